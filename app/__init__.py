@@ -1,0 +1,1 @@
+"""The service, its web page and the `recoquest` command."""

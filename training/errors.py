@@ -1,0 +1,29 @@
+"""The errors that a person can act on; everything else is a defect and keeps its traceback."""
+
+
+class RecoquestError(Exception):
+    """A failure that the user can mend.
+
+    The message is one plain sentence that says what is wrong and what to do. The command line prints it and
+    ends with a non-zero code; the service turns it into a problem document.
+    """
+
+
+class DataError(RecoquestError):
+    """A manifest, a data set or a file in it cannot be used."""
+
+
+class ImageError(DataError):
+    """Bytes that cannot be used as an image."""
+
+
+class ImageTooLargeError(ImageError):
+    """An image over the limits of bytes, pixels or frames, found in its header before any pixel was decoded."""
+
+
+class RecipeError(RecoquestError):
+    """A recipe or one of its settings is not valid."""
+
+
+class BundleError(RecoquestError):
+    """A bundle is missing, damaged or of another format."""

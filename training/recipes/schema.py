@@ -1,0 +1,93 @@
+"""The typed recipe: everything that a training run depends on besides the data."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from training.models.config import DualEncoderConfig, Frozen, PreprocessingConfig
+from training.objectives import ObjectiveSettings
+
+
+class AugmentationConfig(Frozen):
+    """Random changes of an image, in batches on the device; all zero changes nothing.
+
+    ReCo's supplement, section 1, uses flip .5, rotation 20 degrees, translation .1, scale .75-1.25,
+    brightness and contrast .4, Gaussian blur of kernel 5 and sigma .1-3.
+    """
+
+    flip: float = Field(default=0.0, ge=0, le=1, description="Probability of a horizontal flip.")
+    rotation: float = Field(default=0.0, ge=0, le=180, description="Degrees either way.")
+    translation: float = Field(default=0.0, ge=0, le=1, description="Share of the side, either way.")
+    scale: tuple[float, float] = (1.0, 1.0)
+    crop_scale: tuple[float, float] = Field(
+        default=(1.0, 1.0), description="Share of the area kept by a random resized crop."
+    )
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    contrast: float = Field(default=0.0, ge=0, le=1)
+    blur_kernel: int = Field(default=0, ge=0, description="Odd; 0: no blur.")
+    blur_sigma: tuple[float, float] = (0.1, 3.0)
+
+
+class DataConfig(Frozen):
+    """What is drawn from the manifest's train split."""
+
+    label_sentences: bool = Field(
+        default=False,
+        description="Images without texts are trained with a sentence made from their labels.",
+    )
+    label_template: str = "a chest radiograph showing {labels}"
+    workers: int = Field(default=0, ge=0, description="Processes that decode; 0: a thread beside the loop.")
+    cache_images: bool = Field(default=True, description="Keep resized uint8 images in memory after the first epoch.")
+    max_rejected: float = Field(
+        default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
+    )
+
+
+class OptimizerConfig(Frozen):
+    """Adam with L2 or AdamW with decoupled weight decay."""
+
+    name: Literal["adam", "adamw"] = "adamw"
+    lr: float = Field(gt=0, description="Learning rate of heads, poolings and the objective's own parameters.")
+    tower_lr: float | None = Field(default=None, gt=0, description="Learning rate of the towers; None: `lr`.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Not applied to biases, norms and scalars.")
+    max_grad_norm: float | None = Field(default=None, gt=0)
+
+
+class ScheduleConfig(Frozen):
+    """Learning rate over the steps: linear warm-up, then cosine to zero or constant."""
+
+    name: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+
+
+class TrainConfig(Frozen):
+    """Length, batch, precision and bookkeeping of a run."""
+
+    batch_size: int = Field(gt=1)
+    steps: int | None = Field(default=None, gt=0, description="Exactly one of steps and epochs.")
+    epochs: int | None = Field(default=None, gt=0)
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="auto: bf16 on a GPU that has it, else float32."
+    )
+    seed: int = Field(default=0, ge=0)
+    evaluate_every_epochs: int = Field(default=1, gt=0)
+    checkpoint_minutes: float = Field(default=5.0, ge=0, description="At least this often; 0: after every step.")
+    select_by: Literal["rsum", "precision_at_10", "loss"] = Field(
+        default="rsum", description="Validation figure that decides the best checkpoint."
+    )
+
+
+class Recipe(Frozen):
+    """A named, complete description of a training run."""
+
+    name: str
+    description: str
+    source: str = Field(default="", description="Where the settings come from.")
+    model: DualEncoderConfig
+    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    objective: ObjectiveSettings
+    data: DataConfig = DataConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig = ScheduleConfig()
+    train: TrainConfig
