@@ -1,0 +1,44 @@
+# `make demo` and `make test` are all that a fresh machine with Python 3.11 needs.
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+FAISS ?= cpu
+INSTALLED := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: install demo test test-slow test-all lint format types clean
+
+install: $(INSTALLED)
+
+# torch comes first and by exact version: a looser range could pull another build with gigabytes of CUDA.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info[:2] < (3, 11))" || { echo "Python 3.11 is needed: install it, or say PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),dev]"
+	touch $@
+
+demo: install
+	$(BIN)/recoquest demo $(ARGS)
+
+test: install lint types
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: install
+	$(BIN)/pytest -m slow $(ARGS)
+
+test-all: test test-slow
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache build *.egg-info
