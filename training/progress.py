@@ -5,7 +5,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 class ProgressBar(Protocol):
@@ -25,13 +32,16 @@ class _RichBar:
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None, *, done: int = 0) -> Iterator[ProgressBar]:
+def progress_bar(
+    description: str, total: int | None, *, done: int = 0, shown: bool = True
+) -> Iterator[ProgressBar]:
     """Show a bar on standard error while the block runs; without a terminal only its last state is printed.
 
     Args:
         description: What is being done.
         total: Number of items; None when unknown.
         done: Items that an earlier run has finished already.
+        shown: False keeps quiet.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -42,5 +52,6 @@ def progress_bar(description: str, total: int | None, *, done: int = 0) -> Itera
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, refresh_per_second=4, disable=not shown) as progress:
         yield _RichBar(progress, total, description, done)

@@ -1,0 +1,195 @@
+"""Embed the images and texts of a manifest: decode in threads beside the encoder, name what is broken."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from training.data.images import decode_image
+from training.data.manifest import Manifest, Record, Rejection, Rejections
+from training.errors import DataError, ImageError
+from training.progress import ProgressBar, progress_bar
+
+Vectors = NDArray[np.float32]
+Item = TypeVar("Item")
+_DECODERS = 2
+_BATCHES_AHEAD = 2
+
+
+class EmbeddedTexts(Protocol):
+    """Vectors (B, D) of a list of texts, and for each what was cut of it, if anything."""
+
+    @property
+    def vectors(self) -> Vectors:
+        """(B, D), L2-normalised."""
+
+    @property
+    def truncations(self) -> Sequence[object | None]:
+        """One entry a text; None when it fits whole."""
+
+
+class ImageTextEncoder(Protocol):
+    """What embedding needs of an encoder; `training.models.encoder.Encoder` is one."""
+
+    @property
+    def dim(self) -> int:
+        """Width D of a vector."""
+
+    def prepare_image(self, image: Image.Image) -> Tensor:
+        """A decoded image as uint8 (3, S, S)."""
+
+    def embed_images(self, images: Tensor) -> Vectors:
+        """(B, D) L2-normalised vectors of uint8 images (B, 3, S, S)."""
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """L2-normalised vectors of texts."""
+
+
+@dataclass(frozen=True)
+class EmbeddedManifest:
+    """The vectors of a manifest.
+
+    Attributes:
+        records: The records whose image could be read, in the manifest's order.
+        image_vectors: (N, D), row i is records[i].
+        texts: Every text of every record, in order; the same sentence may occur several times.
+        text_vectors: (M, D), row j is texts[j].
+        text_owner: (M,) row of the record that has text j.
+        skipped: Images that could not be read, with their line numbers.
+        truncated: Number of distinct texts longer than the encoder reads.
+    """
+
+    records: tuple[Record, ...]
+    image_vectors: Vectors
+    texts: tuple[str, ...]
+    text_vectors: Vectors
+    text_owner: NDArray[np.int64]
+    skipped: tuple[Rejection, ...]
+    truncated: int
+
+    def text_matches(self) -> list[list[int]]:
+        """For each text, the rows of all records that have this very sentence."""
+        owners: dict[str, list[int]] = {}
+        for text, owner in zip(self.texts, self.text_owner.tolist(), strict=True):
+            owners.setdefault(text, []).append(owner)
+        return [sorted(set(owners[text])) for text in self.texts]
+
+
+def embed_manifest(
+    encoder: ImageTextEncoder,
+    manifest: Manifest,
+    *,
+    batch_size: int = 64,
+    texts: bool = True,
+    max_rejected: float = 0.01,
+    show_progress: bool = True,
+) -> EmbeddedManifest:
+    """Embed every image of a manifest, and every distinct text once.
+
+    Args:
+        encoder: Turns images and texts into vectors.
+        manifest: What to embed, usually one split.
+        batch_size: Images, or texts, a forward pass.
+        texts: Embed the texts as well.
+        max_rejected: Share of images that may be unreadable.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: When the manifest is empty or more images than `max_rejected` cannot be read.
+    """
+    if not manifest.records:
+        raise DataError(
+            f"{manifest.folder} has no images in this split; choose another split or data folder."
+        )
+    distinct = (
+        list(dict.fromkeys(text for record in manifest.records for text in record.texts)) if texts else []
+    )
+    total = len(manifest.records) + len(distinct)
+    with progress_bar("embedding", total, shown=show_progress) as bar:
+        skipped = Rejections(len(manifest.records), max_rejected, source=str(manifest.folder))
+        records, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped)
+        vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar)
+    occurrences = [(text, row) for row, record in enumerate(records) for text in record.texts if texts]
+    row_of = {text: row for row, text in enumerate(distinct)}
+    return EmbeddedManifest(
+        records=records,
+        image_vectors=image_vectors,
+        texts=tuple(text for text, _ in occurrences),
+        text_vectors=vectors[[row_of[text] for text, _ in occurrences]],
+        text_owner=np.array([row for _, row in occurrences], dtype=np.int64),
+        skipped=skipped.items,
+        truncated=truncated,
+    )
+
+
+def _embed_images(
+    encoder: ImageTextEncoder, manifest: Manifest, batch_size: int, bar: ProgressBar, skipped: Rejections
+) -> tuple[tuple[Record, ...], Vectors]:
+    records: list[Record] = []
+    vectors: list[Vectors] = []
+    for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
+        readable = [(record, image) for record, image in prepared if isinstance(image, Tensor)]
+        for record, image in prepared:
+            if isinstance(image, ImageError):
+                skipped.add(record.line, f"{record.image}: {image}")
+        if readable:
+            records += [record for record, _ in readable]
+            vectors.append(encoder.embed_images(torch.stack([image for _, image in readable])))
+        bar.advance(len(prepared))
+    if not vectors:
+        raise DataError(f"{skipped.summary()}: mend the data.")
+    return tuple(records), np.concatenate(vectors)
+
+
+def _prepared_images(
+    encoder: ImageTextEncoder, manifest: Manifest, batch_size: int
+) -> Iterator[tuple[Record, Tensor | ImageError]]:
+    """Images in order, decoded at most two batches ahead of the encoder."""
+    waiting: deque[tuple[Record, Future[Tensor | ImageError]]] = deque()
+    pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
+    try:
+        for record in manifest.records:
+            waiting.append((record, pool.submit(_prepare, encoder, manifest.image_path(record))))
+            if len(waiting) > _BATCHES_AHEAD * batch_size:
+                first, image = waiting.popleft()
+                yield first, image.result()
+        for record, image in waiting:
+            yield record, image.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _prepare(encoder: ImageTextEncoder, path: Path) -> Tensor | ImageError:
+    try:
+        return encoder.prepare_image(decode_image(path))
+    except ImageError as error:
+        return error
+
+
+def _embed_distinct(
+    encoder: ImageTextEncoder, texts: Sequence[str], batch_size: int, bar: ProgressBar
+) -> tuple[Vectors, int]:
+    """Vectors in the order of `texts`, computed by length so that little is padding."""
+    vectors = np.empty((len(texts), encoder.dim), dtype=np.float32)
+    truncated = 0
+    for rows in _batches(sorted(range(len(texts)), key=lambda row: len(texts[row])), batch_size):
+        embedded = encoder.embed_texts([texts[row] for row in rows])
+        vectors[rows] = embedded.vectors
+        truncated += sum(cut is not None for cut in embedded.truncations)
+        bar.advance(len(rows))
+    return vectors, truncated

@@ -1,0 +1,296 @@
+"""Retrieval metrics over vectors: recall with captions, precision by label, overlap with an exact search.
+
+Nothing here reads, writes or prints: the trainer, `recoquest evaluate` and the index's own checks share it.
+
+Ties are broken pessimistically: a candidate that does not match and has the same score as one that does is
+ranked before it, and a score that is no number is the worst. The figures then do not depend on the order of
+the candidates, and an encoder that has collapsed to one point scores zero, not perfectly. All shares are in
+percent.
+"""
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+Matches = Sequence[Collection[int]]
+_SCORES_PER_CHUNK = 8_000_000
+_WORST = float(np.finfo(np.float32).min)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionRetrieval:
+    """Recall between images and their captions.
+
+    Attributes:
+        image_recall: Percent of the texts with a matching image among the first k, by k.
+        text_recall: Percent of the images with a matching text among the first k, by k.
+        rsum: Sum of all those percentages.
+        image_median_rank: Median rank, from 1, of the best matching image of a text.
+        text_median_rank: Median rank, from 1, of the best matching text of an image.
+        texts: Number of text queries.
+        images: Number of image queries.
+    """
+
+    image_recall: Mapping[int, float]
+    text_recall: Mapping[int, float]
+    rsum: float
+    image_median_rank: float
+    text_median_rank: float
+    texts: int
+    images: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledVectors:
+    """Queries or candidates of a search by label.
+
+    Attributes:
+        vectors: (N, D), L2-normalised.
+        labels: The labels of each row; two rows match when they share one.
+        ids: Identity of each row; a query never counts the candidate with its own id.
+        groups: Patient of each row or None; a query never counts a candidate of its own patient.
+    """
+
+    vectors: Vectors
+    labels: Sequence[Collection[str]]
+    ids: Sequence[str] = ()
+    groups: Sequence[str | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPrecision:
+    """Share of matching labels among the first k.
+
+    Attributes:
+        precision: Percent by k, mean over the queries that have at least k candidates; None when none has.
+        by_label: The same for the queries of each label.
+        ceiling: The best that any ranking could reach, since a label may have fewer than k candidates.
+        chance: What a random ranking reaches: the mean share of matching candidates.
+        queries: Queries with a label and at least one candidate.
+        short: By k, queries that were left out of it for having fewer than k candidates.
+    """
+
+    precision: Mapping[int, float | None]
+    by_label: Mapping[str, Mapping[int, float | None]]
+    ceiling: Mapping[int, float | None]
+    chance: float
+    queries: int
+    short: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the k that could be measured."""
+        return mean_of(self.precision.values())
+
+
+def mean_of(values: Collection[float | None]) -> float | None:
+    """Mean of the values that are there; None when there is none."""
+    present = [value for value in values if value is not None]
+    return float(np.mean(present)) if present else None
+
+
+def caption_retrieval(
+    image_vectors: Vectors, text_vectors: Vectors, relevant: Matches, ks: Sequence[int] = (1, 5, 10)
+) -> CaptionRetrieval:
+    """Recall@k both ways and their sum, with any number of captions an image (Karpathy and Fei-Fei, 2015).
+
+    A text finds its image when any of its matching images is among the first k; an image finds its text when
+    at least one of its matching captions is. Rows without a match are candidates but no queries.
+
+    Args:
+        image_vectors: (N, D), L2-normalised.
+        text_vectors: (M, D), L2-normalised.
+        relevant: For each text, the rows of all images that it belongs to.
+        ks: Depths.
+
+    Raises:
+        ValueError: When the shapes do not fit together or nothing matches.
+    """
+    if len(relevant) != len(text_vectors):
+        raise ValueError(f"{len(text_vectors)} texts, but matches for {len(relevant)}")
+    image_ranks = best_ranks(text_vectors, image_vectors, relevant)
+    text_ranks = best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
+    if not image_ranks.size:
+        raise ValueError("no text belongs to any image")
+    image_recall, text_recall = _recall(image_ranks, ks), _recall(text_ranks, ks)
+    return CaptionRetrieval(
+        image_recall=image_recall,
+        text_recall=text_recall,
+        rsum=sum(image_recall.values()) + sum(text_recall.values()),
+        image_median_rank=float(np.median(image_ranks)) + 1,
+        text_median_rank=float(np.median(text_ranks)) + 1,
+        texts=len(image_ranks),
+        images=len(text_ranks),
+    )
+
+
+def best_ranks(queries: Vectors, candidates: Vectors, relevant: Matches) -> NDArray[np.int64]:
+    """Rank from 0 of the best matching candidate of every query that has one.
+
+    It is the number of candidates that do not match and score at least as high.
+    """
+    with_match = [row for row, matches in enumerate(relevant) if len(matches)]
+    ranks = np.empty(len(with_match), dtype=np.int64)
+    for start, stop in _chunks(len(with_match), len(candidates)):
+        rows = with_match[start:stop]
+        scores = queries[rows] @ candidates.T
+        matching = np.zeros(scores.shape, dtype=bool)
+        for position, row in enumerate(rows):
+            matching[position, list(relevant[row])] = True
+        best = np.where(matching, scores, -np.inf).max(axis=1, keepdims=True)
+        ranks[start:stop] = np.count_nonzero(~matching & ~(scores < best), axis=1)
+    return ranks
+
+
+def label_precision(
+    queries: LabelledVectors, candidates: LabelledVectors, ks: Sequence[int] = (5, 10, 50)
+) -> LabelPrecision:
+    """Precision@k by label, as ConVIRT's CheXpert 8x200 measures it (Zhang et al., 2022, section 4.1).
+
+    A candidate counts when it shares a label with the query. The query itself and the images of the same
+    patient are no candidates. Queries without a label are left out; a query with fewer than k candidates is
+    left out of that k and counted in `short`. Candidates without a label stay, and never match.
+
+    Raises:
+        ValueError: When no query has both a label and a candidate.
+    """
+    counts, totals, matching = _label_hits(queries, candidates, ks)
+    names = sorted({label for labels in queries.labels for label in labels})
+    usable = totals > 0
+    if not usable.any():
+        raise ValueError("no query has both a label and a candidate")
+    shares = {k: _shares(counts[:, column] / k, totals >= k) for column, k in enumerate(ks)}
+    ceilings = {k: _shares(np.minimum(matching, k) / k, totals >= k) for k in ks}
+    return LabelPrecision(
+        precision={k: _percent(shares[k]) for k in ks},
+        by_label={
+            name: {k: _percent(shares[k][_having(queries.labels, name)]) for k in ks} for name in names
+        },
+        ceiling={k: _percent(ceilings[k]) for k in ks},
+        chance=100 * float(np.mean(matching[usable] / totals[usable])),
+        queries=int(np.count_nonzero(usable)),
+        short={k: int(np.count_nonzero(usable & (totals < k))) for k in ks},
+    )
+
+
+def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashable]]) -> float:
+    """Share (0 to 1) of the exact answers that were found: the recall of an approximate search.
+
+    Each row is one query's ids; order and padding such as -1 do not matter. A query without an exact answer
+    counts as found.
+
+    Raises:
+        ValueError: When the two have different numbers of queries, or none.
+    """
+    if len(found) != len(exact) or not found:
+        raise ValueError(f"{len(found)} rows found, {len(exact)} exact: both need one row a query")
+    shares = [
+        len(set(right) & set(got)) / len(set(right)) if right else 1.0
+        for got, right in zip(found, exact, strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+def _recall(ranks: NDArray[np.int64], ks: Sequence[int]) -> dict[int, float]:
+    return {k: 100 * float(np.mean(ranks < k)) for k in ks}
+
+
+def _transposed(relevant: Matches, count: int) -> list[list[int]]:
+    """For each image, the rows of its texts."""
+    texts: list[list[int]] = [[] for _ in range(count)]
+    for text, images in enumerate(relevant):
+        for image in set(images):
+            texts[image].append(text)
+    return texts
+
+
+def _chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Row ranges whose score matrix stays small."""
+    step = max(1, _SCORES_PER_CHUNK // max(1, columns))
+    for start in range(0, rows, step):
+        yield start, min(rows, start + step)
+
+
+def _label_hits(
+    queries: LabelledVectors, candidates: LabelledVectors, ks: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Matches in the first k (Q, len(ks)), candidates (Q,) and matching candidates (Q,) of each query."""
+    counts = np.zeros((len(queries.labels), len(ks)), dtype=np.int64)
+    totals, matching = np.zeros(len(counts), dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
+    query_labels, candidate_labels = _label_matrices(queries.labels, candidates.labels)
+    query_codes, candidate_codes = _identity_codes(queries, candidates)
+    for start, stop in _chunks(len(counts), len(candidates.labels)):
+        rows = slice(start, stop)
+        labelled = np.array([len(labels) > 0 for labels in queries.labels[rows]], dtype=bool)
+        allowed = np.repeat(labelled[:, None], len(candidates.labels), axis=1)
+        for query_code, candidate_code in zip(query_codes, candidate_codes, strict=True):
+            allowed &= query_code[rows, None] != candidate_code[None, :]
+        scores = np.nan_to_num(queries.vectors[rows] @ candidates.vectors.T, nan=_WORST)
+        scores = np.where(allowed, scores, -np.inf)
+        hits = allowed & ((query_labels[rows] @ candidate_labels.T) > 0)
+        totals[rows], matching[rows] = allowed.sum(axis=1), hits.sum(axis=1)
+        for column, k in enumerate(ks):
+            counts[rows, column] = _hits_at(scores, hits, k)
+    return counts, totals, matching
+
+
+def _hits_at(scores: Vectors, hits: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
+    """Matches among the first k of each row, where of equal scores those that do not match come first."""
+    if k > scores.shape[1]:
+        return np.zeros(len(scores), dtype=np.int64)
+    last = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
+    above, tied = scores > last, scores == last
+    places = k - above.sum(axis=1) - (tied & ~hits).sum(axis=1)
+    counts: NDArray[np.int64] = (above & hits).sum(axis=1) + np.maximum(0, places)
+    return counts
+
+
+def _label_matrices(
+    queries: Sequence[Collection[str]], candidates: Sequence[Collection[str]]
+) -> tuple[Vectors, Vectors]:
+    """Rows of zeros and ones (Q, L) and (C, L) over the labels of the queries."""
+    column = {name: number for number, name in enumerate(sorted({name for row in queries for name in row}))}
+
+    def matrix(rows: Sequence[Collection[str]]) -> Vectors:
+        ones = np.zeros((len(rows), len(column)), dtype=np.float32)
+        for number, row in enumerate(rows):
+            ones[number, [column[name] for name in row if name in column]] = 1
+        return ones
+
+    return matrix(queries), matrix(candidates)
+
+
+def _identity_codes(
+    queries: LabelledVectors, candidates: LabelledVectors
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """Ids and groups as numbers, comparable between both sides; None differs from everything."""
+    pairs = [(queries.ids, candidates.ids), (queries.groups, candidates.groups)]
+    left: list[NDArray[np.int64]] = []
+    right: list[NDArray[np.int64]] = []
+    for ours, theirs in pairs:
+        if not ours or not theirs:
+            continue
+        code = {
+            name: number for number, name in enumerate(sorted({name for name in ours if name is not None}))
+        }
+        left.append(np.array([-1 if name is None else code[name] for name in ours], dtype=np.int64))
+        right.append(
+            np.array([-2 if name is None else code.get(name, -2) for name in theirs], dtype=np.int64)
+        )
+    return left, right
+
+
+def _shares(values: NDArray[np.float64], measured: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return np.where(measured, values, np.nan)
+
+
+def _having(labels: Sequence[Collection[str]], name: str) -> NDArray[np.bool_]:
+    return np.array([name in row for row in labels], dtype=bool)
+
+
+def _percent(shares: NDArray[np.float64]) -> float | None:
+    measured = shares[~np.isnan(shares)]
+    return 100 * float(measured.mean()) if measured.size else None
