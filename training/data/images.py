@@ -1,0 +1,295 @@
+"""Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
+
+import io
+import stat
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from PIL import Image, ImageFile, ImageOps
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from training.errors import ImageError, ImageTooLargeError
+
+_MEDIA_TYPES: Final = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "WebP": "image/webp",
+    "GIF": "image/gif",
+    "BMP": "image/bmp",
+    "TIFF": "image/tiff",
+}
+_START_OF_SCAN: Final = b"\xff\xda"
+_TILE_WIDTH_TAG: Final = 322
+_TILE_HEIGHT_TAG: Final = 323
+_DEEP_GREY_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What an image may cost.
+
+    Attributes:
+        max_bytes: Size of the file.
+        max_pixels: Width times height, as the header states them.
+        max_frames: Frames of an animation or pages of a TIFF; only the first is ever decoded.
+        max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
+    """
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 50_000_000
+    max_frames: int = 1_000
+    max_scans: int = 100
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """What the header of an image file says, before any rotation that its EXIF data asks for."""
+
+    format: str
+    width: int
+    height: int
+    frames: int
+    media_type: str
+
+
+def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> ImageHeader:
+    """Read format, size and number of frames without decoding a pixel.
+
+    Raises:
+        ImageTooLargeError: The file, its pixels or its frames are over the limits.
+        ImageError: It is not an image of a format that can be read.
+    """
+    return _open(_read(source, limits or ImageLimits()), limits or ImageLimits())[0]
+
+
+def decode_image(
+    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+) -> Image.Image:
+    """Decode the first frame to 8-bit RGB, upright.
+
+    Transparent pixels are laid on white. Grey with more than 8 bits is scaled from its own smallest and
+    largest value to 0..255, so nothing is clipped.
+
+    Args:
+        source: The bytes of a file, or its path.
+        limits: What the image may cost.
+        min_side: Both sides of the result need no more pixels than this. A larger JPEG is then decoded at
+            1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
+
+    Raises:
+        ImageTooLargeError: The file, its pixels or its frames are over the limits.
+        ImageError: It is not an image of a format that can be read, or it is damaged.
+    """
+    header, image = _open(_read(source, limits or ImageLimits()), limits or ImageLimits())
+    try:
+        if min_side is not None:
+            image.draft(None, (min_side, min_side))
+        image.load()
+        return _to_rgb(_upright(image))
+    except Exception as error:
+        raise ImageError(f"The {header.format} image is damaged: {_reason(error)}.") from error
+
+
+def _read(source: bytes | Path, limits: ImageLimits) -> bytes:
+    if isinstance(source, Path):
+        source = _read_file(source, limits)
+    _check_bytes(len(source), limits)
+    if not source:
+        raise ImageError("The image file is empty.")
+    return source
+
+
+def _read_file(path: Path, limits: ImageLimits) -> bytes:
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise ImageError(f"{path} is not a file.")
+        _check_bytes(about.st_size, limits)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ImageError(f"There is no image file {path}.") from None
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _check_bytes(size: int, limits: ImageLimits) -> None:
+    if size > limits.max_bytes:
+        raise ImageTooLargeError(
+            f"The image file has {size / 1e6:,.1f} MB; the limit is {limits.max_bytes / 1e6:,.1f} MB."
+        )
+
+
+def _open(content: bytes, limits: ImageLimits) -> tuple[ImageHeader, ImageFile.ImageFile]:
+    format_name = _format(content)
+    if format_name == "WebP":
+        # Pillow's WebP decoder reserves the whole canvas as soon as it is opened.
+        _check_pixels(*_webp_size(content), limits)
+    if format_name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
+        raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
+    try:
+        image = _OPENERS[format_name](content)
+        _check_pixels(*image.size, limits)
+        _check_tiles(image, limits)
+        frames = _count_frames(image, content, limits)
+    except (ImageTooLargeError, ImageError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageTooLargeError(f"The image has over {_mega(limits.max_pixels)}, the limit.") from error
+    except Exception as error:
+        raise ImageError(f"The header of the {format_name} image is damaged: {_reason(error)}.") from error
+    return ImageHeader(format_name, *image.size, frames, _MEDIA_TYPES[format_name]), image
+
+
+# The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
+# Image.MAX_IMAGE_PIXELS, which is one global for the whole process.
+_OPENERS: Final[dict[str, Callable[[bytes], ImageFile.ImageFile]]] = {
+    "JPEG": lambda content: JpegImageFile(io.BytesIO(content)),
+    "PNG": lambda content: PngImageFile(io.BytesIO(content)),
+    "WebP": lambda content: WebPImageFile(io.BytesIO(content)),
+    "GIF": lambda content: GifImageFile(io.BytesIO(content)),
+    "BMP": lambda content: BmpImageFile(io.BytesIO(content)),
+    "TIFF": lambda content: TiffImageFile(io.BytesIO(content)),
+}
+
+
+def _format(content: bytes) -> str:
+    if content.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "WebP"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "GIF"
+    if content.startswith(b"BM"):
+        return "BMP"
+    if content.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
+        return "TIFF"
+    raise ImageError("The file is not an image that can be read: send JPEG, PNG, WebP, GIF, BMP or TIFF.")
+
+
+def _webp_size(content: bytes) -> tuple[int, int]:
+    """Width and height from the first chunk of a WebP file (RFC 9649, sections 2.5 to 2.7)."""
+    kind, chunk = content[12:16], content[20:30]
+    if kind == b"VP8X" and len(chunk) >= 10:
+        return int.from_bytes(chunk[4:7], "little") + 1, int.from_bytes(chunk[7:10], "little") + 1
+    if kind == b"VP8 " and len(chunk) >= 10:
+        width, height = struct.unpack_from("<HH", chunk, 6)
+        return width & 0x3FFF, height & 0x3FFF
+    if kind == b"VP8L" and len(chunk) >= 5:
+        bits = int.from_bytes(chunk[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    raise ImageError("The header of the WebP image is damaged: its first chunk gives no size.")
+
+
+def _check_pixels(width: int, height: int, limits: ImageLimits) -> None:
+    if width < 1 or height < 1:
+        raise ImageError(f"The image is {width} x {height} pixels: there is nothing in it.")
+    if width * height > limits.max_pixels:
+        raise ImageTooLargeError(
+            f"The image is {width} x {height} pixels, {_mega(width * height)}; "
+            f"the limit is {_mega(limits.max_pixels)}."
+        )
+
+
+def _mega(pixels: int) -> str:
+    return f"{pixels / 1e6:,.10g} megapixels"
+
+
+def _check_tiles(image: ImageFile.ImageFile, limits: ImageLimits) -> None:
+    # The buffer of a TIFF tile may be far larger than the image that it covers.
+    if isinstance(image, TiffImageFile):
+        width, height = image.tag_v2.get(_TILE_WIDTH_TAG, 1), image.tag_v2.get(_TILE_HEIGHT_TAG, 1)
+        if width * height > limits.max_pixels:
+            raise ImageTooLargeError(
+                f"The TIFF image has tiles of {width} x {height} pixels; "
+                f"the limit is {_mega(limits.max_pixels)}."
+            )
+
+
+def _count_frames(image: ImageFile.ImageFile, content: bytes, limits: ImageLimits) -> int:
+    if isinstance(image, GifImageFile):
+        frames = _count_gif_frames(content, limits.max_frames)
+    elif isinstance(image, TiffImageFile):
+        frames = _count_tiff_pages(image, limits.max_frames)
+    else:
+        frames = int(getattr(image, "n_frames", 1))
+    if frames > limits.max_frames:
+        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+    return frames
+
+
+def _count_tiff_pages(image: TiffImageFile, most: int) -> int:
+    try:
+        image.seek(most)
+    except EOFError:
+        image.seek(0)
+        return image.n_frames
+    return most + 1
+
+
+def _count_gif_frames(content: bytes, most: int) -> int:
+    """Count image blocks, at most one more than `most`, without decoding any (GIF89a, sections 17 to 26)."""
+    place = 13 + _colour_table_size(content[10])
+    frames = 0
+    while place < len(content) and frames <= most:
+        kind = content[place]
+        if kind == 0x2C and place + 9 < len(content):
+            frames += 1
+            place += 11 + _colour_table_size(content[place + 9])
+        elif kind == 0x21:
+            place += 2
+        else:
+            break
+        while place < len(content) and content[place]:
+            place += 1 + content[place]
+        place += 1
+    return max(1, frames)
+
+
+def _colour_table_size(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # noqa: BLE001
+        # A damaged EXIF block says nothing about the pixels.
+        return image
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode in _DEEP_GREY_MODES:
+        return _scale_grey(image).convert("RGB")
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        page = Image.new("RGBA", rgba.size, "white")
+        page.alpha_composite(rgba)
+        return page.convert("RGB")
+    return image.convert("RGB")
+
+
+def _scale_grey(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.float64)
+    finite = np.isfinite(values)
+    if not finite.all():
+        values = np.where(finite, values, values[finite].min() if finite.any() else 0.0)
+    low, high = float(values.min()), float(values.max())
+    scale = 255.0 / (high - low) if high > low else 0.0
+    return Image.fromarray(np.rint((values - low) * scale).astype(np.uint8))
+
+
+def _reason(error: Exception) -> str:
+    """The decoder's own words, as the end of a sentence."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words.rstrip(".")
