@@ -1,0 +1,1 @@
+"""Manifests, images, readers of published data sets, and generated sample data."""

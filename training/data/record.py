@@ -1,0 +1,221 @@
+"""One line of a manifest: what it may hold, and how it is read and written."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Scalar = str | int | float | bool
+MetadataValue = Scalar | tuple[Scalar, ...]
+Split = Literal["train", "val", "test"]
+
+_KEYS: Final = ("id", "image", "split", "texts", "group", "labels", "report", "metadata")
+_RESERVED: Final = frozenset({"id", "split", "group", "labels"})
+_LONGEST_ID: Final = 255
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image with what is known of it.
+
+    Attributes:
+        id: Name of the image, unique in its manifest.
+        image: POSIX path of the file, relative to the manifest's folder and never leaving it.
+        split: Which part of the data it belongs to.
+        texts: Sentences or captions; may be empty.
+        group: Ties images that must stay in one split together, such as those of one patient.
+        labels: Classes, in any number.
+        report: The whole text that the sentences were taken from.
+        metadata: What a search can filter on.
+        line: Line of the manifest, from 1; 0 for a record that was not read from one.
+    """
+
+    id: str
+    image: str
+    split: Split
+    texts: tuple[str, ...] = ()
+    group: str | None = None
+    labels: tuple[str, ...] = ()
+    report: str | None = None
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    line: int = field(default=0, compare=False)
+
+
+class LineError(Exception):
+    """Why one line cannot be used; the sentence goes without the line's number."""
+
+
+def parse_line(line: bytes, number: int) -> Record:
+    """Read one line of a manifest.
+
+    Raises:
+        LineError: It is not a JSON object with the keys of a record and values of the right kind.
+    """
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise LineError(f"it is not UTF-8 text (byte {error.start + 1})") from error
+    try:
+        known = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        reason = error.msg[:1].lower() + error.msg[1:]
+        raise LineError(f"it is not JSON: {reason} (column {error.colno})") from error
+    except (RecursionError, ValueError) as error:
+        raise LineError("it is nested too deeply or has a number that is too long") from error
+    return _parse_object(known, number)
+
+
+def format_line(record: Record) -> bytes:
+    """Write one record as a line that `parse_line` gives back unchanged.
+
+    Raises:
+        LineError: The record holds something that a manifest cannot.
+    """
+    known: dict[str, Any] = {"id": record.id, "image": record.image, "texts": list(record.texts)}
+    known |= {"split": record.split}
+    if record.group is not None:
+        known["group"] = record.group
+    if record.labels:
+        known["labels"] = list(record.labels)
+    if record.report is not None:
+        known["report"] = record.report
+    if record.metadata:
+        known["metadata"] = {
+            key: list(value) if isinstance(value, tuple) else value for key, value in record.metadata.items()
+        }
+    _parse_object(known, record.line)
+    return json.dumps(known, ensure_ascii=False).encode() + b"\n"
+
+
+def _parse_object(known: object, number: int) -> Record:
+    if not isinstance(known, dict):
+        raise LineError("it is not a JSON object")
+    for key in known:
+        if key not in _KEYS:
+            raise LineError(f"unknown key {_shown(key)}; known are {', '.join(_KEYS)}")
+    for key in ("id", "image", "split"):
+        if known.get(key) is None:
+            raise LineError(f"{key!r} is missing")
+    return Record(
+        id=_identifier(known["id"]),
+        image=_relative_path(known["image"]),
+        split=_split(known["split"]),
+        texts=_strings(known.get("texts"), "texts"),
+        group=_optional_string(known.get("group"), "group"),
+        labels=_strings(known.get("labels"), "labels"),
+        report=_optional_string(known.get("report"), "report"),
+        metadata=_metadata(known.get("metadata")),
+        line=number,
+    )
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    known = dict(pairs)
+    if len(known) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise LineError(f"the key {_shown(repeated)} is given twice")
+    return known
+
+
+def _no_constant(name: str) -> float:
+    raise LineError(f"{name} is not a JSON number")
+
+
+def _string(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise LineError(f"{_shown(name)} must be a string")
+    if not value or value.isspace():
+        raise LineError(f"{_shown(name)} is empty")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise LineError(f"{_shown(name)} holds half of a surrogate pair") from error
+    if "\0" in value:
+        raise LineError(f"{_shown(name)} holds a null character")
+    return value
+
+
+def _optional_string(value: object, name: str) -> str | None:
+    return None if value is None else _string(value, name)
+
+
+def _strings(value: object, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise LineError(f"{name!r} must be a list of strings")
+    return tuple([_string(item, f"{name}[{place}]") for place, item in enumerate(value)])
+
+
+def _identifier(value: object) -> str:
+    name = _string(value, "id")
+    # An id is one part of the address of an image, so nothing that an address would swallow is let in.
+    if "/" in name or not name.isprintable() or name != name.strip() or name in (".", ".."):
+        raise LineError(f"the id {_shown(name)} has '/', control characters or outer spaces")
+    if len(name) > _LONGEST_ID:
+        raise LineError(f"the id {_shown(name)} has more than {_LONGEST_ID} characters")
+    return name
+
+
+def _relative_path(value: object) -> str:
+    path = _string(value, "image")
+    if path.startswith("/") or "\\" in path or ".." in path.split("/"):
+        raise LineError(f"the image {_shown(path)} is not a path with '/' inside the manifest's folder")
+    return path
+
+
+def _split(value: object) -> Split:
+    if value == "train":
+        return "train"
+    if value == "val":
+        return "val"
+    if value == "test":
+        return "test"
+    raise LineError(f"the split {_shown(value)} is not one of train, val, test")
+
+
+def _metadata(value: object) -> Mapping[str, MetadataValue]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise LineError("'metadata' must be an object")
+    if not _RESERVED.isdisjoint(value):
+        name = min(_RESERVED & value.keys())
+        raise LineError(f"metadata cannot use the name {name!r}, a key of the record")
+    return {
+        _string(key, "metadata key"): _metadata_value(item, key)
+        for key, item in value.items()
+        if item is not None
+    }
+
+
+def _metadata_value(value: object, key: str) -> MetadataValue:
+    if isinstance(value, list):
+        return tuple([_scalar(item, key) for item in value])
+    return _scalar(value, key)
+
+
+def _scalar(value: object, key: str) -> Scalar:
+    name = f"metadata.{key}"
+    if isinstance(value, str):
+        return _string(value, name) if value else value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if abs(value) > _LARGEST_INTEGER:
+            raise LineError(f"{_shown(name)} does not fit into 64 bits")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise LineError(f"{_shown(name)} is not a finite number")
+        return value
+    raise LineError(f"{_shown(name)} must be a string, a number, true, false, or a list of these")
+
+
+def _shown(value: object, most: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."
