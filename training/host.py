@@ -1,0 +1,26 @@
+"""What a process asks of the machine it runs on before long numerical work."""
+
+import ctypes
+import platform
+
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_MAX = -4
+_LARGEST_INT = 2**31 - 1
+_TOP_PAD_BYTES = 64 * 2**20
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library reuse freed memory instead of returning it to the kernel.
+
+    A convolution's output is tens of megabytes. By default glibc maps each afresh and the kernel zeroes every
+    page on first touch, which costs more than the arithmetic: MobileNetV2 runs two to four times faster without.
+
+    Returns:
+        False where the C library is not glibc; nothing has changed then.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST_INT), (_M_TOP_PAD, _TOP_PAD_BYTES))
+    return all(mallopt(parameter, value) == 1 for parameter, value in settings)
