@@ -1,0 +1,1 @@
+"""Typed recipes: what a training run is made of, read from YAML."""

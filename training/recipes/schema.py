@@ -1,8 +1,8 @@
 """The typed recipe: everything that a training run depends on besides the data."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.models.config import DualEncoderConfig, Frozen, PreprocessingConfig
 from training.objectives import ObjectiveSettings
@@ -37,7 +37,9 @@ class DataConfig(Frozen):
     )
     label_template: str = "a chest radiograph showing {labels}"
     workers: int = Field(default=0, ge=0, description="Processes that decode; 0: a thread beside the loop.")
-    cache_images: bool = Field(default=True, description="Keep resized uint8 images in memory after the first epoch.")
+    cache_images: bool = Field(
+        default=True, description="Keep resized uint8 images in memory after the first epoch."
+    )
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
     )
@@ -47,7 +49,9 @@ class OptimizerConfig(Frozen):
     """Adam with L2 or AdamW with decoupled weight decay."""
 
     name: Literal["adam", "adamw"] = "adamw"
-    lr: float = Field(gt=0, description="Learning rate of heads, poolings and the objective's own parameters.")
+    lr: float = Field(
+        gt=0, description="Learning rate of heads, poolings and the objective's own parameters."
+    )
     tower_lr: float | None = Field(default=None, gt=0, description="Learning rate of the towers; None: `lr`.")
     weight_decay: float = Field(default=0.0, ge=0, description="Not applied to biases, norms and scalars.")
     max_grad_norm: float | None = Field(default=None, gt=0)
@@ -71,10 +75,19 @@ class TrainConfig(Frozen):
     )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)
-    checkpoint_minutes: float = Field(default=5.0, ge=0, description="At least this often; 0: after every step.")
+    checkpoint_minutes: float = Field(
+        default=5.0, ge=0, description="At least this often; 0: after every step."
+    )
     select_by: Literal["rsum", "precision_at_10", "loss"] = Field(
         default="rsum", description="Validation figure that decides the best checkpoint."
     )
+    log_every_steps: int = Field(default=20, gt=0, description="Steps between two lines of metrics.")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give exactly one of train.steps and train.epochs, and set the other to null")
+        return self
 
 
 class Recipe(Frozen):
