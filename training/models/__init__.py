@@ -1,0 +1,1 @@
+"""Encoders: how an image or a sentence becomes a vector."""

@@ -32,7 +32,9 @@ class HeadConfig(Frozen):
     """
 
     kind: Literal["linear", "mlp"] = "linear"
-    hidden: int | None = Field(default=None, gt=0, description="Width of the hidden layer; None: the output's.")
+    hidden: int | None = Field(
+        default=None, gt=0, description="Width of the hidden layer; None: the output's."
+    )
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
 
@@ -66,7 +68,9 @@ class TextTowerConfig(TowerConfig):
     architecture: TextArchitecture
     pooling: Literal["cls", "eos", "mean", "max", "attention"] = "mean"
     vocabulary_size: int = Field(
-        default=8192, gt=100, description="Of the tokenizer learned from the train split when none is pretrained."
+        default=8192,
+        gt=100,
+        description="Of the tokenizer learned from the train split when none is pretrained.",
     )
 
 
@@ -76,7 +80,9 @@ class DualEncoderConfig(Frozen):
     image: ImageTowerConfig
     text: TextTowerConfig
     dim: int = Field(default=512, gt=0)
-    local_features: bool = Field(default=False, description="Also return regions and tokens, projected to `dim`.")
+    local_features: bool = Field(
+        default=False, description="Also return regions and tokens, projected to `dim`."
+    )
 
 
 class ImagePreprocessingConfig(Frozen):
@@ -84,7 +90,8 @@ class ImagePreprocessingConfig(Frozen):
 
     size: int = Field(default=224, gt=0)
     resize: Literal["crop", "squash", "pad"] = Field(
-        default="crop", description="Short side to size and centre crop; stretch; or long side to size and pad."
+        default="crop",
+        description="Short side to size and centre crop; stretch; or long side to size and pad.",
     )
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)

@@ -1,0 +1,131 @@
+"""The trained encoder as the bulk embedder and the service use it: images and texts in, unit vectors out."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional
+
+from training.errors import BundleError, RecipeError
+from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
+from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.preprocessing import Preprocessing, Truncation
+from training.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TextEmbeddings:
+    """Vectors (B, D) float32 of unit length, and for each text how it was cut, if it was."""
+
+    vectors: NDArray[np.float32]
+    truncations: tuple[Truncation | None, ...]
+
+
+class Encoder:
+    """Embeds images and texts with a trained dual encoder.
+
+    Attributes:
+        device: Where it computes.
+        dim: Width of the vectors.
+        info: The bundle it was loaded from; None for a model in training.
+    """
+
+    def __init__(
+        self,
+        model: DualEncoder,
+        preprocessing: Preprocessing,
+        device: torch.device | str = "cpu",
+        *,
+        info: BundleInfo | None = None,
+    ) -> None:
+        model.check_preprocessing(preprocessing.config)
+        self.device = torch.device(device)
+        self.dim = model.config.dim
+        self.info = info
+        self.preprocessing = preprocessing
+        self._model = model.to(self.device)
+
+    def prepare_image(self, image: Image.Image) -> Tensor:
+        """A decoded image as the uint8 tensor (3, S, S) that `embed_images` takes, in batches."""
+        return self.preprocessing.image.to_uint8(image)
+
+    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+        """Unit vectors (B, D) of prepared images (B, 3, S, S)."""
+        preprocessing = self.preprocessing.image
+        with _evaluation(self._model):
+            pixels = preprocessing.normalise(preprocessing.to_unit(images.to(self.device)))
+            return _unit(self._model.encode_image(pixels).embedding)
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Unit vectors (B, D) of texts; those over the limit of tokens are cut."""
+        batch = self.preprocessing.text(texts)
+        with _evaluation(self._model):
+            vectors = _unit(self._model.encode_text(batch.to(self.device)).embedding)
+        return TextEmbeddings(vectors, batch.truncations)
+
+
+@contextmanager
+def _evaluation(model: DualEncoder) -> Iterator[None]:
+    """Evaluation mode without gradients; a model in training goes on training afterwards."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        if training:
+            model.train()
+
+
+def _unit(embedding: Tensor) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = functional.normalize(embedding.float(), dim=-1).cpu().numpy()
+    return vectors
+
+
+def load_encoder(folder: Path, device: str = "auto") -> Encoder:
+    """Load a bundle; needs neither a network nor the pretrained models it was trained from.
+
+    Args:
+        folder: Of the bundle.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+
+    Raises:
+        BundleError: The bundle is missing, damaged or of a newer release.
+        RecipeError: There is no such device.
+    """
+    info = read_bundle(folder)
+    tokenizer = Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    model = build_dual_encoder(info.config, tokenizer, load_pretrained=False)
+    try:
+        model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))
+    except (SafetensorError, RuntimeError) as error:
+        raise BundleError(
+            f"The weights of {folder} do not fit its config.json: make it again. ({error})"
+        ) from error
+    preprocessing = Preprocessing(info.preprocessing, tokenizer)
+    return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of that name; "auto" is the GPU if there is one, else the CPU.
+
+    Raises:
+        RecipeError: There is no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise RecipeError(f"There is no device {name!r} here: choose 'auto', 'cpu' or 'cuda'.") from error
+    return device

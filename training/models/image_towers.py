@@ -1,0 +1,77 @@
+"""Image towers: a backbone and its pooling."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import RecipeError
+from training.models.clip_resnet import build_clip_resnet
+from training.models.config import ImageTowerConfig
+from training.models.freezing import Freezer, frozen_modules
+from training.models.image_backbones import build_transformers_backbone
+from training.models.pooling import build_pooling
+from training.models.pretrained import local_folder
+from training.models.tower import ImageBackbone, TowerOutput
+
+
+class ImageTower(nn.Module):
+    """A vision backbone and its pooling.
+
+    Attributes:
+        config: Resolved: it rebuilds the architecture without the pretrained folder.
+        width: Of the pooled feature.
+        local_width: Of the local features.
+        projection: What the pretrained model projects the pooled feature with; None if there is none.
+    """
+
+    def __init__(self, config: ImageTowerConfig, backbone: ImageBackbone) -> None:
+        super().__init__()
+        if config.pooling == "cls" and not backbone.has_cls:
+            raise RecipeError(f"{config.architecture} has no class token: choose another pooling than 'cls'.")
+        own = config.pooling in ("tower", "cls")
+        self.config = config.model_copy(update={"pretrained": None, "options": backbone.options})
+        self.backbone = backbone
+        self.pooling = None if own else build_pooling(config.pooling, backbone.local_width)
+        self.width = backbone.width if config.pooling == "tower" else backbone.local_width
+        self.local_width = backbone.local_width
+        self.projection = backbone.projection if config.pooling == "tower" else None
+        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+
+    def forward(self, pixels: Tensor) -> TowerOutput:
+        """Features of normalised images (B, 3, S, S)."""
+        with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
+            features = self.backbone(pixels)
+        local = features.local
+        mask = torch.ones(local.shape[:2], dtype=torch.bool, device=local.device)
+        if self.pooling is not None:
+            pooled, weights = self.pooling(local, mask)
+            return TowerOutput(pooled, local, mask, weights)
+        return TowerOutput(features.cls if self.config.pooling == "cls" else features.pooled, local, mask)
+
+    def train(self, mode: bool = True) -> "ImageTower":
+        """Set the mode of all but the frozen parts."""
+        super().train(mode)
+        self._frozen.hold()
+        return self
+
+
+def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> ImageTower:
+    """The image tower of a configuration.
+
+    Args:
+        config: Of the tower.
+        load_pretrained: Load the weights that `config.pretrained` names; False: random weights of its architecture.
+
+    Raises:
+        RecipeError: The pretrained model, an option, the pooling or the number of frozen layers does not fit.
+    """
+    folder = None if config.pretrained is None else local_folder(config.pretrained)
+    backbone: ImageBackbone
+    if config.architecture == "clip_resnet":
+        backbone = build_clip_resnet(config.options, folder, weights=load_pretrained)
+    else:
+        backbone = build_transformers_backbone(
+            config.architecture, config.options, folder, weights=load_pretrained
+        )
+    return ImageTower(config, backbone)

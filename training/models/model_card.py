@@ -1,0 +1,37 @@
+"""The model card of a bundle."""
+
+from collections.abc import Mapping
+
+from training.models.config import DualEncoderConfig, PreprocessingConfig
+
+
+def model_card(
+    name: str,
+    digest: str,
+    created: str,
+    config: DualEncoderConfig,
+    preprocessing: PreprocessingConfig,
+    metrics: Mapping[str, float],
+) -> str:
+    """Markdown that says what a bundle is, what it takes and how good it was when it was made."""
+    image, text = preprocessing.image, preprocessing.text
+    figures = [f"| {key} | {value:.4g} |" for key, value in sorted(metrics.items())]
+    lines = [
+        f"# {name}",
+        "",
+        "An image and a text encoder that map into one space; near vectors mean similar content.",
+        "",
+        f"* Made: {created}",
+        f"* Digest: `{digest}`",
+        f"* Vectors: {config.dim} numbers, compared by cosine",
+        f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({image.resize})",
+        f"* Texts: {config.text.architecture}, up to {text.max_tokens} tokens, pooling {config.text.pooling}",
+        "* Training: the settings are in `recipe.yaml`",
+        "",
+        "A cosine orders results of one bundle. It is not a probability, and not comparable between bundles.",
+        "Not a medical device: results are for finding images, not for diagnosis.",
+        "",
+    ]
+    if figures:
+        lines += ["| figure | value |", "|---|---|", *figures, ""]
+    return "\n".join(lines)

@@ -1,0 +1,141 @@
+"""From decoded images and texts to what the towers take: one object for trainer, bulk embedder and service."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from PIL import Image
+from tokenizers import Encoding
+from torch import Tensor
+
+from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
+from training.models.tokenizer import Tokenizer
+
+
+class ImagePreprocessing:
+    """Resizes to a square, and normalises in batches on the device."""
+
+    def __init__(self, config: ImagePreprocessingConfig) -> None:
+        self.config = config
+
+    def to_uint8(self, image: Image.Image) -> Tensor:
+        """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
+        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        square = _RESIZE[self.config.resize](rgb, self.config.size)
+        return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
+
+    def to_unit(self, images: Tensor) -> Tensor:
+        """Images (B, 3, S, S) uint8 as float32 in [0, 1]."""
+        return images.to(torch.float32).div_(255.0)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images (B, 3, S, S) in [0, 1] with the mean and standard deviation that the tower expects."""
+        mean = torch.tensor(self.config.mean, device=images.device, dtype=images.dtype).view(3, 1, 1)
+        std = torch.tensor(self.config.std, device=images.device, dtype=images.dtype).view(3, 1, 1)
+        return (images - mean) / std
+
+
+def _crop(image: Image.Image, size: int) -> Image.Image:
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+
+
+def _squash(image: Image.Image, size: int) -> Image.Image:
+    return image.resize((size, size), Image.Resampling.BICUBIC)
+
+
+def _pad(image: Image.Image, size: int) -> Image.Image:
+    scale = size / max(image.size)
+    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    square = Image.new("RGB", (size, size))
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+_RESIZE = {"crop": _crop, "squash": _squash, "pad": _pad}
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How a text was cut.
+
+    Attributes:
+        tokens: Of the whole text, special tokens included.
+        kept: Of these.
+        searched_text: The beginning of the text that the kept tokens cover.
+    """
+
+    tokens: int
+    kept: int
+    searched_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Texts as ids.
+
+    Attributes:
+        input_ids: (B, T) int64.
+        attention_mask: (B, T) int64, 1 where a token is real and 0 at padding.
+        truncations: Of each text; None where nothing was cut.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    truncations: tuple[Truncation | None, ...]
+
+    def to(self, device: torch.device | str) -> "TokenBatch":
+        """The same batch on a device."""
+        return replace(
+            self, input_ids=self.input_ids.to(device), attention_mask=self.attention_mask.to(device)
+        )
+
+
+class TextPreprocessing:
+    """Tokenises texts, cuts those over the limit behind their last whole kept token, and pads to the longest."""
+
+    def __init__(self, config: TextPreprocessingConfig, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+
+    def __call__(self, texts: Sequence[str]) -> TokenBatch:
+        """Texts as a batch of ids that says what was cut."""
+        cut = [
+            _cut(text, encoding, self.config.max_tokens)
+            for text, encoding in zip(texts, self.tokenizer.encode(texts), strict=True)
+        ]
+        # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
+        rows = [ids or [self.tokenizer.pad_id] for ids, _ in cut]
+        length = max(map(len, rows), default=0)
+        input_ids = torch.full((len(rows), length), self.tokenizer.pad_id)
+        mask = torch.zeros((len(rows), length), dtype=torch.int64)
+        for index, ids in enumerate(rows):
+            input_ids[index, : len(ids)] = torch.tensor(ids)
+            mask[index, : len(ids)] = 1
+        return TokenBatch(input_ids, mask, tuple(truncation for _, truncation in cut))
+
+
+def _cut(text: str, encoding: Encoding, limit: int) -> tuple[list[int], Truncation | None]:
+    ids: list[int] = encoding.ids
+    if len(ids) <= limit:
+        return ids, None
+    ending = _special_suffix(encoding.special_tokens_mask)
+    last = limit - ending
+    end = max((stop for _, stop in encoding.offsets[:last]), default=0)
+    return ids[:last] + ids[len(ids) - ending :], Truncation(len(ids), limit, text[:end])
+
+
+def _special_suffix(special: list[int]) -> int:
+    return next((count for count, flag in enumerate(reversed(special)) if not flag), len(special))
+
+
+class Preprocessing:
+    """Images and texts of one encoder."""
+
+    def __init__(self, config: PreprocessingConfig, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.image = ImagePreprocessing(config.image)
+        self.text = TextPreprocessing(config.text, tokenizer)

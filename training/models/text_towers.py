@@ -1,0 +1,85 @@
+"""Text towers: a backbone and its pooling over real tokens."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from training.errors import RecipeError
+from training.models.config import TextTowerConfig
+from training.models.freezing import Freezer, frozen_modules
+from training.models.pooling import build_pooling
+from training.models.preprocessing import TokenBatch
+from training.models.pretrained import local_folder
+from training.models.small_transformer import build_small_transformer
+from training.models.text_backbones import build_transformers_backbone
+from training.models.tokenizer import Tokenizer
+from training.models.tower import TextBackbone, TowerOutput
+
+
+class TextTower(nn.Module):
+    """A text backbone and its pooling.
+
+    Attributes:
+        config: Resolved: it rebuilds the architecture without the pretrained folder.
+        width: Of the pooled feature.
+        local_width: Of the token features.
+        projection: What the pretrained model projects the pooled feature with; None if there is none.
+    """
+
+    def __init__(self, config: TextTowerConfig, backbone: TextBackbone) -> None:
+        super().__init__()
+        own = config.pooling == "eos" and backbone.pools_itself
+        self.config = config.model_copy(update={"pretrained": None, "options": backbone.options})
+        self.backbone = backbone
+        self.pooling = None if own else build_pooling(config.pooling, backbone.local_width)
+        self.width = backbone.width if own else backbone.local_width
+        self.local_width = backbone.local_width
+        self.projection = backbone.projection if config.pooling == "eos" else None
+        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+
+    def forward(self, tokens: TokenBatch) -> TowerOutput:
+        """Features of a batch of texts; local features are its tokens."""
+        with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
+            features = self.backbone(tokens.input_ids, tokens.attention_mask)
+        mask = tokens.attention_mask.bool()
+        if self.pooling is None:
+            return TowerOutput(features.pooled, features.tokens, mask)
+        pooled, weights = self.pooling(features.tokens, mask)
+        return TowerOutput(pooled, features.tokens, mask, weights)
+
+    def train(self, mode: bool = True) -> "TextTower":
+        """Set the mode of all but the frozen parts."""
+        super().train(mode)
+        self._frozen.hold()
+        return self
+
+
+def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pretrained: bool) -> TextTower:
+    """The text tower of a configuration.
+
+    Args:
+        config: Of the tower.
+        tokenizer: Whose ids it reads.
+        load_pretrained: Load the weights that `config.pretrained` names; False: random weights of its architecture.
+
+    Raises:
+        RecipeError: The pretrained model, an option, the pooling or the number of frozen layers does not fit, or
+            the tokenizer has more words than the tower.
+    """
+    backbone: TextBackbone
+    if config.architecture == "small_transformer":
+        if config.pretrained is not None:
+            raise RecipeError("small_transformer has no pretrained weights: remove text.pretrained.")
+        backbone = build_small_transformer(config.options, tokenizer.size)
+    else:
+        folder = None if config.pretrained is None else local_folder(config.pretrained)
+        backbone = build_transformers_backbone(
+            config.architecture, config.options, folder, tokenizer, weights=load_pretrained
+        )
+    words = int(backbone.options["vocab_size"])
+    if tokenizer.size > words:
+        raise RecipeError(
+            f"The tokenizer has {tokenizer.size} words, the text tower only {words}: they do not fit."
+        )
+    return TextTower(config, backbone)

@@ -1,0 +1,98 @@
+"""What image and text towers have in common: backbones, their output, and the choice of layers to freeze."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class TowerOutput:
+    """The features of one modality before projection.
+
+    Attributes:
+        pooled: Global feature (B, W).
+        local: Local features (B, K, C): the cells of a map row by row, patches, or tokens.
+        local_mask: (B, K), True where a local feature is real and not padding; None: all are.
+        local_weights: (B, K) attention weight of each local feature in `pooled`, where the pooling has such.
+    """
+
+    pooled: Tensor
+    local: Tensor
+    local_mask: Tensor | None = None
+    local_weights: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The linear map that a pretrained model puts behind its pooled feature: weight (D, W), bias (D,)."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+class Backbone(nn.Module, ABC):
+    """A network without pooling of ours and without a head.
+
+    Attributes:
+        width: Width of the architecture's own pooled feature.
+        local_width: Width of the local features.
+        options: Everything that rebuilds the architecture.
+        projection: What the pretrained model projects its pooled feature with; None if there is none.
+    """
+
+    width: int
+    local_width: int
+    options: dict[str, Any]
+    projection: Projection | None = None
+
+    @abstractmethod
+    def stem(self) -> Sequence[nn.Module]:
+        """The modules before the first layer."""
+
+    @abstractmethod
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The layers in the order of the forward pass; a layer may consist of several modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFeatures:
+    """What an image backbone sees: pooled (B, W), local (B, K, C), and the class token (B, C) if it has one."""
+
+    pooled: Tensor
+    local: Tensor
+    cls: Tensor | None = None
+
+
+class ImageBackbone(Backbone):
+    """A backbone that maps normalised images (B, 3, S, S) to ImageFeatures.
+
+    Attributes:
+        image_size: Side in pixels that it demands; None where any will do.
+        has_cls: Whether it has a class token.
+    """
+
+    image_size: int | None = None
+    has_cls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextFeatures:
+    """What a text backbone reads: tokens (B, T, C), and its own pooled feature (B, W) if it has one."""
+
+    tokens: Tensor
+    pooled: Tensor | None = None
+
+
+class TextBackbone(Backbone):
+    """A backbone that maps ids and mask (B, T) to TextFeatures; padding never changes a real token.
+
+    Attributes:
+        max_tokens: Longest text that it takes.
+        pools_itself: Whether its end-of-text feature is its own and not the last real token.
+    """
+
+    max_tokens: int
+    pools_itself: bool = False
