@@ -134,7 +134,7 @@ def best_ranks(queries: Vectors, candidates: Vectors, relevant: Matches) -> NDAr
     """
     with_match = [row for row, matches in enumerate(relevant) if len(matches)]
     ranks = np.empty(len(with_match), dtype=np.int64)
-    for start, stop in _chunks(len(with_match), len(candidates)):
+    for start, stop in row_chunks(len(with_match), len(candidates)):
         rows = with_match[start:stop]
         scores = queries[rows] @ candidates.T
         matching = np.zeros(scores.shape, dtype=bool)
@@ -207,8 +207,8 @@ def _transposed(relevant: Matches, count: int) -> list[list[int]]:
     return texts
 
 
-def _chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Row ranges whose score matrix stays small."""
+def row_chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows whose scores against `columns` candidates stay small in memory."""
     step = max(1, _SCORES_PER_CHUNK // max(1, columns))
     for start in range(0, rows, step):
         yield start, min(rows, start + step)
@@ -222,7 +222,7 @@ def _label_hits(
     totals, matching = np.zeros(len(counts), dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
     query_labels, candidate_labels = _label_matrices(queries.labels, candidates.labels)
     query_codes, candidate_codes = _identity_codes(queries, candidates)
-    for start, stop in _chunks(len(counts), len(candidates.labels)):
+    for start, stop in row_chunks(len(counts), len(candidates.labels)):
         rows = slice(start, stop)
         labelled = np.array([len(labels) > 0 for labels in queries.labels[rows]], dtype=bool)
         allowed = np.repeat(labelled[:, None], len(candidates.labels), axis=1)

@@ -1,0 +1,1 @@
+"""The `recoquest` command: one file a command; heavy imports happen inside the commands."""

@@ -1,0 +1,132 @@
+"""How a command ends: one sentence on standard error, an exit code, and a traceback only for those who ask.
+
+0 done; 1 something the user can mend; 2 wrong use of the command line; 70 a defect; 130 stopped by Ctrl-C.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import NoReturn
+
+from training.errors import RecoquestError
+
+DEBUG_VARIABLE = "RECOQUEST_DEBUG"
+MENDABLE = 1
+DEFECT = 70
+STOPPED = 130
+
+
+class StoppedError(Exception):
+    """Ctrl-C during work that has something to say about it."""
+
+
+@contextmanager
+def stoppable(sentence: str) -> Iterator[None]:
+    """Say `sentence` when the block is stopped by Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError(sentence) from None
+
+
+def ended(command: Callable[[], object]) -> NoReturn:
+    """Run a command to its end and leave the process.
+
+    With RECOQUEST_DEBUG=1 every failure shows its traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a letter must not stop a search.
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_exit_code(command))
+
+
+def _exit_code(command: Callable[[], object]) -> int:
+    try:
+        command()
+        sys.stdout.flush()
+    except SystemExit as leaving:
+        return _interpreted(leaving)
+    except StoppedError as stopped:
+        return _say(str(stopped), STOPPED)
+    except KeyboardInterrupt:
+        return _say("Stopped.", STOPPED)
+    except BrokenPipeError:
+        return _closed_pipe()
+    except RecoquestError as error:
+        return _say(str(error), MENDABLE)
+    except ModuleNotFoundError as error:
+        return _missing_module(error)
+    except OSError as error:
+        return _say(_operating_system(error), MENDABLE)
+    except Exception as error:  # noqa: BLE001 - the last one to see it
+        return _defect(error)
+    return 0
+
+
+def _interpreted(leaving: SystemExit) -> int:
+    code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    if code == STOPPED:
+        return _say("Stopped.", STOPPED)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _closed_pipe()
+    return code
+
+
+def _say(sentence: str, code: int) -> int:
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        traceback.print_exc()
+    print(f"recoquest: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _closed_pipe() -> int:
+    """The reader has gone, as `head` does; the interpreter must not write there again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return MENDABLE
+
+
+def _missing_module(error: ModuleNotFoundError) -> int:
+    if error.name == "faiss":
+        return _say("faiss is not installed: run `pip install recoquest[cpu]` or `recoquest[gpu]`.", MENDABLE)
+    return _defect(error)
+
+
+def _operating_system(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}." if error.filename else f"{reason}."
+
+
+def _defect(error: Exception) -> int:
+    trace = "".join(traceback.format_exception(error))
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        print(trace, file=sys.stderr)  # noqa: T201
+        where = "see the traceback above"
+    else:
+        where = f"the traceback is in {_written(trace)}"
+    summary = f"{type(error).__name__}: {error}"
+    return _say_once(f"This is a defect ({_short(summary)}); {where}. Please report it.")
+
+
+def _say_once(sentence: str) -> int:
+    print(f"recoquest: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201
+    return DEFECT
+
+
+def _short(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _written(trace: str) -> str:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="recoquest-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as file:
+        file.write(trace)
+    return file.name

@@ -1,0 +1,39 @@
+"""`recoquest recipes` and `recoquest collections`: what there is."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.options import Home, indexed
+from app.cli.output import console
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe with all its settings.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, as `recoquest train` takes it.")
+    ] = None,
+) -> None:
+    """List the recipes that come along, or print one resolved as YAML."""
+    from training.recipes.load import dump_recipe, list_recipes, load_recipe
+
+    if name is not None:
+        typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
+        return
+    table = Table("Recipe", "Description", "Settings from")
+    for recipe in list_recipes():
+        table.add_row(recipe.name, recipe.description, recipe.source)
+    console().print(table)
+
+
+def collections(home: Home = None) -> None:
+    """List what can be searched."""
+    from app.settings import load_settings
+
+    table = Table("Collection", "Images", "Generation", "Model", "Digest")
+    with indexed(load_settings(home=home)) as engine:
+        for one in engine.collections():
+            generation = "none yet" if one.generation is None else str(one.generation)
+            table.add_row(one.name, f"{one.count:,}", generation, one.model or "", (one.digest or "")[:12])
+    console().print(table)

@@ -1,0 +1,56 @@
+"""The `recoquest` command and its subcommands."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from app.cli.demo import demo
+from app.cli.endings import ended
+from app.cli.evaluate import evaluate
+from app.cli.import_ import import_data
+from app.cli.index import index
+from app.cli.lists import collections, recipes
+from app.cli.sample_data import sample_data
+from app.cli.search import search
+from app.cli.serve import serve
+from app.cli.train import train
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"recoquest {version('recoquest')}")
+        raise typer.Exit
+
+
+def _describe(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    """Search images by what they show: train encoders, measure them, index images, serve the search."""
+
+
+def build() -> typer.Typer:
+    """The command with all its subcommands, in the order of a first use."""
+    recoquest = typer.Typer(
+        name="recoquest", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+    recoquest.callback()(_describe)
+    recoquest.command()(demo)
+    recoquest.command("sample-data")(sample_data)
+    recoquest.command("import")(import_data)
+    recoquest.command()(recipes)
+    recoquest.command()(train)
+    recoquest.command()(evaluate)
+    recoquest.command()(index)
+    recoquest.command()(collections)
+    recoquest.command()(search)
+    recoquest.command()(serve)
+    return recoquest
+
+
+def run() -> None:
+    """Run the command line and leave the process with its exit code; see `app.cli.endings`."""
+    ended(build())

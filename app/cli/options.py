@@ -1,0 +1,78 @@
+"""Options that several commands share, and what they open."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from training.errors import RecoquestError
+
+if TYPE_CHECKING:
+    from index.engine import SearchEngine
+
+    from app.settings import Settings
+    from training.data.manifest import Manifest, Split
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of catalogue, images and bundles [RECOQUEST_HOME, recoquest-data]."),
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N [RECOQUEST_DEVICE, auto].")
+]
+Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
+SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
+MaxRejected = Annotated[
+    float,
+    typer.Option(
+        "--max-rejected", min=0, max=1, help="Share of broken lines and images that may be left out."
+    ),
+]
+
+
+class NothingIndexedError(RecoquestError):
+    """The home folder has no catalogue."""
+
+
+@contextmanager
+def indexed(settings: "Settings") -> Iterator["SearchEngine"]:
+    """The search engine of a home folder that something was indexed into.
+
+    Raises:
+        NothingIndexedError: When there is none, rather than making an empty one.
+    """
+    from app.engine import open_engine
+
+    if settings.database_url is None and not settings.home.is_dir():
+        raise NothingIndexedError(
+            f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
+        )
+    engine = open_engine(settings)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
+    """Read a manifest, or one split of it, and say what had to be left out."""
+    from training.data.manifest import read_manifest
+
+    manifest = read_manifest(data, max_rejected=max_rejected)
+    if manifest.rejections.items:
+        typer.echo(manifest.rejections.summary(), err=True)
+    return manifest if split is None else manifest.split(checked_split(split))
+
+
+def checked_split(split: str) -> "Split":
+    """The name of a split, or a usage error."""
+    if split == "train":
+        return "train"
+    if split == "val":
+        return "val"
+    if split == "test":
+        return "test"
+    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")

@@ -1,0 +1,12 @@
+"""What commands print: tables for people on standard output, at a width that fits."""
+
+import sys
+
+from rich.console import Console
+
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+def console() -> Console:
+    """Standard output; a file or a pipe gets a fixed width instead of the 80 columns of no terminal."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)

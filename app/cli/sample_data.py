@@ -1,0 +1,18 @@
+"""`recoquest sample-data`: generated images with reports and captions, to try everything without data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def sample_data(
+    out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
+    images: Annotated[int, typer.Option(min=20, help="Images in each of the two sets.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same images.")] = 0,
+) -> None:
+    """Write generated radiographs with reports and scenes with captions."""
+    from training.data.sample import write_sample_data
+
+    write_sample_data(out, images=images, seed=seed)
+    typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")

@@ -1,0 +1,45 @@
+"""`recoquest serve`: serve the search over HTTP, with its web page."""
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.listening import bind, url_of
+from app.cli.options import Device, Home
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on [RECOQUEST_HOST, 127.0.0.1].")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one [RECOQUEST_PORT, 8000].")
+    ] = None,
+    home: Home = None,
+    device: Device = None,
+    env_file: Annotated[Path | None, typer.Option("--env-file", help="Settings as NAME=value lines.")] = None,
+) -> None:
+    """Serve the search over HTTP, with its page at / and its documentation at /docs."""
+    from app.settings import load_settings, unknown_variables
+
+    settings = load_settings(env_file, host=host, port=port, home=home, device=device)
+    for name in unknown_variables():
+        typer.echo(f"{name} is not a setting and has no effect.", err=True)
+    with bind(settings.host, settings.port) as taken:
+        typer.echo(f"Serving on {url_of(taken)}", err=True)
+        serve_on(taken, settings)
+
+
+def serve_on(taken: socket.socket, settings: "Settings") -> None:
+    """Serve on an address that was taken, until a signal stops the process."""
+    import uvicorn
+
+    from app.service import create_app
+
+    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, server_header=False)
+    uvicorn.Server(config).run(sockets=[taken])

@@ -1,0 +1,175 @@
+"""Measure an encoder on a manifest: one typed report of everything that the data allow to be measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from training.data.manifest import Manifest
+from training.errors import DataError
+from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, Vectors, embed_manifest
+from training.evaluation.geometry import Geometry, geometry
+from training.evaluation.retrieval import (
+    CaptionRetrieval,
+    LabelledVectors,
+    LabelPrecision,
+    caption_retrieval,
+    label_precision,
+    mean_of,
+)
+
+LABEL_TEMPLATE = "a chest radiograph showing {labels}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRetrieval:
+    """Precision by label, searched by image and by a sentence made of each label.
+
+    Attributes:
+        image_to_image: Every image with a label is a query for the others.
+        text_to_image: One sentence a label is the query.
+        mean: Mean over both directions and all k, as CheXpert 8x200 is reported.
+    """
+
+    image_to_image: LabelPrecision | None
+    text_to_image: LabelPrecision
+    mean: float | None
+
+
+class EvaluationReport(BaseModel):
+    """What was measured; a part is None when the data do not allow it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    images: int
+    texts: int
+    skipped: int
+    truncated: int
+    captions: CaptionRetrieval | None
+    labels: LabelRetrieval | None
+    geometry: Geometry | None
+
+    def metrics(self) -> dict[str, float]:
+        """The figures by name, flat: what a bundle keeps and a checkpoint is selected by."""
+        return {name: value for name, value in self._figures() if value is not None}
+
+    def _figures(self) -> list[tuple[str, float | None]]:
+        figures: list[tuple[str, float | None]] = []
+        if self.captions is not None:
+            figures.append(("rsum", self.captions.rsum))
+            figures += [(f"image_recall_at_{k}", value) for k, value in self.captions.image_recall.items()]
+            figures += [(f"text_recall_at_{k}", value) for k, value in self.captions.text_recall.items()]
+        if self.labels is not None:
+            image = self.labels.image_to_image
+            for k, text_value in self.labels.text_to_image.precision.items():
+                image_value = None if image is None else image.precision[k]
+                figures += [
+                    (f"precision_at_{k}", mean_of([image_value, text_value])),
+                    (f"image_precision_at_{k}", image_value),
+                    (f"text_precision_at_{k}", text_value),
+                ]
+        if self.geometry is not None:
+            figures.append(("alignment", self.geometry.alignment))
+            figures.append(("image_uniformity", self.geometry.image_uniformity))
+            figures.append(("text_uniformity", self.geometry.text_uniformity))
+        return figures
+
+
+def evaluate(
+    encoder: ImageTextEncoder,
+    manifest: Manifest,
+    *,
+    batch_size: int = 64,
+    label_template: str = LABEL_TEMPLATE,
+    max_rejected: float = 0.01,
+    show_progress: bool = True,
+) -> EvaluationReport:
+    """Embed a manifest, usually one split, and measure the encoder on it.
+
+    Args:
+        encoder: What is measured.
+        manifest: The images with their texts and labels.
+        batch_size: Images, or texts, a forward pass.
+        label_template: Makes the query sentence of a label in place of `{labels}`.
+        max_rejected: Share of images that may be unreadable.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: When the manifest is empty, has neither texts nor labels, or too many images are unreadable.
+    """
+    embedded = embed_manifest(
+        encoder, manifest, batch_size=batch_size, max_rejected=max_rejected, show_progress=show_progress
+    )
+    return measure(encoder, embedded, label_template=label_template)
+
+
+def measure(
+    encoder: ImageTextEncoder, embedded: EmbeddedManifest, *, label_template: str = LABEL_TEMPLATE
+) -> EvaluationReport:
+    """Measure vectors that were embedded already; the encoder is needed for the sentences of labels.
+
+    Images without a text take no part in caption retrieval, nor images without a label in precision by label:
+    what would describe them is unknown, not absent.
+
+    Raises:
+        DataError: When there are neither texts nor labels.
+    """
+    captions, shape = _captions(embedded)
+    labels = _labels(encoder, embedded, label_template)
+    if captions is None and labels is None:
+        raise DataError("The data have neither texts nor labels: there is nothing to measure retrieval by.")
+    return EvaluationReport(
+        images=len(embedded.records),
+        texts=len(embedded.texts),
+        skipped=len(embedded.skipped),
+        truncated=embedded.truncated,
+        captions=captions,
+        labels=labels,
+        geometry=shape,
+    )
+
+
+def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geometry | None]:
+    if not embedded.texts:
+        return None, None
+    described, position = np.unique(embedded.text_owner, return_inverse=True)
+    row_of = dict(zip(embedded.text_owner.tolist(), position.tolist(), strict=True))
+    matches = [[row_of[row] for row in rows] for rows in embedded.text_matches()]
+    images = embedded.image_vectors[described]
+    return (
+        caption_retrieval(images, embedded.text_vectors, matches),
+        geometry(images, embedded.text_vectors, matches),
+    )
+
+
+def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str) -> LabelRetrieval | None:
+    rows = [row for row, record in enumerate(embedded.records) if record.labels]
+    if not rows:
+        return None
+    records = [embedded.records[row] for row in rows]
+    images = LabelledVectors(
+        vectors=embedded.image_vectors[rows],
+        labels=[record.labels for record in records],
+        ids=[record.id for record in records],
+        groups=[record.group for record in records],
+    )
+    names = sorted({label for record in records for label in record.labels})
+    sentences = LabelledVectors(
+        vectors=_sentence_vectors(encoder, [template.replace("{labels}", name) for name in names]),
+        labels=[(name,) for name in names],
+    )
+    by_text = label_precision(sentences, images)
+    by_image = label_precision(images, images) if _any_candidate(images) else None
+    figures = list(by_text.precision.values()) + (list(by_image.precision.values()) if by_image else [])
+    return LabelRetrieval(image_to_image=by_image, text_to_image=by_text, mean=mean_of(figures))
+
+
+def _any_candidate(images: LabelledVectors) -> bool:
+    """Whether any image may find another: not when all are one image or one patient."""
+    groups = set(images.groups)
+    return len(images.labels) > 1 and (len(groups) > 1 or None in groups)
+
+
+def _sentence_vectors(encoder: ImageTextEncoder, sentences: Sequence[str]) -> Vectors:
+    return encoder.embed_texts(sentences).vectors
