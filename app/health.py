@@ -1,0 +1,103 @@
+"""Readiness: a real query through every encoder in use and a read of the catalogue, not a constant."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import anyio
+import structlog
+from index.engine import SearchEngine
+
+from app.encoders import Encoders
+from app.encoding import EncodingQueue, QueueFullError
+from index.errors import NoActiveGenerationError
+from index.results import ActiveGeneration
+
+_PROBE = "ready"
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the checks said: for each its result, `ok` or what is wrong."""
+
+    checks: dict[str, str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every check passed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The checks that did not pass."""
+        return {name: result for name, result in self.checks.items() if result != "ok"}
+
+
+class Readiness:
+    """Judges whether searches are answered now; an answer is reused for a moment, and made once at a time."""
+
+    def __init__(self, engine: SearchEngine, encoders: Encoders, *, timeout_s: float, cache_s: float) -> None:
+        self._engine = engine
+        self._encoders = encoders
+        self._timeout_s = timeout_s
+        self._cache_s = cache_s
+        self._lock = asyncio.Lock()
+        self._verdict: Verdict | None = None
+        self._judged_at = float("-inf")
+
+    async def judge(self) -> Verdict:
+        """Run the checks, or give the last answer when it is fresh."""
+        async with self._lock:
+            if self._verdict is None or time.monotonic() - self._judged_at > self._cache_s:
+                self._verdict = await self._check()
+                self._judged_at = time.monotonic()
+            return self._verdict
+
+    async def _check(self) -> Verdict:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                actives = await anyio.to_thread.run_sync(
+                    active_generations, self._engine, abandon_on_cancel=True
+                )
+        except TimeoutError:
+            return Verdict({"catalogue": "took too long"})
+        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+            _log.error("catalogue check failed", error=type(error).__name__)
+            return Verdict({"catalogue": "cannot be read"})
+        by_digest = {active.digest: active for active in actives}
+        results = await asyncio.gather(*(self._check_encoder(active) for active in by_digest.values()))
+        named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
+        return Verdict({"catalogue": "ok", **named})
+
+    async def _check_encoder(self, active: ActiveGeneration) -> str:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                loaded = await self._encoders.of(active)
+                return await self._pass_through(loaded.queue)
+        except TimeoutError:
+            return "took too long"
+        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+            _log.warning("encoder check failed", digest=active.digest, error=type(error).__name__)
+            return "failed"
+
+    async def _pass_through(self, queue: EncodingQueue) -> str:
+        try:
+            await queue.encode_text(_PROBE, urgent=True)
+        except QueueFullError:
+            # A full queue that moves is busy, not broken: others' queries have just been a real pass.
+            return "ok" if queue.seconds_since_success < self._timeout_s else "stuck"
+        return "ok"
+
+
+def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
+    """The active generation of every collection that has one."""
+    actives = []
+    for collection in engine.collections():
+        if collection.generation is not None:
+            try:
+                actives.append(engine.active(collection.name))
+            except NoActiveGenerationError:
+                continue
+    return actives

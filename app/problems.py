@@ -1,0 +1,238 @@
+"""Errors as RFC 9457 problem documents: which error gives which status, in one table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from app.encoders import EncoderLoadingError
+from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
+from index.errors import (
+    CatalogueError,
+    CursorError,
+    FilterError,
+    NoActiveGenerationError,
+    StoreError,
+    UnknownCollectionError,
+    UnknownImageError,
+)
+from training.errors import BundleError, ImageError, ImageTooLargeError, RecoquestError
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field of a request."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = Field(
+        description="Names the kind of problem; stable.", examples=["urn:recoquest:unknown-image"]
+    )
+    title: str = Field(description="The kind of problem in words.")
+    status: int
+    detail: str = Field(description="What is wrong here and what to do.")
+    request_id: str | None = Field(default=None, description="Finds the request in the service's log.")
+    errors: list[FieldError] = Field(default_factory=list, description="Which fields are wrong, and how.")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of problem.
+
+    Attributes:
+        detail: Said instead of the error's own words, which may name files of the server.
+        retry_after_s: Sent as Retry-After.
+        field: The field of the request that is at fault.
+    """
+
+    slug: str
+    title: str
+    status: HTTPStatus
+    detail: str | None = None
+    retry_after_s: int | None = None
+    field: str | None = None
+
+
+class RequestError(RecoquestError):
+    """A request that cannot be answered as it is; carries its own kind of problem."""
+
+    def __init__(self, kind: Kind, detail: str, *, errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.errors = list(errors)
+
+
+INVALID = Kind("invalid-request", "The request is not valid", HTTPStatus.UNPROCESSABLE_ENTITY)
+TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+UNSUPPORTED = Kind(
+    "unsupported-media-type", "The content type is not supported", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+)
+NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
+DEFECT = Kind(
+    "internal-error",
+    "The service made an error",
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    detail="The request could not be answered; the service's log has more under this request id.",
+)
+
+KINDS: Mapping[type[RecoquestError], Kind] = {
+    UnknownCollectionError: Kind("unknown-collection", "There is no such collection", HTTPStatus.NOT_FOUND),
+    UnknownImageError: Kind("unknown-image", "There is no such image", HTTPStatus.NOT_FOUND),
+    NoActiveGenerationError: Kind(
+        "nothing-indexed", "The collection cannot be searched yet", HTTPStatus.CONFLICT
+    ),
+    FilterError: Kind("invalid-filter", "The filter is not valid", INVALID.status, field="filter"),
+    CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
+    ImageTooLargeError: Kind("image-too-large", "The image is too large", TOO_LARGE.status, field="image"),
+    ImageError: Kind("not-an-image", "The file is not a usable image", UNSUPPORTED.status, field="image"),
+    QueueFullError: Kind(
+        "too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1
+    ),
+    EncodingTimeoutError: Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT),
+    QueueClosedError: Kind(
+        "encoder-replaced", "The encoder is being replaced", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
+    ),
+    EncoderLoadingError: Kind(
+        "encoder-loading", "The encoder is being loaded", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=2
+    ),
+    EncodingFailedError: Kind("encoding-failed", "The encoder failed", HTTPStatus.INTERNAL_SERVER_ERROR),
+    BundleError: Kind(
+        "encoder-unavailable",
+        "The encoder cannot be loaded",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="The collection's encoder cannot be loaded; the service's log has the reason.",
+    ),
+    CatalogueError: Kind(
+        "catalogue-unavailable",
+        "The catalogue cannot be read",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="The catalogue cannot be read; the service's log has the reason.",
+        retry_after_s=2,
+    ),
+    StoreError: Kind(
+        "image-file-unavailable",
+        "The stored file cannot be read",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        detail="The image is known but its stored file is missing or damaged; index it again.",
+    ),
+    RecoquestError: DEFECT,
+}
+
+
+def problem_response(
+    kind: Kind,
+    detail: str,
+    *,
+    request_id: str | None,
+    errors: Sequence[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Make the answer that tells of a problem."""
+    document = Problem(
+        type=f"urn:recoquest:{kind.slug}",
+        title=kind.title,
+        status=kind.status,
+        detail=kind.detail or detail,
+        request_id=request_id,
+        errors=list(errors),
+    )
+    all_headers = dict(headers or {})
+    if kind.retry_after_s is not None:
+        all_headers["Retry-After"] = str(kind.retry_after_s)
+    return JSONResponse(
+        document.model_dump(), status_code=kind.status, media_type=MEDIA_TYPE, headers=all_headers
+    )
+
+
+def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Declare in the OpenAPI description which problems a route answers with."""
+    return {int(status): {"model": Problem, "description": status.phrase} for status in statuses}
+
+
+def describe_errors(errors: Sequence[FieldError]) -> str:
+    """Several wrong fields in one sentence."""
+    return "; ".join(f"{error.field}: {error.message}" for error in errors)
+
+
+def install_problems(app: FastAPI) -> None:
+    """Let every error of the application become a problem document."""
+    app.add_exception_handler(RecoquestError, answer_recoquest_error)
+    app.add_exception_handler(RequestValidationError, answer_validation_error)
+    app.add_exception_handler(HTTPException, answer_http_exception)
+
+
+async def answer_recoquest_error(request: Request, error: Exception) -> JSONResponse:
+    """Look the error's type up in the table."""
+    if isinstance(error, RequestError):
+        return problem_response(error.kind, str(error), request_id=_request_id(request), errors=error.errors)
+    kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    field = _field_of(error, kind)
+    errors = [FieldError(field=field, message=str(error))] if field is not None else []
+    return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
+
+
+async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:
+    """Name each wrong field; the values themselves are not repeated."""
+    assert isinstance(error, RequestValidationError)
+    content_type = request.headers.get("content-type", "")
+    if isinstance(error.body, bytes) and "json" not in content_type:
+        return problem_response(
+            UNSUPPORTED, "Send the body as application/json.", request_id=_request_id(request)
+        )
+    errors = [FieldError(field=_field_name(e["loc"]), message=_message(e)) for e in error.errors()]
+    return problem_response(INVALID, describe_errors(errors), request_id=_request_id(request), errors=errors)
+
+
+async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """Errors of the framework: no such path, wrong method, unreadable body."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    kind = Kind(status.phrase.lower().replace(" ", "-"), status.phrase, status)
+    detail = _HTTP_DETAILS.get(status, error.detail)
+    return problem_response(kind, detail, request_id=_request_id(request), headers=error.headers)
+
+
+_HTTP_DETAILS = {
+    HTTPStatus.NOT_FOUND: "Nothing is at this address; /docs lists every path.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This address does not take this method; /docs lists what it takes.",
+}
+
+
+def _request_id(request: Request) -> str | None:
+    value = request.scope.get("state", {}).get("request_id")
+    return value if isinstance(value, str) else None
+
+
+def _field_of(error: Exception, kind: Kind) -> str | None:
+    named = getattr(error, "field", None)
+    if kind.field is not None and isinstance(named, str) and named and named != kind.field:
+        return f"{kind.field}.{named}"
+    return kind.field
+
+
+def _field_name(location: Sequence[str | int]) -> str:
+    if location[:1] in (("body",), ("query",), ("path",)) and len(location) > 1:
+        location = location[1:]
+    if isinstance(location[0], int):
+        return "body"
+    return ".".join(str(part) for part in location)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    if error["type"] == "json_invalid":
+        return f"The body is not JSON: {error['ctx']['error']}."
+    return str(error["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,39 @@
+"""Whether the process lives, whether it answers searches, and its figures."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+
+from app.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
+from app.schemas import Live, Ready
+from app.state import InjectedServices
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", summary="Liveness")
+async def get_liveness() -> Live:
+    """The process answers; restart it when this does not."""
+    return Live()
+
+
+@router.get("/readyz", summary="Readiness", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
+async def get_readiness(services: InjectedServices) -> Ready:
+    """A real query went through every encoder in use a moment ago; send searches only while this is so."""
+    verdict = await services.readiness.judge()
+    if not verdict.ready:
+        failed = [FieldError(field=name, message=result) for name, result in verdict.failures.items()]
+        raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
+    return Ready(checks=verdict.checks)
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
+)
+async def get_metrics(services: InjectedServices) -> Response:
+    """Requests, batches, queue and search times."""
+    return Response(services.metrics.render(), media_type=services.metrics.content_type)

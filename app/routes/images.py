@@ -1,0 +1,89 @@
+"""One image of a collection: what is known of it, its thumbnail, its file."""
+
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import anyio
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import FileResponse, Response
+
+from app.problems import problem_responses
+from app.schemas import ImageInfo, image_info_from
+from app.state import InjectedServices, Services
+
+router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id:path}", tags=["images"])
+
+_PROBLEMS = problem_responses(
+    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
+)
+_FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
+_NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
+_FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
+
+# Images may be of patients: no shared cache keeps them, and a browser asks whether its copy is current.
+_CACHE_CONTROL = "private, no-cache"
+_NO_SCRIPTS = "default-src 'none'; sandbox"
+
+IfNoneMatch = Annotated[str | None, Header(description="ETag of the copy that the caller has.")]
+
+
+@router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
+async def get_thumbnail(
+    collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
+) -> Response:
+    """A JPEG that fits a grid of hits."""
+    etag = await _etag(services, collection, image_id, variant="thumbnail")
+    if _matches(if_none_match, etag):
+        return _not_modified(etag)
+    path = await anyio.to_thread.run_sync(services.engine.thumbnail, collection, image_id)
+    return _file(path, "image/jpeg", etag)
+
+
+@router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
+async def get_content(
+    collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
+) -> Response:
+    """The image as it was indexed, byte for byte."""
+    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
+    etag = f'"{image.sha256}"'
+    if _matches(if_none_match, etag):
+        return _not_modified(etag)
+    path = await anyio.to_thread.run_sync(services.engine.image_path, collection, image_id)
+    return _file(path, image.media_type, etag, name=image_id)
+
+
+@router.get("", summary="What is known of an image", responses=_PROBLEMS)
+async def get_image(
+    collection: str, image_id: str, request: Request, services: InjectedServices
+) -> ImageInfo:
+    """Texts, report, labels, metadata and size of one image."""
+    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
+    return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
+
+
+async def _etag(services: Services, collection: str, image_id: str, *, variant: str) -> str:
+    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
+    return f'"{image.sha256}-{variant}"'
+
+
+def _matches(if_none_match: str | None, etag: str) -> bool:
+    """Whether the caller has this version (RFC 9110, section 13.1.2: weak comparison)."""
+    if if_none_match is None:
+        return False
+    tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    return etag in tags or "*" in tags
+
+
+def _not_modified(etag: str) -> Response:
+    return Response(
+        status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag, "Cache-Control": _CACHE_CONTROL}
+    )
+
+
+def _file(path: Path, media_type: str, etag: str, name: str | None = None) -> FileResponse:
+    headers = {"ETag": etag, "Cache-Control": _CACHE_CONTROL, "Content-Security-Policy": _NO_SCRIPTS}
+    if name is not None:
+        headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(name, safe='')}"
+    return FileResponse(path, media_type=media_type, headers=headers)

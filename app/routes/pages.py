@@ -1,0 +1,59 @@
+"""The search page and the description of the service, neither of which needs another server."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+router = APIRouter(include_in_schema=False)
+
+PAGE_FOLDER = Path(__file__).parent.parent / "page"
+
+_DOCS = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>recoquest: HTTP interface</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/assets/swagger-ui.css">
+</head>
+<body>
+<div id="description"></div>
+<script src="docs/assets/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START = """SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#description",
+  deepLinking: true,
+  displayOperationId: true,
+  validatorUrl: null,
+});
+"""
+
+
+def swagger_ui_folder() -> Path:
+    """Where the installed package keeps Swagger UI's script and styles."""
+    return Path(str(files("fastapi_offline"))) / "static"
+
+
+@router.get("/")
+async def get_page() -> Response:
+    """The search page."""
+    return FileResponse(PAGE_FOLDER / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/docs")
+async def get_docs() -> Response:
+    """The OpenAPI description, to be read and tried."""
+    return HTMLResponse(_DOCS, headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/docs/start.js")
+async def get_docs_start() -> Response:
+    """The script that shows the description; a file, because inline scripts are forbidden."""
+    return Response(_START, media_type="text/javascript", headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,140 @@
+"""Put the service together: settings in, an ASGI application out."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import structlog
+import torch
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from index.engine import SearchEngine
+from starlette.middleware.cors import CORSMiddleware
+
+from app.context import REQUEST_ID_HEADER, RequestContext
+from app.encoders import Encoders, LoadEncoder
+from app.encoding import QueueLimits
+from app.engine import open_engine
+from app.health import Readiness, active_generations
+from app.intake import QueryImages
+from app.limits import BodyLimit
+from app.metrics import Metrics
+from app.openapi import DESCRIPTION, TAGS, describe
+from app.problems import install_problems
+from app.routes import collections, health, images, models, pages, search
+from app.security import SecurityHeaders
+from app.settings import Settings
+from app.state import Services
+from training.models.encoder import load_encoder
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class RecoquestService(FastAPI):
+    """The application, with problem documents in its OpenAPI description."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = None) -> FastAPI:
+    """Build the application; nothing is opened before it starts.
+
+    Args:
+        settings: None reads them from the environment.
+        load: Opens a bundle; None loads it onto the device of the settings.
+    """
+    settings = settings or Settings()
+    metrics = Metrics()
+    application = RecoquestService(
+        title="recoquest",
+        summary="Search over images by what they show.",
+        description=DESCRIPTION,
+        version=version("recoquest"),
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+        lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
+    )
+    install_problems(application)
+    for module in (search, images, collections, models, health, pages):
+        application.include_router(module.router)
+    application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
+    application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
+    _add_middleware(application, settings, metrics)
+    return application
+
+
+@asynccontextmanager
+async def _run(
+    application: FastAPI, *, settings: Settings, metrics: Metrics, load: LoadEncoder | None
+) -> AsyncIterator[None]:
+    _log.debug("settings", **settings.printable())
+    torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
+    engine = await anyio.to_thread.run_sync(open_engine, settings)
+    limits = QueueLimits(
+        batch_size=settings.encode_batch_size,
+        batch_wait_s=settings.encode_batch_wait_ms / 1000,
+        capacity=settings.encode_queue_size,
+        deadline_s=settings.encode_deadline_s,
+    )
+    encoders = Encoders(load or partial(load_encoder, device=settings.device), limits, metrics)
+    metrics.watch_queues(encoders.waiting)
+    readiness = Readiness(
+        engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
+    )
+    application.state.services = Services(
+        settings, engine, encoders, QueryImages(settings), readiness, metrics
+    )
+    following = asyncio.create_task(_follow(engine, encoders, settings.refresh_s))
+    try:
+        yield
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await encoders.close()
+        await anyio.to_thread.run_sync(engine.close)
+
+
+async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> None:
+    """Keep the encoders of the active generations loaded, those that another process makes active too."""
+    while True:
+        try:
+            encoders.follow(await anyio.to_thread.run_sync(active_generations, engine))
+        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
+            _log.error("active generations cannot be read", error=type(error).__name__)
+        await asyncio.sleep(every_s)
+
+
+def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    """Wrap the application, from the inside out."""
+    application.add_middleware(
+        BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
+    )
+    if settings.cors_origins:
+        application.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Content-Type", REQUEST_ID_HEADER],
+            expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
+        )
+    application.add_middleware(
+        SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)
+    )
+    application.add_middleware(RequestContext, metrics=metrics)
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

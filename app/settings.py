@@ -1,0 +1,141 @@
+"""What a person who runs the service can set: the environment, an environment file, or arguments."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from training.errors import RecoquestError
+
+PREFIX = "RECOQUEST_"
+
+MIB = 2**20
+
+
+class SettingsError(RecoquestError):
+    """A setting is unknown or has a value that cannot be used."""
+
+
+class Settings(BaseSettings):
+    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    home: Path = Field(
+        default=Path("recoquest-data"), description="Folder of the catalogue, images and bundles."
+    )
+    database_url: str | None = Field(
+        default=None, description="SQLAlchemy URL of the catalogue; None: SQLite inside the home folder."
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    device: str = Field(default="auto", description="Where encoders run: auto, cpu, cuda or cuda:N.")
+    threads: int | None = Field(
+        default=None, ge=1, description="Threads of one forward pass on the CPU; None: the number of cores."
+    )
+
+    max_body_bytes: int = Field(
+        default=24 * MIB, ge=1024, description="Largest body of a form with an image."
+    )
+    max_json_bytes: int = Field(default=MIB, ge=1024, description="Largest body of any other request.")
+    max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file in a query.")
+    max_image_pixels: int = Field(default=50_000_000, ge=1, description="Most pixels of an image in a query.")
+    max_text_length: int = Field(default=10_000, ge=1, description="Most characters of a text query.")
+    max_filter_length: int = Field(default=16_384, ge=2, description="Most characters of a filter as JSON.")
+    concurrent_decodes: int = Field(default=2, ge=1, description="Images decoded at the same time.")
+
+    encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
+    encode_batch_wait_ms: float = Field(
+        default=3.0, ge=0, le=1000, description="How long a busy worker waits for a batch to fill."
+    )
+    encode_queue_size: int = Field(
+        default=64, ge=1, description="Most queries that wait; more get status 429."
+    )
+    encode_deadline_s: float = Field(default=10.0, gt=0, description="Longest a query waits for its vector.")
+    readiness_timeout_s: float = Field(default=5.0, gt=0, description="Longest a readiness pass may take.")
+    readiness_cache_s: float = Field(default=1.0, ge=0, description="How long a readiness answer is reused.")
+    refresh_s: float = Field(
+        default=1.0, gt=0, description="How often new active generations are looked for."
+    )
+
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins of other pages that may call the service, separated by commas."
+    )
+    frame_ancestors: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins that may show the service's page in a frame, separated by commas."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("cors_origins", "frame_ancestors", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("frame_ancestors", "cors_origins")
+    @classmethod
+    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if any(character in origin for character in ";,'\" \r\n"):
+                raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
+        return value
+
+    @property
+    def catalogue_url(self) -> str:
+        """The catalogue's SQLAlchemy URL, the default one filled in."""
+        return self.database_url or f"sqlite:///{self.home / 'catalogue.sqlite3'}"
+
+    def printable(self) -> dict[str, Any]:
+        """Every setting resolved, as JSON values and without a password."""
+        values = self.model_dump(mode="json")
+        values["database_url"] = _without_password(self.catalogue_url)
+        return values
+
+
+def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
+    """Read settings: arguments win over the environment, the environment over the file.
+
+    Args:
+        env_file: Lines of NAME=value; a name that is not a setting is refused.
+        values: Settings given by the caller; those that are None are left to the other sources.
+
+    Raises:
+        SettingsError: The file is missing, or a setting is unknown or not valid.
+    """
+    if env_file is not None and not env_file.is_file():
+        raise SettingsError(f"The settings file {env_file} does not exist.")
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return Settings(_env_file=env_file, **given)
+    except ValidationError as error:
+        raise SettingsError(_explain(error.errors(include_url=False, include_input=False))) from None
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Names in the environment that look like settings and are none: a likely slip of the pen."""
+    names = os.environ if environment is None else environment
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(n for n in names if n.upper().startswith(PREFIX) and n.upper() not in known)
+
+
+def _explain(errors: Iterable[Mapping[str, Any]]) -> str:
+    parts = []
+    for error in errors:
+        name = ".".join(str(part) for part in error["loc"]).upper().removeprefix(PREFIX)
+        if error["type"] == "extra_forbidden":
+            parts.append(f"{PREFIX}{name} is not a setting")
+        else:
+            parts.append(f"{PREFIX}{name}: {error['msg'].removeprefix('Value error, ')}")
+    return f"The settings cannot be used: {'; '.join(parts)}."
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    credentials, at, address = rest.rpartition("@")
+    if not at:
+        return url
+    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{address}"

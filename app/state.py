@@ -1,0 +1,35 @@
+"""What the routes work with; made when the service starts, reached through `Depends`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from index.engine import SearchEngine
+
+from app.encoders import Encoders
+from app.health import Readiness
+from app.intake import QueryImages
+from app.metrics import Metrics
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that lives as long as the service."""
+
+    settings: Settings
+    engine: SearchEngine
+    encoders: Encoders
+    images: QueryImages
+    readiness: Readiness
+    metrics: Metrics
+
+
+def get_services(request: Request) -> Services:
+    """The services of the running application."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+InjectedServices = Annotated[Services, Depends(get_services)]
