@@ -1,0 +1,35 @@
+/** The line above the hits: what was found, by which model, and how long it took. */
+
+import { fill, h } from './dom.js';
+import { scoreText } from './hit.js';
+
+const SCORE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability.';
+
+/**
+ * @param {HTMLElement} line
+ * @param {import('./api.js').HitPage} page the latest page
+ * @param {import('./api.js').Hit[]} hits all hits shown
+ */
+export function showAnswer(line, page, hits) {
+  const { served_by: by, took_ms: took } = page;
+  const scores = hits.map((hit) => hit.score);
+  const range = scores.length > 0 && `cosine ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
+  fill(line,
+    h('strong', {}, `${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
+    range && h('span', { class: 'answer-part', title: SCORE_MEANING }, range),
+    h('span', { class: 'answer-part', title: `Digest of the encoder: ${by.digest}` },
+      by.model, h('span', { class: 'dim' }, ` \u00b7 generation ${by.generation} \u00b7 ${by.exact ? 'exact' : 'approximate'}`)),
+    h('span', { class: 'answer-part', title: `Encoding ${millis(took.encode)}, search ${millis(took.search)}` }, millis(took.total)));
+}
+
+/** @param {import('./api.js').Hit[]} hits @param {boolean} more @returns {string} for the live region */
+export function spokenAnswer(hits, more) {
+  if (hits.length === 0) return 'No images found.';
+  const best = hits[0];
+  return `${hits.length} images${more ? ', more can be loaded' : ''}. Best ${best.score_kind} ${scoreText(best.score)}.`;
+}
+
+/** @param {number} duration @returns {string} */
+function millis(duration) {
+  return `${duration < 10 ? duration.toFixed(1) : Math.round(duration)} ms`;
+}

@@ -1,0 +1,79 @@
+/** A filter as the page edits it (one clause a field), and as the service reads it (a JSON expression). */
+
+/**
+ * @typedef {{eq: string | number | boolean} | {any_of: Array<string | number>}
+ *   | {gte?: number, lte?: number, gt?: number, lt?: number}} Clause
+ * @typedef {{clauses: Record<string, Clause>, other: object[]}} Filter `other` holds parts that the panel cannot edit
+ */
+
+const CLAUSE_KEYS = new Set(['field', 'eq', 'any_of', 'gte', 'lte', 'gt', 'lt']);
+
+/** @returns {Filter} */
+export function noFilter() {
+  return { clauses: {}, other: [] };
+}
+
+/**
+ * @param {Filter} filter
+ * @returns {object | null} what the service takes as `filter`
+ */
+export function expressionOf(filter) {
+  const parts = [...Object.entries(filter.clauses).map(([field, clause]) => ({ field, ...clause })), ...filter.other];
+  if (parts.length === 0) return null;
+  return parts.length === 1 ? parts[0] : { and: parts };
+}
+
+/**
+ * @param {unknown} expression
+ * @returns {Filter}
+ */
+export function filterOf(expression) {
+  const filter = noFilter();
+  if (!expression || typeof expression !== 'object') return filter;
+  const parts = Array.isArray(expression.and) ? expression.and : [expression];
+  for (const part of parts) {
+    if (isClause(part) && !(part.field in filter.clauses)) {
+      const { field, ...clause } = part;
+      filter.clauses[field] = clause;
+    } else filter.other.push(part);
+  }
+  return filter;
+}
+
+/** @param {Filter} filter @param {string} field @param {Clause | null} clause @returns {Filter} a changed copy */
+export function withClause(filter, field, clause) {
+  const clauses = { ...filter.clauses };
+  if (clause) clauses[field] = clause;
+  else delete clauses[field];
+  return { ...filter, clauses };
+}
+
+/** @param {Filter} filter @returns {number} */
+export function clauseCount(filter) {
+  return Object.keys(filter.clauses).length + filter.other.length;
+}
+
+/** @param {Clause} clause @returns {string} the clause in words */
+export function clauseText(clause) {
+  if ('eq' in clause) return wordOf(clause.eq);
+  if ('any_of' in clause) return clause.any_of.map(wordOf).join(' or ');
+  const low = clause.gte ?? clause.gt;
+  const high = clause.lte ?? clause.lt;
+  if (low !== undefined && high !== undefined) return `${low} to ${high}`;
+  return low !== undefined ? `from ${low}` : `up to ${high}`;
+}
+
+/** @param {unknown} value @returns {string} */
+export function wordOf(value) {
+  if (value === true) return 'yes';
+  if (value === false) return 'no';
+  return String(value);
+}
+
+/** @param {any} part */
+function isClause(part) {
+  return (
+    part !== null && typeof part === 'object' && typeof part.field === 'string' &&
+    Object.keys(part).length > 1 && Object.keys(part).every((key) => CLAUSE_KEYS.has(key))
+  );
+}

@@ -1,0 +1,149 @@
+/** The grid of hits: one tile an image, walked through with the arrow keys. */
+
+import { fill, h } from './dom.js';
+import { icon } from './icons.js';
+import { labelsOf, scoreText, summaryOf } from './hit.js';
+
+/** @typedef {import('./api.js').Hit} Hit */
+
+export class HitGrid {
+  /** @type {Hit[]} */
+  hits = [];
+  #active = 0;
+
+  /**
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, like: (hit: Hit) => void,
+   *   leave: () => void}} actions `leave` is called when the arrows walk out over the top row
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.element = h('ul', {
+      class: 'grid', role: 'list', 'aria-label': 'Images found, best first',
+      on: { keydown: (event) => this.#onKey(event), focusin: (event) => this.#onFocus(event) },
+    });
+  }
+
+  /** @param {Hit[]} hits */
+  show(hits) {
+    this.hits = [...hits];
+    this.#active = 0;
+    this.element.removeAttribute('aria-hidden');
+    fill(this.element, ...hits.map((hit) => this.#tile(hit)));
+    this.#rove();
+  }
+
+  /** Add the next page. @param {Hit[]} hits */
+  append(hits) {
+    this.hits.push(...hits);
+    this.element.append(...hits.map((hit) => this.#tile(hit)));
+    this.#rove();
+  }
+
+  clear() {
+    this.show([]);
+  }
+
+  /** Grey tiles while the first answer is on its way. @param {number} count */
+  showSkeleton(count) {
+    this.hits = [];
+    this.element.setAttribute('aria-hidden', 'true');
+    const tile = () => h('li', { class: 'hit skeleton' }, h('span', { class: 'hit-mat' }), h('span', { class: 'bone' }), h('span', { class: 'bone short' }));
+    fill(this.element, ...Array.from({ length: count }, tile));
+  }
+
+  /** Move the keyboard's focus to a tile. @param {number} [index] */
+  focus(index = this.#active) {
+    const tile = this.element.children[index];
+    if (!tile || this.hits.length === 0) return;
+    this.#active = index;
+    this.#rove();
+    tile.querySelector('.hit-open').focus();
+  }
+
+  /** @param {string} id */
+  focusImage(id) {
+    const index = this.hits.findIndex((hit) => hit.id === id);
+    if (index >= 0) this.focus(index);
+  }
+
+  /** @param {Hit} hit */
+  #tile(hit) {
+    const labels = labelsOf(hit);
+    const picture = h('img', {
+      src: this.actions.address(hit.links.thumbnail), alt: '', loading: 'lazy', decoding: 'async', draggable: false,
+      on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, 'No picture')) },
+    });
+    picture.setAttribute('draggable', 'false');
+    return h('li', { class: 'hit', data: { id: hit.id } },
+      h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit), on: { click: () => this.actions.open(hit) } },
+        h('span', { class: 'hit-mat' }, picture),
+        h('span', { class: 'hit-line' },
+          h('span', { class: 'hit-rank' }, hit.rank),
+          h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, hit.score_kind))),
+        hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
+        labels.length > 0 && h('span', { class: 'hit-labels' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+      h('button', {
+        class: 'hit-like', type: 'button', title: 'More like this (m)', 'aria-label': `More images like number ${hit.rank}`,
+        on: { click: () => this.actions.like(hit) },
+      }, icon('like'), h('span', {}, 'More like this')));
+  }
+
+  /** Only the active tile is in the tab order. */
+  #rove() {
+    [...this.element.children].forEach((tile, index) => {
+      for (const button of tile.querySelectorAll('button')) button.tabIndex = index === this.#active ? 0 : -1;
+    });
+  }
+
+  /** @param {FocusEvent} event */
+  #onFocus(event) {
+    const index = [...this.element.children].indexOf(event.target.closest('.hit'));
+    if (index < 0 || index === this.#active) return;
+    this.#active = index;
+    this.#rove();
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.hits.length === 0) return;
+    if (event.key === 'm') {
+      event.preventDefault();
+      this.actions.like(this.hits[this.#active]);
+      return;
+    }
+    const target = this.#target(event.key);
+    if (target === null) return;
+    event.preventDefault();
+    if (target < 0) this.actions.leave();
+    else this.focus(Math.min(target, this.hits.length - 1));
+  }
+
+  /** @param {string} key @returns {number | null} the tile that a key leads to; negative above the first row */
+  #target(key) {
+    const columns = this.#columns();
+    const last = this.hits.length - 1;
+    switch (key) {
+      case 'ArrowRight': return Math.min(this.#active + 1, last);
+      case 'ArrowLeft': return Math.max(this.#active - 1, 0);
+      case 'ArrowDown': return this.#active + columns <= last ? this.#active + columns : this.#lastRowTarget(columns);
+      case 'ArrowUp': return this.#active - columns;
+      case 'Home': return 0;
+      case 'End': return last;
+      default: return null;
+    }
+  }
+
+  /** @param {number} columns */
+  #lastRowTarget(columns) {
+    const last = this.hits.length - 1;
+    const onLastRow = Math.floor(this.#active / columns) === Math.floor(last / columns);
+    return onLastRow ? this.#active : last;
+  }
+
+  #columns() {
+    const tiles = [...this.element.children];
+    const top = tiles[0].offsetTop;
+    const second = tiles.findIndex((tile) => tile.offsetTop > top);
+    return second < 0 ? tiles.length : second;
+  }
+}

@@ -1,0 +1,38 @@
+/** How a hit is put into words. */
+
+/** @typedef {import('./api.js').Hit} Hit */
+
+/**
+ * A cosine with three decimals. It is a place in a ranking, so it is never turned into a percentage.
+ *
+ * @param {number} score
+ * @returns {string}
+ */
+export function scoreText(score) {
+  return score.toFixed(3).replace('-', '\u2212');
+}
+
+/** @param {{labels?: string[], metadata?: Record<string, unknown>}} hit @returns {string[]} */
+export function labelsOf(hit) {
+  const labels = hit.labels ?? hit.metadata?.labels ?? [];
+  return Array.isArray(labels) ? labels.map(String) : [String(labels)];
+}
+
+/** @param {Hit} hit @returns {string} a tile in one sentence, for a screen reader */
+export function summaryOf(hit) {
+  const parts = [`Number ${hit.rank}`, `${hit.score_kind} ${scoreText(hit.score)}`, ...hit.texts.slice(0, 1), ...labelsOf(hit)];
+  return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
+}
+
+/** @param {unknown} value @returns {string} */
+export function metadataText(value) {
+  if (Array.isArray(value)) return value.map(metadataText).join(', ');
+  if (value === true) return 'yes';
+  if (value === false) return 'no';
+  return String(value);
+}
+
+/** @param {number} count @returns {string} */
+export function countText(count) {
+  return count.toLocaleString('en');
+}

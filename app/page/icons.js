@@ -1,0 +1,39 @@
+/** The page's line icons, drawn on a 24 x 24 grid. */
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+const PATHS = {
+  search: 'M10.5 4a6.5 6.5 0 1 1 0 13a6.5 6.5 0 0 1 0-13zM15.3 15.3L20 20',
+  image: 'M5 5h14a1 1 0 0 1 1 1v12a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1V6a1 1 0 0 1 1-1zM4.5 17l5-5 3.5 3.5 2.5-2.5 4.3 4.2M15.2 9.2h.01',
+  filter: 'M4 7h16M7 12h10M10 17h4',
+  close: 'M6 6l12 12M18 6L6 18',
+  like: 'M5 5h6v6H5zM13 13h6v6h-6zM13 8h3a2 2 0 0 1 2 2M11 16H8a2 2 0 0 1-2-2',
+  previous: 'M14.5 6l-6 6 6 6',
+  next: 'M9.5 6l6 6-6 6',
+  zoomIn: 'M10.5 4a6.5 6.5 0 1 1 0 13a6.5 6.5 0 0 1 0-13zM15.3 15.3L20 20M7.8 10.5h5.4M10.5 7.8v5.4',
+  zoomOut: 'M10.5 4a6.5 6.5 0 1 1 0 13a6.5 6.5 0 0 1 0-13zM15.3 15.3L20 20M7.8 10.5h5.4',
+  fit: 'M4 9V5a1 1 0 0 1 1-1h4M15 4h4a1 1 0 0 1 1 1v4M20 15v4a1 1 0 0 1-1 1h-4M9 20H5a1 1 0 0 1-1-1v-4',
+  invert: 'M12 4a8 8 0 1 1 0 16a8 8 0 0 1 0-16zM12 4v16M12 8h5.6M12 12h8M12 16h5.6',
+  open: 'M13 5h6v6M19 5l-8 8M17 14v4a1 1 0 0 1-1 1H6a1 1 0 0 1-1-1V8a1 1 0 0 1 1-1h4',
+  warning: 'M12 4.5l8.5 15h-17zM12 10v4.5M12 17h.01',
+  nothing: 'M10.5 4a6.5 6.5 0 1 1 0 13a6.5 6.5 0 0 1 0-13zM15.3 15.3L20 20M8.4 8.4l4.2 4.2M12.6 8.4l-4.2 4.2',
+  scissors: 'M6 8.5a2.5 2.5 0 1 1 0-.01zM6 20.5a2.5 2.5 0 1 1 0-.01zM8 8l11 8M8 17l11-8',
+  keyboard: 'M4 7h16a1 1 0 0 1 1 1v8a1 1 0 0 1-1 1H4a1 1 0 0 1-1-1V8a1 1 0 0 1 1-1zM7 10.5h.01M11 10.5h.01M15 10.5h.01M8 14h8',
+};
+
+/**
+ * An icon, hidden from assistive technology: the control around it carries the name.
+ *
+ * @param {keyof typeof PATHS} name
+ * @returns {SVGSVGElement}
+ */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, 'svg');
+  const path = document.createElementNS(SVG, 'path');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  svg.setAttribute('class', 'icon');
+  path.setAttribute('d', PATHS[name]);
+  svg.append(path);
+  return svg;
+}

@@ -1,0 +1,136 @@
+/** The dialog with one image: large, with its texts, labels and metadata. */
+
+import { fill, h } from './dom.js';
+import { labelsOf, metadataText, scoreText } from './hit.js';
+import { icon } from './icons.js';
+import { ImageViewer } from './image-viewer.js';
+
+/**
+ * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('./api.js').SearchApi} SearchApi
+ */
+
+export class ImageDialog {
+  /** @type {string | null} */
+  id = null;
+  /** @type {AbortController | null} */
+  #request = null;
+
+  /**
+   * @param {{api: SearchApi, like: (id: string) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.viewer = new ImageViewer();
+    this.heading = h('h2', { id: 'image-dialog-title', class: 'dialog-title' });
+    this.facts = h('div', { class: 'dialog-facts' });
+    this.previous = this.#button('previous', 'Previous image (\u2190)', () => actions.step(-1));
+    this.next = this.#button('next', 'Next image (\u2192)', () => actions.step(1));
+    this.element = h('dialog', { class: 'image-dialog', 'aria-labelledby': 'image-dialog-title',
+      on: { keydown: (event) => this.#onKey(event), close: () => this.#onClose(), click: (event) => this.#onClick(event) } },
+      h('div', { class: 'dialog-frame' }, this.viewer.element,
+        h('section', { class: 'dialog-side' },
+          h('header', { class: 'dialog-head' }, this.heading, this.previous, this.next,
+            this.#button('close', 'Close (Esc)', () => this.element.close())),
+          this.facts)));
+  }
+
+  /**
+   * @param {string} collection
+   * @param {string} id
+   * @param {Hit | null} hit the hit that was opened; null for an image opened by its address
+   * @param {{first: boolean, last: boolean}} place
+   */
+  async open(collection, id, hit, place) {
+    this.#request?.abort();
+    const request = (this.#request = new AbortController());
+    this.id = id;
+    this.collection = collection;
+    this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
+    this.previous.disabled = place.first;
+    this.next.disabled = place.last;
+    this.viewer.show(this.actions.api.contentAddress(collection, id), hit?.texts[0] ?? id);
+    this.#showFacts(hit, hit ?? {}, 'loading');
+    if (!this.element.open) this.element.showModal();
+    try {
+      const record = await this.actions.api.image(collection, id, request.signal);
+      if (request === this.#request) this.#showFacts(hit, record, 'whole');
+    } catch (error) {
+      if (request === this.#request) this.#showFacts(hit, hit ?? {}, 'failed', error);
+    }
+  }
+
+  /** Close without telling: another view takes over. */
+  dismiss() {
+    this.id = null;
+    if (this.element.open) this.element.close();
+  }
+
+  /** @param {Hit | null} hit @param {any} record @param {'loading' | 'whole' | 'failed'} state @param {Error} [error] */
+  #showFacts(hit, record, state, error) {
+    const texts = record.texts ?? [];
+    fill(this.facts,
+      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${hit.score_kind} similarity to the query`),
+      h('div', { class: 'dialog-actions' },
+        h('button', { class: 'button primary', type: 'button', on: { click: () => this.#like() } }, icon('like'), 'More like this'),
+        h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Open the file')),
+      texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
+      record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
+      labelsOf(record).length > 0 && section('Labels', h('p', { class: 'tags' }, ...labelsOf(record).map((label) => h('span', { class: 'tag' }, label)))),
+      section('Details', detailList(this.id, record)),
+      state === 'loading' && h('p', { class: 'quiet' }, 'Loading\u2026'),
+      state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
+  }
+
+  #like() {
+    const id = this.id;
+    this.dismiss();
+    this.actions.like(id);
+  }
+
+  #onClose() {
+    this.#request?.abort();
+    this.#request = null;
+    this.viewer.picture.removeAttribute('src');
+    const id = this.id;
+    this.id = null;
+    if (id !== null) this.actions.closed(id);
+  }
+
+  /** @param {MouseEvent} event */
+  #onClick(event) {
+    if (event.target === this.element) this.element.close();
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (this.viewer.takesKey(event)) event.preventDefault();
+    else if (event.key === 'ArrowLeft' && !this.previous.disabled) this.actions.step(-1);
+    else if (event.key === 'ArrowRight' && !this.next.disabled) this.actions.step(1);
+    else if (event.key === 'm') this.#like();
+  }
+
+  /** @param {Parameters<typeof icon>[0]} name @param {string} title @param {() => void} act */
+  #button(name, title, act) {
+    return h('button', { class: 'tool', type: 'button', title, 'aria-label': title, on: { click: act } }, icon(name));
+  }
+}
+
+/** @param {string} title @param {Node} content */
+function section(title, content) {
+  return h('section', { class: 'dialog-section' }, h('h3', {}, title), content);
+}
+
+/** @param {string} id @param {any} record */
+function detailList(id, record) {
+  const entries = [['id', id]];
+  if (record.width) entries.push(['size', `${record.width} \u00d7 ${record.height} pixels`]);
+  if (record.split) entries.push(['split', record.split]);
+  if (record.group) entries.push(['group', record.group]);
+  for (const [name, value] of Object.entries(record.metadata ?? {})) {
+    if (name === 'labels' || entries.some(([known]) => known === name) || value === null || value === '') continue;
+    entries.push([name, metadataText(value)]);
+  }
+  return h('dl', { class: 'details' }, ...entries.flatMap(([name, value]) => [h('dt', {}, name.replaceAll('_', ' ')), h('dd', {}, value)]));
+}

@@ -1,0 +1,341 @@
+/**
+ * `<image-search>`: a search over the images of a recoquest service, by text and by image.
+ *
+ * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one
+ * collection to search (by default, the reader chooses); `fullpage`, when the element is the whole page: then keys,
+ * dropped and pasted images count wherever they land.
+ *
+ * Events: `image-select` when an image is opened, with the image in `detail` (preventDefault() keeps the element's own
+ * dialog closed); `search-change` when what is searched for or shown has changed, with `detail.state`.
+ */
+
+import { ProblemError, SearchApi } from './api.js';
+import { expressionOf, noFilter } from './filter.js';
+import { FilterPanel } from './filter-panel.js';
+import { labelsOf } from './hit.js';
+import { ImageDialog } from './image-dialog.js';
+import { takeImages } from './image-drop.js';
+import { landing } from './landing.js';
+import { imageIsGone, noCollections } from './notices.js';
+import { NO_QUERY, sameQuery, textQuery } from './query.js';
+import { ResultsView } from './results-view.js';
+import { SearchField } from './search-field.js';
+import { SearchShell } from './search-shell.js';
+import { takeKeys } from './shortcuts.js';
+import { linkStyles } from './styles.js';
+
+/**
+ * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('./query.js').Query} Query
+ * @typedef {import('./query.js').SearchState} SearchState
+ */
+
+const PAGE_SIZE = 24;
+
+export class ImageSearch extends HTMLElement {
+  static observedAttributes = ['src', 'collection'];
+
+  /** @type {SearchState} */
+  #state = { collection: null, query: NO_QUERY, filter: noFilter(), opened: null };
+  #imageIsGone = false;
+  #typing = false;
+  /** @type {import('./api.js').CollectionSummary[] | null} */
+  #collections = null;
+  /** @type {import('./api.js').Collection | null} */
+  #described = null;
+  /** @type {string | null} */
+  #cursor = null;
+  /** @type {AbortController | null} */
+  #request = null;
+  /** @type {string | null} */
+  #imageAddress = null;
+  /** @type {AbortController | null} */
+  #connection = null;
+
+  constructor() {
+    super();
+    const root = this.attachShadow({ mode: 'open' });
+    this.styled = linkStyles(root);
+    this.field = new SearchField({
+      text: (text, typing) => this.#go({ query: textQuery(text) }, typing),
+      image: (image) => this.#goToImage(image),
+      clear: () => this.#go({ query: NO_QUERY }),
+      down: () => this.results.grid.focus(),
+    });
+    this.results = new ResultsView({
+      address: (link) => this.api.resolve(link),
+      open: (hit) => this.#select(hit),
+      like: (hit) => this.#go({ query: { kind: 'like', id: hit.id } }),
+      leave: () => this.field.focus(),
+      more: () => this.#loadMore(),
+      clearFilter: () => this.#go({ filter: noFilter() }),
+    });
+    this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
+    this.#makeApi();
+    this.shell = new SearchShell(root, {
+      field: this.field.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
+    }, {
+      collection: (collection) => this.#changeCollection(collection),
+      filter: (filter) => this.#go({ filter }),
+      togglePanel: () => this.#openPanel(this.panel.element.hidden),
+    });
+    this.shell.element.hidden = true;
+  }
+
+  /** What is searched for and shown. @returns {SearchState} */
+  get state() {
+    return { ...this.#state };
+  }
+
+  connectedCallback() {
+    const target = this.hasAttribute('fullpage') ? document : this;
+    this.#connection = new AbortController();
+    const stopDrop = takeImages(target, {
+      over: (over) => this.shell.showDrop(over),
+      image: (image) => this.#goToImage(image),
+      refused: (reason) => this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage()),
+    });
+    const stopKeys = takeKeys(target, {
+      search: () => this.field.focus(),
+      filters: () => this.#openPanel(this.panel.element.hidden),
+      help: () => this.shell.showShortcuts(),
+    });
+    this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
+    this.styled.then(() => { this.shell.element.hidden = false; });
+    this.#start();
+  }
+
+  disconnectedCallback() {
+    this.#connection?.abort();
+    this.#request?.abort();
+  }
+
+  /** @param {string} name @param {string | null} before @param {string | null} now */
+  attributeChangedCallback(name, before, now) {
+    if (before === now) return;
+    if (name === 'src') this.#makeApi();
+    else this.#state.collection = now;
+    if (!this.isConnected || !this.#connection) return;
+    if (name === 'src') this.#start();
+    else this.#enter();
+  }
+
+  /**
+   * Show another state, as when the reader goes back.
+   *
+   * @param {SearchState} state
+   * @param {{imageIsGone?: boolean}} [options] whether the state stood for an image that the browser no longer has
+   */
+  restore(state, { imageIsGone: gone = false } = {}) {
+    const now = this.#state;
+    const collection = this.getAttribute('collection') ?? state.collection ?? now.collection;
+    const same = collection === now.collection && sameQuery(state.query, now.query) && gone === this.#imageIsGone &&
+      JSON.stringify(expressionOf(state.filter)) === JSON.stringify(expressionOf(now.filter));
+    this.#state = { ...state, collection, ...(same && { query: now.query, filter: now.filter }) };
+    this.#imageIsGone = gone;
+    this.#typing = false;
+    if (this.#collections === null) return;
+    if (same) this.#showOpened();
+    else this.#enter();
+  }
+
+  #makeApi() {
+    this.api = new SearchApi(this.getAttribute('src') ?? new URL('..', import.meta.url));
+    const like = (id) => this.#go({ query: { kind: 'like', id } });
+    const closed = (id) => {
+      this.#state.opened = null;
+      this.#announce('close');
+      this.results.grid.focusImage(id);
+    };
+    if (this.dialog) this.dialog.actions.api = this.api;
+    else this.dialog = new ImageDialog({ api: this.api, like, closed, step: (by) => this.#step(by) });
+  }
+
+  /** Ask for the collections, then show the state that was asked for meanwhile. */
+  async #start() {
+    const api = this.api;
+    try {
+      const collections = await api.collections();
+      if (api !== this.api) return;
+      this.#collections = collections;
+      this.#state.collection ??= this.getAttribute('collection') ?? (collections.find(({ generation }) => generation) ?? collections[0])?.name ?? null;
+      this.#enter();
+    } catch (error) {
+      if (api === this.api) this.results.showProblem(problemFrom(error), () => this.#start());
+    }
+  }
+
+  #enter() {
+    this.shell.showCollections(this.#collections ?? [], this.#state.collection, this.hasAttribute('collection'));
+    if (this.#state.collection === null) {
+      this.results.showNotice(noCollections());
+      return;
+    }
+    this.#describe();
+    this.#search();
+    this.#showOpened();
+  }
+
+  /** Learn the collection's fields and examples. */
+  async #describe() {
+    const { collection } = this.#state;
+    if (this.#described?.name === collection) return;
+    this.#described = null;
+    this.panel.setFields([]);
+    const described = await this.api.collection(collection).catch(() => null);
+    if (described === null || collection !== this.#state.collection) return;
+    this.#described = described;
+    this.panel.setFields(described.fields);
+    if (this.#state.query.kind === 'none' && !this.#imageIsGone) this.#search();
+  }
+
+  /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
+  #go(change, typing = false) {
+    const before = this.#state;
+    this.#state = { ...before, ...change, opened: null };
+    this.#imageIsGone = false;
+    this.dialog.dismiss();
+    if (change.query && sameQuery(change.query, before.query) && !typing && this.#typing) {
+      this.#typing = false;
+      return;
+    }
+    const replaces = typing && this.#typing;
+    this.#typing = typing;
+    this.#announce(replaces ? 'replace' : 'push');
+    this.#search();
+  }
+
+  /** @param {File} image */
+  #goToImage(image) {
+    this.#go({ query: { kind: 'image', image, name: image.name || 'pasted image' } });
+  }
+
+  /** @param {string} collection */
+  #changeCollection(collection) {
+    const { query } = this.#state;
+    this.#state.collection = collection;
+    this.results.grid.clear();
+    this.#described = null;
+    this.#go({ collection, filter: noFilter(), query: query.kind === 'like' ? NO_QUERY : query });
+    this.#describe();
+  }
+
+  async #search() {
+    this.#request?.abort();
+    const request = (this.#request = new AbortController());
+    this.#showQuery();
+    if (this.#state.query.kind === 'none') {
+      this.#showBeginning();
+      return;
+    }
+    this.results.showSearching();
+    try {
+      const page = await this.#ask(null, request.signal);
+      if (request !== this.#request) return;
+      this.#cursor = page.next_cursor;
+      this.results.showPage(page);
+      this.#showOpened();
+    } catch (error) {
+      if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search());
+    }
+  }
+
+  async #loadMore() {
+    const request = this.#request;
+    this.results.showLoadingMore();
+    try {
+      const page = await this.#ask(this.#cursor, request.signal);
+      if (request !== this.#request) return;
+      this.#cursor = page.next_cursor;
+      this.results.appendPage(page);
+    } catch (error) {
+      if (request === this.#request) this.results.showMoreProblem(problemFrom(error), () => this.#loadMore());
+    }
+  }
+
+  /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
+  #ask(cursor, signal) {
+    const { collection, query, filter } = this.#state;
+    const page = { k: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    if (query.kind === 'text') return this.api.searchText(collection, query.text, page, signal);
+    if (query.kind === 'image') return this.api.searchImage(collection, query.image, page, signal);
+    return this.api.similar(collection, query.id, page, signal);
+  }
+
+  #showBeginning() {
+    if (this.#imageIsGone) this.results.showNotice(imageIsGone());
+    else if (this.#described) {
+      this.results.showNotice(landing(this.#described, {
+        text: (text) => this.#go({ query: textQuery(text) }),
+        like: (id) => this.#go({ query: { kind: 'like', id } }),
+        pick: () => this.field.pickImage(),
+        thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
+      }));
+    } else this.results.showNotice(document.createTextNode(''));
+  }
+
+  #showQuery() {
+    const { collection, query, filter } = this.#state;
+    if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
+    this.#imageAddress = query.kind === 'image' ? URL.createObjectURL(query.image) : null;
+    if (query.kind === 'image') this.field.showImage(query.name, this.#imageAddress);
+    else if (query.kind === 'like') this.field.showImage(`like ${query.id}`, this.api.thumbnailAddress(collection, query.id));
+    else this.field.showText(query.kind === 'text' ? query.text : '');
+    this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));
+    this.shell.showFilter(filter);
+    this.panel.show(filter);
+  }
+
+  /** @param {Hit} hit */
+  #select(hit) {
+    const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
+    const detail = { ...hit, labels: labelsOf(hit), collection: this.#state.collection, links };
+    const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
+    if (!this.dispatchEvent(event)) return;
+    this.#state.opened = hit.id;
+    this.#announce('push');
+    this.#showOpened();
+  }
+
+  /** Bring the dialog in line with the state. */
+  #showOpened() {
+    const { opened, collection } = this.#state;
+    if (opened === null) {
+      this.dialog.dismiss();
+      return;
+    }
+    const place = this.results.hits.findIndex(({ id }) => id === opened);
+    const hit = this.results.hits[place] ?? null;
+    const neighbours = { first: place <= 0, last: place < 0 || place === this.results.hits.length - 1 };
+    this.dialog.open(collection, opened, hit, neighbours);
+  }
+
+  /** @param {number} by */
+  #step(by) {
+    const place = this.results.hits.findIndex(({ id }) => id === this.#state.opened);
+    this.#state.opened = this.results.hits[place + by].id;
+    this.#announce('replace');
+    this.#showOpened();
+  }
+
+  /** @param {boolean} open */
+  #openPanel(open) {
+    this.panel.element.hidden = !open;
+    this.shell.showPanelOpen(open);
+    if (open) this.panel.focus();
+    else this.shell.filterButton.focus();
+  }
+
+  /** Tell the page around. @param {'push' | 'replace' | 'close'} step */
+  #announce(step) {
+    this.dispatchEvent(new CustomEvent('search-change', { detail: { state: this.state, step }, bubbles: true, composed: true }));
+  }
+}
+
+/** @param {unknown} error @returns {ProblemError} */
+function problemFrom(error) {
+  if (error instanceof ProblemError) return error;
+  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
+}
+
+customElements.define('image-search', ImageSearch);

@@ -1,0 +1,65 @@
+/** What the page says instead of hits, or above them. */
+
+import { h } from './dom.js';
+import { icon } from './icons.js';
+
+/** @typedef {import('./api.js').ProblemError} ProblemError */
+
+/**
+ * @param {ProblemError} problem
+ * @param {() => void} retry
+ * @returns {HTMLElement}
+ */
+export function problemNotice(problem, retry) {
+  return h('div', { class: 'notice problem', role: 'alert' }, icon('warning'),
+    h('h2', {}, problem.title),
+    h('p', {}, problem.detail),
+    problem.field && h('p', { class: 'quiet' }, 'Concerns: ', h('code', {}, problem.field)),
+    retryButton(problem.retryAfter, retry),
+    problem.status > 0 && h('p', { class: 'quiet small' }, `Status ${problem.status}`));
+}
+
+/** A button that waits as long as the service asked for. @param {number | null} seconds @param {() => void} retry */
+function retryButton(seconds, retry) {
+  const button = h('button', { class: 'button primary', type: 'button', on: { click: retry } }, 'Try again');
+  let left = Math.min(seconds ?? 0, 120);
+  if (left <= 0) return button;
+  button.disabled = true;
+  const tick = () => {
+    button.textContent = left > 0 ? `Try again in ${left} s` : 'Try again';
+    button.disabled = left > 0;
+    left -= 1;
+    if (left >= -1 && button.disabled) setTimeout(tick, 1000);
+  };
+  tick();
+  return button;
+}
+
+/** @param {boolean} filtered @param {() => void} clearFilter @returns {HTMLElement} */
+export function nothingFound(filtered, clearFilter) {
+  return h('div', { class: 'notice' }, icon('nothing'),
+    h('h2', {}, filtered ? 'No image passes the filters' : 'This collection has no images yet'),
+    h('p', {}, filtered ? 'Every image of the collection was left out. Loosen a filter, or clear them all.' : 'Index a data set, then search again.'),
+    filtered && h('button', { class: 'button primary', type: 'button', on: { click: clearFilter } }, 'Clear the filters'));
+}
+
+/** @returns {HTMLElement} */
+export function imageIsGone() {
+  return h('div', { class: 'notice' }, icon('image'),
+    h('h2', {}, 'The image of this search is no longer here'),
+    h('p', {}, 'An image that you searched with stays in your browser and is not part of the address. Drop or choose it again.'));
+}
+
+/** @returns {HTMLElement} */
+export function noCollections() {
+  return h('div', { class: 'notice' }, icon('nothing'),
+    h('h2', {}, 'Nothing can be searched yet'),
+    h('p', {}, 'The service runs, but holds no collection. Index one with:'),
+    h('pre', {}, 'recoquest index COLLECTION --bundle BUNDLE --data DIR'));
+}
+
+/** @param {import('./api.js').Truncation} truncation @returns {HTMLElement} */
+export function truncationNotice({ tokens, kept, searched_text: searched }) {
+  return h('p', { class: 'strip' }, icon('scissors'),
+    h('span', {}, `The text was cut: the model reads ${kept} tokens, yours has ${tokens}. Searched for: `, h('q', {}, searched)));
+}

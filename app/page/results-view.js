@@ -1,0 +1,103 @@
+/** The area of results: the landing, the hits, or a notice; and the button for more hits. */
+
+import { showAnswer, spokenAnswer } from './answer-line.js';
+import { fill, h } from './dom.js';
+import { HitGrid } from './hit-grid.js';
+import { nothingFound, problemNotice, truncationNotice } from './notices.js';
+
+const SKELETON_TILES = 12;
+
+/**
+ * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('./api.js').HitPage} HitPage
+ * @typedef {import('./api.js').ProblemError} ProblemError
+ */
+
+export class ResultsView {
+  /**
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, like: (hit: Hit) => void, leave: () => void,
+   *   more: () => void, clearFilter: () => void}} actions
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.grid = new HitGrid(actions);
+    this.spoken = h('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
+    this.line = h('p', { class: 'answer' });
+    this.above = h('div', { class: 'above' });
+    this.notice = h('div', { class: 'notice-place' });
+    this.moreButton = h('button', { class: 'button', type: 'button', on: { click: actions.more } }, 'Show more');
+    this.below = h('div', { class: 'below' });
+    this.element = h('section', { class: 'results', 'aria-label': 'Results' },
+      h('div', { class: 'progress', 'aria-hidden': 'true' }), this.line, this.above, this.notice, this.grid.element, this.below, this.spoken);
+  }
+
+  get hits() {
+    return this.grid.hits;
+  }
+
+  /** Show one node instead of hits. @param {Node} node */
+  showNotice(node) {
+    this.#settle();
+    this.grid.clear();
+    fill(this.line);
+    fill(this.above);
+    fill(this.below);
+    fill(this.notice, node);
+  }
+
+  /** The last hits stay, dimmed, until the answer is there; without any, grey tiles stand in. */
+  showSearching() {
+    this.element.setAttribute('aria-busy', 'true');
+    this.spoken.textContent = 'Searching.';
+    if (this.hits.length > 0) return;
+    fill(this.notice);
+    fill(this.line, h('span', { class: 'dim' }, 'Searching\u2026'));
+    this.grid.showSkeleton(SKELETON_TILES);
+  }
+
+  /** @param {HitPage} page */
+  showPage(page) {
+    this.#settle();
+    fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
+    fill(this.above, page.query.truncation && truncationNotice(page.query.truncation));
+    this.grid.show(page.hits);
+    this.#showAround(page);
+  }
+
+  showLoadingMore() {
+    this.moreButton.disabled = true;
+    this.moreButton.textContent = 'Loading\u2026';
+  }
+
+  /** @param {HitPage} page */
+  appendPage(page) {
+    const first = this.hits.length;
+    this.grid.append(page.hits);
+    this.#showAround(page);
+    this.grid.focus(first);
+  }
+
+  /** @param {ProblemError} problem @param {() => void} retry */
+  showProblem(problem, retry) {
+    this.showNotice(problemNotice(problem, retry));
+    this.spoken.textContent = '';
+  }
+
+  /** The hits stay: only the next page failed. @param {ProblemError} problem @param {() => void} retry */
+  showMoreProblem(problem, retry) {
+    fill(this.below, problemNotice(problem, retry));
+  }
+
+  /** @param {HitPage} page */
+  #showAround(page) {
+    this.moreButton.disabled = false;
+    this.moreButton.textContent = 'Show more';
+    fill(this.below, page.next_cursor !== null && this.moreButton);
+    showAnswer(this.line, page, this.hits);
+    this.spoken.textContent = spokenAnswer(this.hits, page.next_cursor !== null);
+  }
+
+  #settle() {
+    this.element.removeAttribute('aria-busy');
+  }
+}

@@ -1,0 +1,118 @@
+/** The field for a sentence or an image, with the image's chip. */
+
+import { fill, h } from './dom.js';
+import { icon } from './icons.js';
+
+const PAUSE_MS = 700;
+const SHORTEST_TYPED = 3;
+const IMAGE_TYPES = 'image/*';
+
+export class SearchField {
+  #timer = 0;
+  #picked = h('input', { type: 'file', accept: IMAGE_TYPES, class: 'unseen', tabIndex: -1, 'aria-hidden': 'true',
+    on: { change: () => this.#onPick() } });
+
+  /**
+   * @param {{text: (text: string, typing: boolean) => void, image: (image: File) => void, clear: () => void,
+   *   down: () => void}} actions `typing` is true when a pause in typing, not Enter, asks for the search
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.input = h('input', { class: 'field-input', type: 'search', autocomplete: 'off', enterKeyHint: 'search', spellcheck: false,
+      maxLength: 4000, 'aria-label': 'Describe the image', 'aria-keyshortcuts': '/',
+      on: { input: (event) => this.#onInput(event), keydown: (event) => this.#onKey(event) } });
+    this.chip = h('span', { class: 'field-chip', hidden: true });
+    this.clearButton = h('button', { class: 'tool', type: 'button', title: 'Clear the search', 'aria-label': 'Clear the search', hidden: true,
+      on: { click: () => this.#clear() } }, icon('close'));
+    this.element = h('form', { class: 'field', role: 'search', on: { submit: (event) => this.#onSubmit(event) } },
+      icon('search'), this.chip, this.input, this.clearButton,
+      h('button', { class: 'tool', type: 'button', title: 'Search by an image', 'aria-label': 'Search by an image',
+        on: { click: () => this.#picked.click() } }, icon('image')),
+      h('button', { class: 'button primary field-go', type: 'submit' }, 'Search'), this.#picked);
+    this.#invite(false);
+  }
+
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+
+  /** @param {string} text */
+  showText(text) {
+    clearTimeout(this.#timer);
+    this.#dropChip();
+    if (this.input.value.trim() !== text) this.input.value = text;
+    this.#update();
+  }
+
+  /** @param {string} name @param {string} address of a small picture */
+  showImage(name, address) {
+    clearTimeout(this.#timer);
+    const picture = h('img', { src: address, alt: '', on: { error: () => picture.remove() } });
+    fill(this.chip, picture, h('span', { class: 'field-chip-name' }, name),
+      h('button', { class: 'tool', type: 'button', 'aria-label': `Remove ${name}`, title: 'Remove', on: { click: () => this.#clear() } }, icon('close')));
+    this.chip.hidden = false;
+    this.input.value = '';
+    this.#update();
+  }
+
+  pickImage() {
+    this.#picked.click();
+  }
+
+  #dropChip() {
+    this.chip.hidden = true;
+    fill(this.chip);
+  }
+
+  #update() {
+    this.#invite(!this.chip.hidden);
+    this.clearButton.hidden = this.input.value === '';
+  }
+
+  /** @param {boolean} withImage */
+  #invite(withImage) {
+    this.input.placeholder = withImage ? 'or search by words instead' : 'Describe the image, or drop one here';
+  }
+
+  #clear() {
+    clearTimeout(this.#timer);
+    this.#dropChip();
+    this.input.value = '';
+    this.#update();
+    this.input.focus();
+    this.actions.clear();
+  }
+
+  #onPick() {
+    const [image] = this.#picked.files;
+    this.#picked.value = '';
+    if (image) this.actions.image(image);
+  }
+
+  /** @param {InputEvent} event */
+  #onInput(event) {
+    clearTimeout(this.#timer);
+    this.#update();
+    const text = this.input.value.trim();
+    if (event.isComposing || text.length < SHORTEST_TYPED) return;
+    this.#timer = setTimeout(() => this.actions.text(text, true), PAUSE_MS);
+  }
+
+  /** @param {SubmitEvent} event */
+  #onSubmit(event) {
+    event.preventDefault();
+    clearTimeout(this.#timer);
+    const text = this.input.value.trim();
+    if (text) this.actions.text(text, false);
+    else if (this.chip.hidden) this.actions.clear();
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.key === 'ArrowDown') {
+      event.preventDefault();
+      this.actions.down();
+    } else if (event.key === 'Backspace' && this.input.value === '' && !this.chip.hidden) this.#clear();
+  }
+}
