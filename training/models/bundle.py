@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
@@ -20,7 +20,7 @@ from training.models.dual_encoder import DualEncoder
 from training.models.model_card import model_card
 from training.models.preprocessing import Preprocessing
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
@@ -39,7 +39,7 @@ class BundleInfo:
     Attributes:
         folder: Where it lies.
         name: Given by whoever made it.
-        digest: SHA-256 over the files that decide a vector, in hexadecimal. Metrics and card do not change it.
+        digest: SHA-256 over the files that decide a vector, in hexadecimal; not over metrics and card.
         dim: Width of the vectors.
         config: Of the encoder, without any reference to pretrained folders.
         preprocessing: Of images and texts.
@@ -123,7 +123,7 @@ def save_bundle(
 
 
 def read_bundle(folder: Path) -> BundleInfo:
-    """Read what a bundle says about itself, after checking every file that decides a vector against its digest.
+    """Read what a bundle says about itself, after checking every file that decides a vector.
 
     Raises:
         BundleError: A file is missing or changed, or the bundle was made by a newer release.
@@ -133,7 +133,7 @@ def read_bundle(folder: Path) -> BundleInfo:
     for file in _DECIDING:
         if _sha256(_existing(folder, file)) != seal.files.get(file):
             raise BundleError(
-                f"{folder / file} is not the file that the bundle was made with: copy the bundle again."
+                f"{folder / file} is not the file that the bundle was made with: copy it again."
             )
     if _digest(seal.files) != seal.digest:
         raise BundleError(f"The digest of {folder} does not belong to its files: copy the bundle again.")
@@ -166,7 +166,7 @@ def _read_seal(folder: Path) -> _Seal:
     version = content.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise BundleError(
-            f"The bundle {folder} has format {version}, this release reads up to {FORMAT_VERSION}: update recoquest."
+            f"{folder} has bundle format {version}, this release reads {FORMAT_VERSION}: update recoquest."
         )
     try:
         return _Seal.model_validate(content)
@@ -208,7 +208,7 @@ def _digest(files: Mapping[str, str]) -> str:
 
 
 def _replace_folder(fresh: Path, folder: Path) -> None:
-    """Put a whole folder in the place of another; an interruption leaves the old one or the new one beside."""
+    """Put a whole folder in the place of another; an interruption leaves both beside it, each whole."""
     for path in (*fresh.iterdir(), fresh):
         _sync(path)
     if folder.exists():

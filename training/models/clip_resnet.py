@@ -1,6 +1,6 @@
-"""The modified ResNet of CLIP (Radford et al. 2021, section 2.4): stem of three convolutions, antialiased strides.
+"""The modified ResNet of CLIP (Radford et al. 2021, section 2.4): three-layer stem, antialiased strides.
 
-Names of parameters follow the published weights (`visual.*` in open_clip's files), so that these load as they are.
+Names of parameters follow the published weights (`visual.*` in open_clip's files), which load directly.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from torch.nn import functional
 from training.errors import RecipeError
 from training.models.config import Frozen
 from training.models.pretrained import read_tensors
-from training.models.tower import ImageBackbone, ImageFeatures, Projection
+from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 
 _EXPANSION = 4
 
@@ -103,7 +103,7 @@ class ClipResNet(ImageBackbone):
         self.layer3 = _stage(width * 2 * _EXPANSION, width * 4, options.layers[2], stride=2)
         self.layer4 = _stage(width * 4 * _EXPANSION, width * 8, options.layers[3], stride=2)
         self.attnpool = _AttentionPool((options.image_size // 32) ** 2, final, options.heads)
-        self.to(memory_format=torch.channels_last)
+        use_channels_last(self)
 
     def forward(self, pixels: Tensor) -> ImageFeatures:
         """Features of normalised images (B, 3, S, S)."""

@@ -1,6 +1,6 @@
 """Typed settings of the encoders and of their preprocessing; stored in every bundle."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,8 +47,8 @@ class TowerConfig(Frozen):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Settings of the architecture when it is built with random weights."
     )
-    frozen_layers: int | Literal["all"] = Field(
-        default=0, ge=0, description="Embeddings (or stem) and this many first layers keep their weights."
+    frozen_layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
+        default=0, description="Embeddings (or stem) and this many first layers keep their weights."
     )
     head: HeadConfig = HeadConfig()
 

@@ -21,13 +21,13 @@ def frozen_modules(backbone: Backbone, count: int | Literal["all"]) -> tuple[nn.
     layers = backbone.layers()
     if count > len(layers):
         raise RecipeError(
-            f"frozen_layers is {count}, but the tower has {len(layers)} layers: choose at most that many, or 'all'."
+            f"frozen_layers is {count}, but the tower has {len(layers)} layers: choose fewer, or 'all'."
         )
     return (*backbone.stem(), *(module for layer in layers[:count] for module in layer))
 
 
 class Freezer:
-    """Keeps modules as they are: no gradients, and evaluation mode so that batch-norm statistics stand still."""
+    """Keeps modules as they are: no gradients, and evaluation mode, so that batch-norm statistics stay."""
 
     def __init__(self, modules: tuple[nn.Module, ...]) -> None:
         self._modules = modules

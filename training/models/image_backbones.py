@@ -18,7 +18,7 @@ from training.models.pretrained import (
     pretrained_configuration,
     read_projection,
 )
-from training.models.tower import ImageBackbone, ImageFeatures, Projection
+from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ _FAMILIES: dict[str, _Family] = {
     "resnet": _Family("ResNetConfig", "ResNetModel", "map", ("embedder",), "encoder.stages"),
     "convnext": _Family("ConvNextConfig", "ConvNextModel", "map", ("embeddings",), "encoder.stages"),
     "mobilenet_v2": _Family("MobileNetV2Config", "MobileNetV2Model", "map", ("conv_stem",), "layer"),
-    # The pooler of a ViT is absent from most checkpoints; the class token is what they were trained to classify by.
+    # Most checkpoints of a ViT have no pooler; the class token is what they were trained to classify by.
     "vit": _Family(
         "ViTConfig", "ViTModel", "cls_patches", ("embeddings",), "layers", (("add_pooling_layer", False),)
     ),
@@ -55,7 +55,7 @@ _FAMILIES: dict[str, _Family] = {
 
 
 class TransformersImageBackbone(ImageBackbone):
-    """A vision model of transformers; conv nets run in channels-last memory, several times faster on a CPU."""
+    """A vision model of transformers; conv nets run in channels-last memory, which is faster on a CPU."""
 
     def __init__(self, family: _Family, model: nn.Module, options: dict[str, Any]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class TransformersImageBackbone(ImageBackbone):
         self.image_size = None if family.output == "map" else int(options["image_size"])
         self.width = self.local_width = _width(model, options)
         if family.output == "map":
-            self.to(memory_format=torch.channels_last)
+            use_channels_last(self)
 
     def forward(self, pixels: Tensor) -> ImageFeatures:
         """Features of normalised images (B, 3, S, S)."""
@@ -79,8 +79,9 @@ class TransformersImageBackbone(ImageBackbone):
         if self._family.output == "patches":
             pooled = output.pooler_output
             return ImageFeatures(hidden.mean(dim=1) if pooled is None else pooled, hidden)
-        if hasattr(self.model, "post_layernorm"):
-            hidden = self.model.post_layernorm(hidden)
+        final_norm = getattr(self.model, "post_layernorm", None)
+        if final_norm is not None:
+            hidden = final_norm(hidden)
         return ImageFeatures(hidden[:, 0], hidden[:, 1:], hidden[:, 0])
 
     def stem(self) -> Sequence[nn.Module]:
@@ -122,10 +123,7 @@ def build_transformers_backbone(
     kind = getattr(transformers, family.config)
     model_kind = getattr(transformers, family.model)
     settings = dict(family.settings)
-    if folder is None:
-        config = configuration(kind, options)
-    else:
-        config = pretrained_configuration(kind, folder)
+    config = configuration(kind, options) if folder is None else pretrained_configuration(kind, folder)
     resolved = architecture_options(config)
     if folder is None or not weights:
         return TransformersImageBackbone(family, model_kind(config, **settings), resolved)

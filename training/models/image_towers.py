@@ -10,7 +10,7 @@ from training.models.clip_resnet import build_clip_resnet
 from training.models.config import ImageTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.image_backbones import build_transformers_backbone
-from training.models.pooling import build_pooling
+from training.models.pooling import Pooling, build_pooling
 from training.models.pretrained import local_folder
 from training.models.tower import ImageBackbone, TowerOutput
 
@@ -29,10 +29,11 @@ class ImageTower(nn.Module):
         super().__init__()
         if config.pooling == "cls" and not backbone.has_cls:
             raise RecipeError(f"{config.architecture} has no class token: choose another pooling than 'cls'.")
-        own = config.pooling in ("tower", "cls")
         self.config = config.model_copy(update={"pretrained": None, "options": backbone.options})
         self.backbone = backbone
-        self.pooling = None if own else build_pooling(config.pooling, backbone.local_width)
+        self.pooling: Pooling | None = None
+        if config.pooling != "tower" and config.pooling != "cls":
+            self.pooling = build_pooling(config.pooling, backbone.local_width)
         self.width = backbone.width if config.pooling == "tower" else backbone.local_width
         self.local_width = backbone.local_width
         self.projection = backbone.projection if config.pooling == "tower" else None
@@ -61,10 +62,10 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
 
     Args:
         config: Of the tower.
-        load_pretrained: Load the weights that `config.pretrained` names; False: random weights of its architecture.
+        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
-        RecipeError: The pretrained model, an option, the pooling or the number of frozen layers does not fit.
+        RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.
     """
     folder = None if config.pretrained is None else local_folder(config.pretrained)
     backbone: ImageBackbone

@@ -1,5 +1,6 @@
 """Pooling of local features (B, K, C) into one (B, C), over real entries only."""
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
@@ -12,16 +13,20 @@ PoolingName = Literal["cls", "eos", "mean", "max", "attention"]
 _HEADS = 8
 
 
-class Pooling(nn.Module):
-    """Base: maps features (B, K, C) and a mask (B, K) to the pooled (B, C) and weights (B, K) or None."""
+class Pooling(nn.Module, ABC):
+    """Base of all poolings."""
 
+    @abstractmethod
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Pool the entries whose mask is True; every row has at least one."""
-        return self.pool(features, mask), None
+        """Pool the entries whose mask is True; every row has at least one.
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The pooled features (B, C) of a pooling without weights."""
-        return masked_mean(features, mask)
+        Args:
+            features: (B, K, C).
+            mask: (B, K).
+
+        Returns:
+            The pooled feature (B, C), and the weights (B, K) of a pooling that has such.
+        """
 
 
 def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
@@ -33,31 +38,36 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
 class MeanPooling(Pooling):
     """Mean over real entries."""
 
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The mean (B, C)."""
+        return masked_mean(features, mask), None
+
 
 class MaxPooling(Pooling):
     """Largest value over real entries, number by number."""
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The maximum (B, C)."""
-        return features.masked_fill(~mask.unsqueeze(-1), float("-inf")).amax(dim=1)
+        return features.masked_fill(~mask.unsqueeze(-1), float("-inf")).amax(dim=1), None
 
 
 class ClsPooling(Pooling):
-    """The first entry."""
+    """The first real entry."""
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The first entry (B, C)."""
-        return features[:, 0]
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The first real entry (B, C)."""
+        rows = torch.arange(len(features), device=features.device)
+        return features[rows, mask.int().argmax(dim=1)], None
 
 
 class EosPooling(Pooling):
     """The last real entry."""
 
-    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The last real entry (B, C)."""
+        rows = torch.arange(len(features), device=features.device)
         positions = torch.arange(mask.shape[1], device=mask.device)
-        last = torch.where(mask, positions, 0).amax(dim=1)
-        return features[torch.arange(len(features), device=features.device), last]
+        return features[rows, (mask * positions).argmax(dim=1)], None
 
 
 class AttentionPooling(Pooling):
@@ -80,6 +90,14 @@ class AttentionPooling(Pooling):
 
 def build_pooling(name: PoolingName, width: int) -> Pooling:
     """The pooling of that name for features of this width."""
-    if name == "attention":
-        return AttentionPooling(width)
-    return {"cls": ClsPooling, "eos": EosPooling, "mean": MeanPooling, "max": MaxPooling}[name]()
+    match name:
+        case "cls":
+            return ClsPooling()
+        case "eos":
+            return EosPooling()
+        case "mean":
+            return MeanPooling()
+        case "max":
+            return MaxPooling()
+        case "attention":
+            return AttentionPooling(width)

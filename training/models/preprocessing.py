@@ -1,4 +1,4 @@
-"""From decoded images and texts to what the towers take: one object for trainer, bulk embedder and service."""
+"""From images and texts to what the towers take: one object for trainer, bulk embedder and service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +95,7 @@ class TokenBatch:
 
 
 class TextPreprocessing:
-    """Tokenises texts, cuts those over the limit behind their last whole kept token, and pads to the longest."""
+    """Tokenises texts, cuts those over the limit of tokens, and pads to the longest."""
 
     def __init__(self, config: TextPreprocessingConfig, tokenizer: Tokenizer) -> None:
         self.config = config

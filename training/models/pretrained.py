@@ -1,4 +1,4 @@
-"""Pretrained models: finding their folder, their architecture and their weights. Safetensors only, never code."""
+"""Pretrained models: their folder, their architecture, their weights. Safetensors only, never code."""
 
 import json
 import re
@@ -13,6 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from training.errors import RecipeError
 from training.models.tower import Projection
@@ -157,16 +158,18 @@ def load_pretrained(
     Raises:
         RecipeError: No safetensors file, or one that lacks weights of this architecture.
     """
+    loader: Any = kind
     try:
-        model, report = kind.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-            **settings,
-        )
+        with _quiet():
+            model, report = loader.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+            )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise RecipeError(f"The weights in {folder} cannot be loaded: {error}") from error
     missing = sorted(report["missing_keys"])
@@ -174,7 +177,22 @@ def load_pretrained(
         raise RecipeError(
             f"The weights in {folder} lack {len(missing)} tensors, {missing[0]} first: wrong model?"
         )
-    return model
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting every weight that a tower does not use; missing ones are ours to refuse."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _option_names(kind: type[PreTrainedConfig]) -> set[str]:

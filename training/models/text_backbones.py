@@ -74,7 +74,7 @@ class TransformersTextBackbone(TextBackbone):
 class SiglipTextBackbone(TransformersTextBackbone):
     """SigLIP's text model, which was trained on texts padded to its full length and attends to that padding.
 
-    It pads every text itself, so the caller's padding has no effect. Its pooled feature is the last position's.
+    It pads every text itself, so a caller's padding has no effect. Its pooled feature is the last position's.
     """
 
     def __init__(self, family: _Family, model: nn.Module, options: dict[str, Any], pad_id: int) -> None:

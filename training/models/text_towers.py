@@ -61,11 +61,10 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
     Args:
         config: Of the tower.
         tokenizer: Whose ids it reads.
-        load_pretrained: Load the weights that `config.pretrained` names; False: random weights of its architecture.
+        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
-        RecipeError: The pretrained model, an option, the pooling or the number of frozen layers does not fit, or
-            the tokenizer has more words than the tower.
+        RecipeError: The pretrained model, the tokenizer, an option, the pooling or the frozen layers do not fit.
     """
     backbone: TextBackbone
     if config.architecture == "small_transformer":

@@ -123,4 +123,4 @@ def learn_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
         single=f"{_START} $A {_END}",
         special_tokens=[(token, backend.token_to_id(token)) for token in (_START, _END)],
     )
-    return Tokenizer(backend, backend.token_to_id(_PAD))
+    return Tokenizer(backend, 0)

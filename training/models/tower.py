@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -59,7 +60,7 @@ class Backbone(nn.Module, ABC):
 
 @dataclass(frozen=True, slots=True)
 class ImageFeatures:
-    """What an image backbone sees: pooled (B, W), local (B, K, C), and the class token (B, C) if it has one."""
+    """What an image backbone sees: pooled (B, W), local (B, K, C), and its class token (B, C) if any."""
 
     pooled: Tensor
     local: Tensor
@@ -80,7 +81,7 @@ class ImageBackbone(Backbone):
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """What a text backbone reads: tokens (B, T, C), and its own pooled feature (B, W) if it has one."""
+    """What a text backbone reads: tokens (B, T, C), and its own pooled feature (B, W) if any."""
 
     tokens: Tensor
     pooled: Tensor | None = None
@@ -96,3 +97,10 @@ class TextBackbone(Backbone):
 
     max_tokens: int
     pools_itself: bool = False
+
+
+def use_channels_last(module: nn.Module) -> None:
+    """Keep the weights of convolutions in channels-last memory: the same numbers, faster on a CPU."""
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
