@@ -96,7 +96,7 @@ def evaluate(
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: When the manifest is empty, has neither texts nor labels, or too many images are unreadable.
+        DataError: When the manifest is empty or has neither texts nor labels, or images are unreadable.
     """
     embedded = embed_manifest(
         encoder, manifest, batch_size=batch_size, max_rejected=max_rejected, show_progress=show_progress
