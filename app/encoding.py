@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -198,7 +199,6 @@ class EncodingQueue:
     def _work(self) -> None:
         try:
             while batch := self._next_batch():
-                self._in_flight = batch
                 self._encode(batch)
                 self._in_flight = []
         except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
@@ -214,10 +214,10 @@ class EncodingQueue:
                     continue
                 kind = self._jobs[0].kind
                 if self._busy:
-                    self._changed.wait_for(lambda kind=kind: self._is_full(kind), self._limits.batch_wait_s)
-                batch = self._take(kind)
-                if batch:
+                    self._changed.wait_for(partial(self._is_full, kind), self._limits.batch_wait_s)
+                if batch := self._take(kind):
                     self._busy = len(batch) > 1
+                    self._in_flight = batch
                     return batch
             return []
 
@@ -238,7 +238,9 @@ class EncodingQueue:
     def _drop_stale(self) -> None:
         """Forget queries whose caller has gone or whose deadline has passed."""
         now = time.monotonic()
-        self._jobs = deque(job for job in self._jobs if not job.future.cancelled() and job.deadline > now)
+        if any(job.future.cancelled() or job.deadline <= now for job in self._jobs):
+            _fail([job for job in self._jobs if job.deadline <= now], EncodingTimeoutError(_TOO_SLOW))
+            self._jobs = deque(job for job in self._jobs if not job.future.done())
 
     def _encode(self, batch: list[_Job]) -> None:
         started = time.perf_counter()
@@ -248,11 +250,12 @@ class EncodingQueue:
             _log.error("encoding failed", kind=batch[0].kind, size=len(batch), error=type(error).__name__)
             _fail(batch, EncodingFailedError(_FAILED), cause=error)
             return
+        seconds = time.perf_counter() - started
         self._last_success = time.monotonic()
-        if self._observer is not None:
-            self._observer.encoded(batch[0].kind, len(batch), time.perf_counter() - started)
         for job, result in zip(batch, results, strict=True):
             job.future.set_result(result)
+        if self._observer is not None:
+            self._observer.encoded(batch[0].kind, len(batch), seconds)
 
     def _vectors(self, batch: list[_Job]) -> list[Encoded]:
         truncations: Sequence[Truncation | None] = [None] * len(batch)
@@ -275,7 +278,7 @@ _FAILED = "The encoder failed on this query; the service's log says why."
 
 def _fail(jobs: Sequence[_Job], error: EncodingError, cause: BaseException | None = None) -> None:
     for job in jobs:
-        if not job.future.done():
+        if job.future.running() or (not job.future.done() and job.future.set_running_or_notify_cancel()):
             # One error object for several waiting callers would gather all their tracebacks.
             own = type(error)(*error.args)
             own.__cause__ = cause

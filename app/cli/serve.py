@@ -12,6 +12,8 @@ from app.cli.options import Device, Home
 if TYPE_CHECKING:
     from app.settings import Settings
 
+_SHUTDOWN_S = 10
+
 
 def serve(
     host: Annotated[
@@ -39,7 +41,15 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     """Serve on an address that was taken, until a signal stops the process."""
     import uvicorn
 
+    from app.logging import configure_logging
     from app.service import create_app
 
-    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, server_header=False)
+    configure_logging(settings.log_level)
+    config = uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+    )
     uvicorn.Server(config).run(sockets=[taken])

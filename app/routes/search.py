@@ -44,7 +44,7 @@ async def image_query(request: Request, services: InjectedServices) -> ImageQuer
 async def search_text(
     collection: str, query: TextQuery, request: Request, services: InjectedServices
 ) -> SearchResponse:
-    """Find the images that show what a text says; a text over the encoder's limit is cut, and that is told."""
+    """Find the images that show what a text says; the answer tells if a long text was cut."""
     check_length("text", query.text, services.settings.max_text_length)
     condition = parse_filter(query.filter) if query.filter is not None else None
     active = await active_generation(services, collection)
