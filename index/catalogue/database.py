@@ -1,0 +1,152 @@
+"""Connections and transactions of the catalogue."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.orm import Session
+
+from index.catalogue.schema import upgrade_schema
+from index.errors import CatalogueError
+
+BUSY_SECONDS = 60
+
+
+class Catalogue:
+    """A catalogue's database; open it with `open_catalogue`, which brings its tables up to date.
+
+    Any number of threads and processes may share one.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _create_engine(url)
+
+    @property
+    def url(self) -> str:
+        """Where the database is, without its password."""
+        return self._engine.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Give a session whose queries all see one state of the catalogue."""
+        with self._errors(), Session(self._reader) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Give a session that commits to the disk when the block ends well, and else changes nothing."""
+        with self._errors(), Session(self._writer) as session, session.begin():
+            yield session
+
+    def upgrade(self) -> None:
+        """Bring the tables up to date, while other processes may be doing the same.
+
+        Raises:
+            CatalogueError: A newer version of recoquest made the catalogue.
+        """
+        with self._errors():
+            if self._engine.dialect.name == "sqlite":
+                _use_write_ahead_log(self._engine)
+            upgrade_schema(self._writer, self.url)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @property
+    def _reader(self) -> Engine:
+        if self._engine.dialect.name == "sqlite":
+            return self._engine
+        return self._engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @property
+    def _writer(self) -> Engine:
+        return self._engine.execution_options(recoquest_writes=True)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OperationalError as error:
+            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
+        except DatabaseError as error:
+            if "not a database" in str(error.orig) or "malformed" in str(error.orig):
+                raise CatalogueError(f"The catalogue {self.url} is damaged: {error.orig}.") from error
+            raise
+
+
+def open_catalogue(url: str) -> Catalogue:
+    """Open the catalogue at an SQLAlchemy URL, made or brought up to date as needed.
+
+    Raises:
+        CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it.
+    """
+    catalogue = Catalogue(url)
+    try:
+        catalogue.upgrade()
+    except BaseException:
+        catalogue.close()
+        raise
+    return catalogue
+
+
+def _create_engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() != "sqlite":
+            return create_engine(parsed, pool_pre_ping=True)
+        if not parsed.database or parsed.database == ":memory:":
+            raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
+    except OSError as error:
+        raise CatalogueError(f"The catalogue's folder cannot be made: {error}.") from error
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # Transactions are begun by _begin_sqlite; the driver's own rules would leave reads without one.
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that later wants to write could find itself behind; writers take the lock at once.
+    writes = connection.get_execution_options().get("recoquest_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _use_write_ahead_log(engine: Engine) -> None:
+    raw = engine.raw_connection()
+    try:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while not _switched_to_wal(raw.driver_connection):
+            # The switch does not wait for other processes by itself.
+            if time.monotonic() > deadline:
+                raise CatalogueError("The catalogue is held by another process; end it and try again.")
+            time.sleep(0.02)
+    finally:
+        raw.close()
+
+
+def _switched_to_wal(connection: Any) -> bool:
+    import sqlite3
+
+    try:
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            return False
+        raise CatalogueError(f"The catalogue cannot be used: {error}.") from error
+    except sqlite3.DatabaseError as error:
+        raise CatalogueError(f"The catalogue is not a database of recoquest: {error}.") from error
+    return bool(mode == "wal")

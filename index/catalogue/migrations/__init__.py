@@ -1,0 +1,1 @@
+"""Alembic's migrations of the catalogue; `open_catalogue` runs them."""

@@ -1,0 +1,43 @@
+"""Bringing the tables of a catalogue up to date."""
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+
+from index.errors import CatalogueError
+
+# Any constant that other users of the same PostgreSQL server are unlikely to lock.
+_POSTGRESQL_LOCK = 7_236_911_045
+
+
+def upgrade_schema(engine: Engine, name: str) -> None:
+    """Run the migrations that the database lacks, in one transaction.
+
+    Args:
+        engine: Begins transactions that take the write lock at once.
+        name: How to call the database in messages.
+
+    Raises:
+        CatalogueError: A newer version of recoquest made it.
+    """
+    config = Config()
+    config.set_main_option("script_location", "index.catalogue:migrations")
+    with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRESQL_LOCK})
+        if not _is_current(connection, ScriptDirectory.from_config(config), name):
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _is_current(connection: Connection, scripts: ScriptDirectory, name: str) -> bool:
+    revision = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in scripts.walk_revisions()}
+    if revision is not None and revision not in known:
+        raise CatalogueError(
+            f"The catalogue {name} has schema {revision}, which a newer version of recoquest made: "
+            "update recoquest, or give the address of another catalogue."
+        )
+    return revision == scripts.get_current_head()

@@ -1,0 +1,151 @@
+"""The catalogue's tables."""
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# SQLite only counts up by itself in a column that is exactly INTEGER.
+Key = BigInteger().with_variant(Integer, "sqlite")
+# Text compares by code point everywhere; PostgreSQL's default would follow the server's locale.
+ComparedText = Text().with_variant(Text(collation="C"), "postgresql")
+
+
+class Table(DeclarativeBase):
+    """Base of all tables."""
+
+
+class CollectionRow(Table):
+    """A named set of images.
+
+    `sequence` grows by one with every transaction that writes to the collection, so it says whether anything
+    changed, and its row is the lock that puts writers in order.
+    """
+
+    __tablename__ = "collections"
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    sequence: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class ImageRow(Table):
+    """An image with what is shown beside it; its file lies in the store under `sha256`."""
+
+    __tablename__ = "images"
+    __table_args__ = (
+        UniqueConstraint("collection_id", "external_id", name="uq_images_external_id"),
+        Index("ix_images_group", "collection_id", "group_name"),
+        Index("ix_images_split", "collection_id", "split"),
+        # A key is never given twice, so a view that still holds a removed image finds no other in its place.
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+    external_id: Mapped[str] = mapped_column(ComparedText)
+    sha256: Mapped[str] = mapped_column(String(64))
+    media_type: Mapped[str] = mapped_column(String(100))
+    width: Mapped[int]
+    height: Mapped[int]
+    split: Mapped[str] = mapped_column(ComparedText)
+    group_name: Mapped[str | None] = mapped_column(ComparedText)
+    report: Mapped[str | None] = mapped_column(Text)
+    labels: Mapped[list[str]] = mapped_column(JSON)
+    details: Mapped[dict[str, Any]] = mapped_column(JSON)
+    record_digest: Mapped[str] = mapped_column(String(64))
+
+
+class TextRow(Table):
+    """A text that belongs to an image, in the manifest's order."""
+
+    __tablename__ = "texts"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    text: Mapped[str] = mapped_column(Text)
+
+
+class AttributeRow(Table):
+    """One value of one field of an image, as filters search it; a list has a row for each value."""
+
+    __tablename__ = "attributes"
+    __table_args__ = (
+        Index("ix_attributes_text", "collection_id", "name", "text_value", "image_id"),
+        Index("ix_attributes_number", "collection_id", "name", "kind", "number_value", "image_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(ComparedText, primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+    kind: Mapped[str] = mapped_column(String(10))
+    text_value: Mapped[str | None] = mapped_column(ComparedText)
+    number_value: Mapped[float | None]
+
+
+class FieldRow(Table):
+    """A field that some image of the collection has, by the kind of its values."""
+
+    __tablename__ = "fields"
+
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(ComparedText, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(10), primary_key=True)
+
+
+class ModelRow(Table):
+    """A registered bundle."""
+
+    __tablename__ = "models"
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(100), unique=True)
+    name: Mapped[str] = mapped_column(Text)
+    dim: Mapped[int]
+    recipe: Mapped[str] = mapped_column(Text)
+    created: Mapped[str] = mapped_column(Text)
+    metrics: Mapped[dict[str, float]] = mapped_column(JSON)
+
+
+class GenerationRow(Table):
+    """One embedding of one collection by one bundle.
+
+    `uid` tells generations of different catalogues apart, which count from one each.
+    """
+
+    __tablename__ = "generations"
+    __table_args__ = (
+        Index("ix_generations_state", "collection_id", "state"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    uid: Mapped[str] = mapped_column(String(32))
+    state: Mapped[str] = mapped_column(String(10))
+
+
+class EmbeddingRow(Table):
+    """The vector of an image in a generation, float16; `sequence` is that of the transaction."""
+
+    __tablename__ = "embeddings"
+    __table_args__ = (Index("ix_embeddings_sequence", "generation_id", "sequence"),)
+
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id"), primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    vector: Mapped[bytes] = mapped_column(LargeBinary)

@@ -1,0 +1,296 @@
+"""The search engine: what the service and the command line ask."""
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.cursors import Binding, decode_cursor, encode_cursor
+from index.errors import GenerationError, NoActiveGenerationError, QueryError
+from index.filter_query import PassingKeys, known_fields
+from index.filters import Filter, filter_text
+from index.generations import Generation, find_generation, get_generation, require_collection
+from index.images import image_keys, read_found, read_image, require_image
+from index.results import (
+    ActiveGeneration,
+    CollectionInfo,
+    FieldInfo,
+    Hit,
+    ModelInfo,
+    SearchPage,
+    StoredImage,
+)
+from index.store import ImageStore
+from index.vectors.codec import decode_vectors
+from index.vectors.protocol import After, Neighbours, Vectors
+from index.views import Views
+
+
+class SearchEngine:
+    """Searches the collections of a catalogue; threads may share it.
+
+    Args:
+        catalogue: The source of truth.
+        store: The image files.
+        bundles_folder: Where registered bundles lie, each in a folder named by its digest.
+        snapshots_folder: Where snapshots of views lie; by default `snapshots` beside `bundles_folder`.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: ImageStore,
+        bundles_folder: Path,
+        *,
+        snapshots_folder: Path | None = None,
+    ) -> None:
+        self.catalogue = catalogue
+        self.store = store
+        self.bundles_folder = bundles_folder
+        self._views = Views(snapshots_folder or bundles_folder.parent / "snapshots")
+        self._passing = PassingKeys()
+
+    def collections(self) -> list[CollectionInfo]:
+        """Return all collections, by name."""
+        with self.catalogue.read() as session:
+            rows = session.execute(select(CollectionRow.id, CollectionRow.name).order_by(CollectionRow.name))
+            return [_describe(session, key, name) for key, name in rows.all()]
+
+    def models(self) -> list[ModelInfo]:
+        """Return all registered encoders, the latest first."""
+        with self.catalogue.read() as session:
+            used = (
+                select(GenerationRow.model_id, CollectionRow.name)
+                .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+                .where(GenerationRow.state == "active")
+                .order_by(CollectionRow.name)
+            )
+            searched: dict[int, list[str]] = {}
+            for model_id, name in session.execute(used):
+                searched.setdefault(model_id, []).append(name)
+            rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars()
+            return [
+                ModelInfo(
+                    name=row.name,
+                    digest=row.digest,
+                    dim=row.dim,
+                    recipe=row.recipe,
+                    created=row.created,
+                    metrics=row.metrics,
+                    collections=tuple(searched.get(row.id, ())),
+                )
+                for row in rows
+            ]
+
+    def active(self, collection: str) -> ActiveGeneration:
+        """Return the generation of a collection that is searched, and the bundle that queries must go through.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            NoActiveGenerationError: It cannot be searched yet.
+        """
+        with self.catalogue.read() as session:
+            row = require_collection(session, collection)
+            generation = find_generation(session, row.id, "active")
+            if generation is None:
+                raise NoActiveGenerationError(collection)
+            count = _count_embeddings(session, generation)
+        self._views.retire(generation.collection_id, generation.id)
+        return ActiveGeneration(
+            collection=collection,
+            generation=generation.id,
+            model=generation.model,
+            digest=generation.digest,
+            dim=generation.dim,
+            bundle=self.bundles_folder / generation.digest,
+            count=count,
+        )
+
+    def search(
+        self,
+        active: ActiveGeneration,
+        vector: Vectors,
+        *,
+        k: int,
+        filter: Filter | None = None,
+        cursor: str | None = None,
+        exclude: Collection[str] = (),
+    ) -> SearchPage:
+        """Find the images nearest to a query.
+
+        Args:
+            active: What to search; the query must come from its bundle.
+            vector: The query (D,); its length does not matter.
+            k: Hits on the page; fewer are returned only when fewer pass.
+            filter: What the images must fulfil.
+            cursor: `next_cursor` of the page before.
+            exclude: Images to leave out, by id.
+
+        Raises:
+            QueryError: The vector or `k` cannot be searched for.
+            FilterError: The filter does not fit the collection.
+            CursorError: The cursor is damaged or of another search.
+            GenerationError: The generation is gone.
+        """
+        started = time.perf_counter()
+        query = _unit_query(vector, active.dim)
+        if k < 1:
+            raise QueryError("k, the number of hits, must be at least 1.")
+        name = "" if filter is None else filter_text(filter)
+        with self.catalogue.read() as session:
+            generation = _same_generation(session, active)
+            sequence = _sequence(session, generation)
+            view = self._views.current(session, generation, sequence)
+            allowed = None
+            if filter is not None:
+                allowed = self._passing.get(session, generation.collection_id, sequence, filter, name)
+            excluded = image_keys(session, generation.collection_id, exclude) if exclude else set[int]()
+        binding = Binding(generation.uid, name, tuple(sorted(exclude)))
+        after = None
+        if cursor is not None:
+            query, after = decode_cursor(cursor, binding, query)
+        # One more than asked for shows whether there is another page.
+        found = _without(view.search(query, k + 1 + len(excluded), allowed=allowed, after=after), excluded)
+        hits = self._hits(found, k, 0 if after is None else after.rank)
+        next_cursor = None
+        if len(found.keys) > k:
+            last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), hits[-1].rank)
+            next_cursor = encode_cursor(binding, query, last)
+        return SearchPage(hits, next_cursor, found.exact, (time.perf_counter() - started) * 1000)
+
+    def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
+        """Return the vector (D,) of a stored image.
+
+        Raises:
+            UnknownImageError: The collection has no such image.
+            GenerationError: The image is not in this generation, or the generation is gone.
+        """
+        with self.catalogue.read() as session:
+            generation = _same_generation(session, active)
+            image = require_image(session, active.collection, image_id)
+            value = session.execute(
+                select(EmbeddingRow.vector).where(
+                    EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == image.id
+                )
+            ).scalar_one_or_none()
+        if value is None:
+            raise GenerationError(
+                f"Image {image_id!r} has no embedding by {active.model!r} yet: search for it again later."
+            )
+        return decode_vectors([value], active.dim)[0]
+
+    def image(self, collection: str, image_id: str) -> StoredImage:
+        """Return everything that is known of an image.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            UnknownImageError: It has no such image.
+        """
+        with self.catalogue.read() as session:
+            return read_image(session, collection, image_id)
+
+    def image_path(self, collection: str, image_id: str) -> Path:
+        """Return the file of an image, exactly as it came in.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            UnknownImageError: It has no such image.
+            StoreError: The file is missing.
+        """
+        return self.store.path(self._sha256(collection, image_id))
+
+    def thumbnail(self, collection: str, image_id: str) -> Path:
+        """Return the file of an image's WebP thumbnail, made now if there is none.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            UnknownImageError: It has no such image.
+            StoreError: The original is missing or damaged.
+        """
+        return self.store.thumbnail(self._sha256(collection, image_id))
+
+    def save_snapshot(self, collection: str) -> None:
+        """Write the snapshot of a collection's active generation, so that the next start reads it."""
+        with self.catalogue.read() as session:
+            row = require_collection(session, collection)
+            generation = find_generation(session, row.id, "active")
+            if generation is not None:
+                self._views.save(session, generation, row.sequence)
+
+    def _sha256(self, collection: str, image_id: str) -> str:
+        with self.catalogue.read() as session:
+            return require_image(session, collection, image_id).sha256
+
+    def _hits(self, found: Neighbours, k: int, before: int) -> tuple[Hit, ...]:
+        keys = found.keys[:k].tolist()
+        # The view may hold what was written after the transaction that chose it, so this is a new one.
+        with self.catalogue.read() as session:
+            images = read_found(session, keys)
+        return tuple(
+            Hit(
+                id=images[key].id,
+                rank=before + place,
+                score=score,
+                texts=images[key].texts,
+                metadata=images[key].metadata,
+            )
+            for place, (key, score) in enumerate(zip(keys, found.scores[:k].tolist(), strict=True), 1)
+        )
+
+
+def _unit_query(vector: Vectors, dim: int) -> Vectors:
+    if vector.shape != (dim,):
+        raise QueryError(
+            f"The query vector has shape {vector.shape}, the collection's vectors have ({dim},)."
+        )
+    query = vector.astype(np.float32)
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    if not np.isfinite(length) or length == 0:
+        raise QueryError("The query vector must have finite numbers that are not all zero.")
+    return (query / np.float32(length)).astype(np.float32)
+
+
+def _same_generation(session: Session, active: ActiveGeneration) -> Generation:
+    generation = get_generation(session, active.generation)
+    if (generation.collection, generation.digest) != (active.collection, active.digest):
+        raise GenerationError(
+            f"Generation {active.generation} is not one of {active.collection!r} by the bundle {active.digest}."
+        )
+    return generation
+
+
+def _sequence(session: Session, generation: Generation) -> int:
+    return session.execute(
+        select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
+    ).scalar_one()
+
+
+def _count_embeddings(session: Session, generation: Generation) -> int:
+    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+    return session.execute(query).scalar_one()
+
+
+def _without(found: Neighbours, excluded: set[int]) -> Neighbours:
+    if not excluded:
+        return found
+    kept = ~np.isin(found.keys, list(excluded))
+    return Neighbours(found.keys[kept], found.scores[kept], found.exact)
+
+
+def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo:
+    generation = find_generation(session, collection_id, "active")
+    count = session.execute(select(func.count()).where(ImageRow.collection_id == collection_id)).scalar_one()
+    fields = known_fields(session, collection_id)
+    return CollectionInfo(
+        name=name,
+        count=count,
+        generation=None if generation is None else generation.id,
+        model=None if generation is None else generation.model,
+        digest=None if generation is None else generation.digest,
+        fields=tuple(FieldInfo(field, tuple(sorted(kinds))) for field, kinds in fields.items()),
+    )

@@ -1,0 +1,70 @@
+"""The failures of the index that a person can act on."""
+
+from training.errors import RecoquestError
+
+
+class CatalogueError(RecoquestError):
+    """The catalogue's database cannot be used."""
+
+
+class StoreError(RecoquestError):
+    """A stored image file is missing or damaged."""
+
+
+class CollectionNameError(RecoquestError):
+    """A name that no collection can have."""
+
+
+class UnknownCollectionError(RecoquestError):
+    """A collection that the catalogue does not have."""
+
+    def __init__(self, collection: str, known: list[str]) -> None:
+        self.collection = collection
+        have = (
+            f"There are: {', '.join(known)}." if known else "There is none yet: `recoquest index` makes one."
+        )
+        super().__init__(f"There is no collection {collection!r}. {have}")
+
+
+class UnknownImageError(RecoquestError):
+    """An image that a collection does not have."""
+
+    def __init__(self, collection: str, image_id: str) -> None:
+        self.collection = collection
+        self.image_id = image_id
+        super().__init__(f"Collection {collection!r} has no image {image_id!r}.")
+
+
+class NoActiveGenerationError(RecoquestError):
+    """A collection that cannot be searched yet."""
+
+    def __init__(self, collection: str) -> None:
+        self.collection = collection
+        super().__init__(
+            f"Collection {collection!r} cannot be searched yet: its indexing has not finished. "
+            "Run `recoquest index` for it again; it goes on where it stopped."
+        )
+
+
+class GenerationError(RecoquestError):
+    """A generation that cannot be built, activated or searched as asked."""
+
+
+class QueryError(RecoquestError):
+    """A query vector or a number of hits that cannot be searched for."""
+
+
+class CursorError(RecoquestError):
+    """A cursor that is damaged, of another query, or of a generation no longer searched."""
+
+
+class FilterError(RecoquestError):
+    """A filter that cannot be applied.
+
+    Attributes:
+        field: The filtered field, or the place in the filter such as `and[1]`; empty for the whole filter.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(message)

@@ -1,0 +1,281 @@
+"""Filters on an image's fields: their JSON form, its limits, and the check against the fields that exist.
+
+A field may hold several values; a condition holds when one of them satisfies it. An image without the field
+satisfies no condition on it, so `not` of a condition also finds the images that lack the field.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from index.errors import FilterError
+
+FieldKind = Literal["text", "number", "boolean"]
+BUILT_IN_FIELDS = ("id", "split", "group", "labels")
+MAX_DEPTH = 16
+MAX_CONDITIONS = 256
+MAX_VALUES = 4096
+
+_BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
+_KEYS = "eq, any_of, gt, gte, lt or lte beside field, or one of and, or, not"
+
+
+def storable_text(text: str) -> bool:
+    """Tell whether every database can hold the text: no null characters, no half surrogate pairs."""
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _storable(value: bool | int | float | str) -> bool | int | float | str:
+    if isinstance(value, str):
+        if not storable_text(value):
+            raise ValueError("text must not hold null characters or half surrogate pairs")
+        return value
+    try:
+        finite = math.isfinite(float(value))
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise ValueError("a number must be finite")
+    return value
+
+
+FilterValue = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
+Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
+
+
+class _Condition(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+
+class Equals(_Condition):
+    """The field has this value."""
+
+    field: str
+    eq: FilterValue
+
+
+class AnyOf(_Condition):
+    """The field has one of these values."""
+
+    field: str
+    any_of: tuple[FilterValue, ...] = Field(min_length=1, max_length=1024)
+
+
+class Range(_Condition):
+    """The field has a value between the bounds; numbers by size, text (dates as 2024-05-31) by code point."""
+
+    field: str
+    gt: Bound | None = None
+    gte: Bound | None = None
+    lt: Bound | None = None
+    lte: Bound | None = None
+
+    @model_validator(mode="after")
+    def _same_kind(self) -> "Range":
+        bounds = [bound for _, bound in self.bounds()]
+        if not bounds:
+            raise ValueError("a range needs gt, gte, lt or lte")
+        if len({isinstance(bound, str) for bound in bounds}) > 1:
+            raise ValueError("the bounds of a range must be all numbers or all texts")
+        return self
+
+    def bounds(self) -> list[tuple[str, int | float | str]]:
+        """Return the bounds that are set, with their operators."""
+        every = (("gt", self.gt), ("gte", self.gte), ("lt", self.lt), ("lte", self.lte))
+        return [(operator, bound) for operator, bound in every if bound is not None]
+
+
+class And(_Condition):
+    """All of these hold."""
+
+    filters: tuple["Filter", ...] = Field(alias="and", min_length=1)
+
+
+class Or(_Condition):
+    """At least one of these holds."""
+
+    filters: tuple["Filter", ...] = Field(alias="or", min_length=1)
+
+
+class Not(_Condition):
+    """This does not hold."""
+
+    filter: "Filter" = Field(alias="not")
+
+
+def _form(value: Any) -> str | None:
+    """Tell by its keys which condition a JSON object, or an object already parsed, is."""
+    if isinstance(value, _Condition):
+        return type(value).__name__
+    if not isinstance(value, Mapping):
+        return None
+    forms = {"and": "And", "or": "Or", "not": "Not", "eq": "Equals", "any_of": "AnyOf"}
+    for key, form in forms.items():
+        if key in value:
+            return form
+    return "Range" if _BOUNDS & value.keys() else None
+
+
+Filter = Annotated[
+    Annotated[Equals, Tag("Equals")]
+    | Annotated[AnyOf, Tag("AnyOf")]
+    | Annotated[Range, Tag("Range")]
+    | Annotated[And, Tag("And")]
+    | Annotated[Or, Tag("Or")]
+    | Annotated[Not, Tag("Not")],
+    Discriminator(
+        _form,
+        custom_error_type="filter_form",
+        custom_error_message=f"a condition is an object with {_KEYS}",
+    ),
+]
+
+for _model in (And, Or, Not):
+    _model.model_rebuild()
+
+_ADAPTER: TypeAdapter[Filter] = TypeAdapter(Filter)
+
+
+def parse_filter(value: Any) -> Filter:
+    """Turn decoded JSON into a filter.
+
+    Raises:
+        FilterError: It is no filter, or larger or deeper than the limits.
+    """
+    _check_depth(value)
+    try:
+        parsed = _ADAPTER.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise FilterError(_place(first["loc"]), _sentence(first)) from error
+    _check_size(parsed)
+    return parsed
+
+
+def filter_json(filter: Filter) -> dict[str, Any]:
+    """Return the filter as the JSON object that `parse_filter` takes."""
+    dumped: dict[str, Any] = _ADAPTER.dump_python(filter, mode="json", by_alias=True, exclude_none=True)
+    return dumped
+
+
+def filter_text(filter: Filter) -> str:
+    """Return the filter as JSON text that is always the same for the same filter."""
+    return json.dumps(filter_json(filter), sort_keys=True)
+
+
+def conditions(filter: Filter) -> Iterator[Equals | AnyOf | Range]:
+    """Walk over all conditions on fields within a filter."""
+    if isinstance(filter, And | Or):
+        for part in filter.filters:
+            yield from conditions(part)
+    elif isinstance(filter, Not):
+        yield from conditions(filter.filter)
+    else:
+        yield filter
+
+
+def kind_of(value: bool | int | float | str) -> FieldKind:
+    """Return which kind of value this is."""
+    if isinstance(value, bool):
+        return "boolean"
+    return "text" if isinstance(value, str) else "number"
+
+
+def condition_values(condition: Equals | AnyOf | Range) -> list[bool | int | float | str]:
+    """Return all values that a condition compares with."""
+    if isinstance(condition, Equals):
+        return [condition.eq]
+    if isinstance(condition, AnyOf):
+        return list(condition.any_of)
+    return [bound for _, bound in condition.bounds()]
+
+
+def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> None:
+    """Check a filter against the fields of a collection and the kinds of their values.
+
+    Raises:
+        FilterError: A field is unknown, or is compared with a kind of value that it never has.
+    """
+    _check_size(filter)
+    for condition in conditions(filter):
+        if condition.field not in fields:
+            raise FilterError(condition.field, _unknown_field(condition.field, sorted(fields)))
+        kinds = fields[condition.field]
+        for value in condition_values(condition):
+            if kind_of(value) not in kinds:
+                raise FilterError(
+                    condition.field,
+                    f"Field {condition.field!r} holds {' and '.join(sorted(kinds))} values, "
+                    f"so it cannot be compared with the {kind_of(value)} {value!r}.",
+                )
+
+
+def _unknown_field(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
+    return f"There is no field {name!r} to filter on.{hint} Fields: {', '.join(known)}."
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                below.extend(item.values())
+            elif isinstance(item, list | tuple):
+                below.extend(item)
+        if not below:
+            return
+        level = below
+    raise FilterError("", f"The filter is nested too deeply; at most {MAX_DEPTH // 2} levels are allowed.")
+
+
+def _check_size(filter: Filter) -> None:
+    found = list(conditions(filter))
+    values = sum(len(condition_values(condition)) for condition in found)
+    if len(found) > MAX_CONDITIONS or values > MAX_VALUES:
+        raise FilterError(
+            "",
+            f"The filter is too large: {len(found)} conditions with {values} values; "
+            f"at most {MAX_CONDITIONS} and {MAX_VALUES} are allowed.",
+        )
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Turn pydantic's location into the path within the JSON, such as `and[1].age`."""
+    tags = {"Equals", "AnyOf", "Range", "And", "Or", "Not", "bool", "int", "float", "str"}
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part not in tags:
+            path += f".{part}" if path else part
+    return path
+
+
+def _sentence(error: ErrorDetails) -> str:
+    place = _place(error["loc"])
+    what = error["msg"].removeprefix("Value error, ")
+    if error["type"] in {"bool_type", "int_type", "float_type", "string_type"}:
+        what = "a value must be a text, a number, true or false"
+    return f"The filter is wrong{f' at {place}' if place else ''}: {what}."

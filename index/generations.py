@@ -1,0 +1,159 @@
+"""Collections, models and generations in the catalogue, and the step that makes a generation active."""
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.errors import CollectionNameError, GenerationError, UnknownCollectionError
+
+GenerationState = Literal["building", "active", "retired"]
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAMED_MISSING: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation with what never changes of it."""
+
+    id: int
+    uid: str
+    collection_id: int
+    collection: str
+    model: str
+    digest: str
+    dim: int
+
+
+def require_collection(session: Session, name: str) -> CollectionRow:
+    """Return a collection.
+
+    Raises:
+        UnknownCollectionError: There is none of this name.
+    """
+    row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
+    if row is None:
+        known = session.execute(select(CollectionRow.name).order_by(CollectionRow.name)).scalars().all()
+        raise UnknownCollectionError(name, list(known))
+    return row
+
+
+def get_or_add_collection(session: Session, name: str) -> CollectionRow:
+    """Return a collection, made if there is none of this name.
+
+    Raises:
+        CollectionNameError: It cannot be a name.
+    """
+    if not _NAME.fullmatch(name):
+        raise CollectionNameError(
+            f"{name!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and underscores, "
+            "and begin with a letter or digit."
+        )
+    row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
+    if row is None:
+        row = CollectionRow(name=name, sequence=0)
+        session.add(row)
+        session.flush()
+    return row
+
+
+def next_sequence(session: Session, collection_id: int) -> int:
+    """Take the collection's next sequence number; until the transaction ends no other writer can."""
+    return session.execute(
+        update(CollectionRow)
+        .where(CollectionRow.id == collection_id)
+        .values(sequence=CollectionRow.sequence + 1)
+        .returning(CollectionRow.sequence)
+        .execution_options(synchronize_session=False)
+    ).scalar_one()
+
+
+def get_generation(session: Session, generation_id: int) -> Generation:
+    """Return a generation.
+
+    Raises:
+        GenerationError: There is none with this number.
+    """
+    row = session.execute(_GENERATIONS.where(GenerationRow.id == generation_id)).one_or_none()
+    if row is None:
+        raise GenerationError(f"There is no generation {generation_id}.")
+    return Generation(*row)
+
+
+def find_generation(
+    session: Session, collection_id: int, state: GenerationState, digest: str | None = None
+) -> Generation | None:
+    """Return the latest generation of a collection in this state, of a certain bundle or of any."""
+    query = _GENERATIONS.where(GenerationRow.collection_id == collection_id, GenerationRow.state == state)
+    if digest is not None:
+        query = query.where(ModelRow.digest == digest)
+    row = session.execute(query.order_by(GenerationRow.id.desc()).limit(1)).one_or_none()
+    return None if row is None else Generation(*row)
+
+
+def add_generation(session: Session, collection_id: int, model_id: int) -> Generation:
+    """Begin a generation of a collection by a registered bundle."""
+    row = GenerationRow(
+        collection_id=collection_id, model_id=model_id, uid=uuid.uuid4().hex, state="building"
+    )
+    session.add(row)
+    session.flush()
+    return get_generation(session, row.id)
+
+
+def activate(session: Session, generation: Generation) -> None:
+    """Make a generation the one that is searched, and retire the one before.
+
+    Raises:
+        GenerationError: Some images of the collection have no embedding in it; nothing changes.
+    """
+    lacking = (
+        select(ImageRow.external_id)
+        .outerjoin(
+            EmbeddingRow,
+            (EmbeddingRow.image_id == ImageRow.id) & (EmbeddingRow.generation_id == generation.id),
+        )
+        .where(ImageRow.collection_id == generation.collection_id, EmbeddingRow.image_id.is_(None))
+    )
+    missing = session.execute(select(func.count()).select_from(lacking.subquery())).scalar_one()
+    if missing:
+        names = session.execute(lacking.order_by(ImageRow.id).limit(_NAMED_MISSING)).scalars()
+        raise GenerationError(_incomplete(session, generation, missing, list(names)))
+    next_sequence(session, generation.collection_id)
+    ours = GenerationRow.collection_id == generation.collection_id
+    session.execute(
+        update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")
+    )
+    session.execute(update(GenerationRow).where(GenerationRow.id == generation.id).values(state="active"))
+
+
+def _incomplete(session: Session, generation: Generation, missing: int, names: list[str]) -> str:
+    images = session.execute(
+        select(func.count()).where(ImageRow.collection_id == generation.collection_id)
+    ).scalar_one()
+    active = find_generation(session, generation.collection_id, "active")
+    stays = "" if active is None else f" Generation {active.id} by {active.model!r} stays active."
+    more = ", ..." if missing > len(names) else ""
+    return (
+        f"Generation {generation.id} by {generation.model!r} lacks {missing:,} of the {images:,} images of "
+        f"{generation.collection!r} ({', '.join(names)}{more}).{stays} Index a manifest that has them too."
+    )
+
+
+_GENERATIONS: Final = (
+    select(
+        GenerationRow.id,
+        GenerationRow.uid,
+        GenerationRow.collection_id,
+        CollectionRow.name,
+        ModelRow.name,
+        ModelRow.digest,
+        ModelRow.dim,
+    )
+    .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+    .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+)

@@ -1,0 +1,100 @@
+"""Images as the catalogue holds them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import CollectionRow, ImageRow, TextRow
+from index.errors import UnknownImageError
+from index.generations import require_collection
+from index.results import StoredImage
+from training.data.manifest import MetadataValue
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImage:
+    """What a hit shows of an image."""
+
+    id: str
+    texts: tuple[str, ...]
+    metadata: dict[str, MetadataValue]
+
+
+def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
+    """Return the row of an image.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        UnknownImageError: The collection has no such image.
+    """
+    query = (
+        select(ImageRow)
+        .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
+        .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
+    )
+    row = session.execute(query).scalar_one_or_none()
+    if row is None:
+        require_collection(session, collection)
+        raise UnknownImageError(collection, image_id)
+    return row
+
+
+def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
+    """Return everything that is known of an image.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        UnknownImageError: The collection has no such image.
+    """
+    row = require_image(session, collection, image_id)
+    return StoredImage(
+        id=row.external_id,
+        texts=_texts(session, [row.id]).get(row.id, ()),
+        report=row.report,
+        labels=tuple(row.labels),
+        metadata=_metadata(row.details),
+        split=row.split,
+        group=row.group_name,
+        width=row.width,
+        height=row.height,
+        media_type=row.media_type,
+        sha256=row.sha256,
+    )
+
+
+def read_found(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
+    """Return what hits show of images, by their keys."""
+    texts = _texts(session, keys)
+    query = select(ImageRow.id, ImageRow.external_id, ImageRow.details).where(ImageRow.id.in_(keys))
+    return {
+        key: FoundImage(external_id, texts.get(key, ()), _metadata(details))
+        for key, external_id, details in session.execute(query)
+    }
+
+
+def image_keys(session: Session, collection_id: int, ids: Collection[str]) -> set[int]:
+    """Return the keys of those of these images that the collection has."""
+    query = select(ImageRow.id).where(
+        ImageRow.collection_id == collection_id, ImageRow.external_id.in_(list(ids))
+    )
+    return set(session.execute(query).scalars())
+
+
+def _texts(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    query = (
+        select(TextRow.image_id, TextRow.text)
+        .where(TextRow.image_id.in_(keys))
+        .order_by(TextRow.image_id, TextRow.position)
+    )
+    found: dict[int, list[str]] = {}
+    for key, text in session.execute(query):
+        found.setdefault(key, []).append(text)
+    return {key: tuple(texts) for key, texts in found.items()}
+
+
+def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
+    """Turn JSON lists back into tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}

@@ -1,0 +1,142 @@
+"""Snapshots: a view on disk, so that a start need not read every vector from the catalogue.
+
+The catalogue stays the truth: a snapshot that is missing, damaged or of another generation is not used.
+"""
+
+import hashlib
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from index.vectors.exact import ExactView
+from training.atomic import atomic_file, sync_folder
+
+_FORMAT: Final = 1
+_MANIFEST: Final = "snapshot.json"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOf:
+    """What a snapshot must be of to be used: a generation, by its uid, and its bundle's digest and dimension."""
+
+    generation: str
+    digest: str
+    dim: int
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    generation: str
+    digest: str
+    dim: int
+    count: int
+    sequence: int
+    vectors: _File
+    keys: _File
+
+
+class _UnusableError(Exception):
+    """Why a snapshot is not used."""
+
+
+def write_snapshot(folder: Path, view: ExactView, of: SnapshotOf, sequence: int) -> None:
+    """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
+
+    Raises:
+        OSError: The disk does not take it; the one there stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = uuid.uuid4().hex
+    vectors, keys = folder / f"{name}.faiss", folder / f"{name}.npy"
+    old = _stored_manifest(folder)
+    try:
+        count = view.write(vectors, keys)
+        manifest = _Manifest(
+            format=_FORMAT,
+            generation=of.generation,
+            digest=of.digest,
+            dim=of.dim,
+            count=count,
+            sequence=sequence,
+            vectors=_synced(vectors),
+            keys=_synced(keys),
+        )
+        sync_folder(folder)
+        with atomic_file(folder / _MANIFEST) as file:
+            file.write(manifest.model_dump_json(indent=2).encode())
+    except BaseException:
+        vectors.unlink(missing_ok=True)
+        keys.unlink(missing_ok=True)
+        raise
+    if old is not None:
+        (folder / old.vectors.name).unlink(missing_ok=True)
+        (folder / old.keys.name).unlink(missing_ok=True)
+
+
+def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[ExactView, int] | None:
+    """Read a snapshot and the sequence number up to which it is complete.
+
+    Returns:
+        None when there is none, or when it is damaged or of something else; the log says which.
+    """
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+        view = ExactView.read(_checked(folder, manifest.vectors), _checked(folder, manifest.keys))
+        if view.dim != manifest.dim or len(view) != manifest.count:
+            raise _UnusableError("its vectors are not those that it names")
+    except FileNotFoundError as error:
+        _log.info("no snapshot is used: %s is missing", error.filename)
+        return None
+    except (ValidationError, _UnusableError, OSError, RuntimeError, ValueError) as error:
+        _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
+        return None
+    return view, manifest.sequence
+
+
+def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:
+    if manifest.format != _FORMAT:
+        raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
+    if (manifest.generation, manifest.digest, manifest.dim) != (of.generation, of.digest, of.dim):
+        raise _UnusableError("it is of another generation or bundle")
+
+
+def _checked(folder: Path, file: _File) -> Path:
+    path = folder / file.name
+    if path.parent != folder or _sha256(path) != file.sha256:
+        raise _UnusableError(f"{file.name} is damaged or has been exchanged")
+    return path
+
+
+def _stored_manifest(folder: Path) -> _Manifest | None:
+    try:
+        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _synced(path: Path) -> _File:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return _File(name=path.name, sha256=_sha256(path))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

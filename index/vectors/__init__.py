@@ -1,0 +1,1 @@
+"""Views of a generation's vectors that can be searched."""

@@ -1,0 +1,64 @@
+"""What a view of vectors can do, whatever engine is behind it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The nearest vectors to one query, best first.
+
+    Attributes:
+        keys: Keys of the images, (N,) with N at most the number asked for; never padded.
+        scores: Their cosines with the query, (N,), larger is nearer; equal scores are in order of key.
+        exact: Whether nothing nearer can have been missed.
+    """
+
+    keys: Keys
+    scores: NDArray[np.float32]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Where a page begins: behind the hit with this score and key, which had this rank, counted from 1."""
+
+    score: float
+    key: int
+    rank: int
+
+
+class VectorView(Protocol):
+    """Vectors under integer keys, searched by cosine; safe to share between threads."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the view holds."""
+
+    def add(self, keys: Keys, vectors: Vectors) -> None:
+        """Put in vectors (N, D) of length one under keys (N,), replacing those of keys already there."""
+
+    def search(
+        self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
+    ) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,) of length one.
+
+        Args:
+            query: What to search for.
+            k: At most this many; fewer only when fewer can be found.
+            allowed: Search among these keys only, in rising order; None for all.
+            after: Leave out all hits up to this one.
+        """

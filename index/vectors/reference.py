@@ -1,0 +1,46 @@
+"""Search by comparing everything, in a few lines of NumPy: what every view is tested against."""
+
+import numpy as np
+
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+
+
+class ReferenceView:
+    """A view that is slow and plainly right."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self._vectors: dict[int, Vectors] = {}
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._vectors)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the vectors hold."""
+        return sum(vector.nbytes for vector in self._vectors.values())
+
+    def add(self, keys: Keys, vectors: Vectors) -> None:
+        """Put in vectors (N, D) under keys (N,), replacing those of keys already there."""
+        for key, vector in zip(keys.tolist(), vectors, strict=True):
+            self._vectors[key] = vector.copy()
+
+    def search(
+        self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
+    ) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,)."""
+        among = self._vectors.keys() if allowed is None else self._vectors.keys() & set(allowed.tolist())
+        ranked = sorted((-cosine(query, self._vectors[key]), key) for key in among)
+        if after is not None:
+            ranked = [place for place in ranked if place > (-after.score, after.key)]
+        return Neighbours(
+            keys=np.array([key for _, key in ranked[:k]], dtype=np.int64),
+            scores=np.array([-score for score, _ in ranked[:k]], dtype=np.float32),
+            exact=True,
+        )
+
+
+def cosine(query: Vectors, vector: Vectors) -> float:
+    """Return the inner product of two vectors of length one, summed in float64 and rounded to float32."""
+    return float(np.float32(np.dot(query.astype(np.float64), vector.astype(np.float64))))

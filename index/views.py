@@ -1,0 +1,142 @@
+"""The views of this process: each holds one generation, and is caught up from the catalogue when asked for."""
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import EmbeddingRow
+from index.errors import CatalogueError
+from index.generations import Generation
+from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from index.vectors.codec import decode_vectors
+from index.vectors.exact import ExactView
+from index.vectors.protocol import VectorView
+
+_ROWS_AT_ONCE: Final = 4096
+# Writing a snapshot costs about as much as reading so many vectors from the catalogue.
+_WORTH_A_SNAPSHOT: Final = 1000
+# Requests that began before a new generation became active still search the old one.
+_IDLE_SECONDS: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Held:
+    """A view and the sequence number up to which it holds every embedding of its generation."""
+
+    def __init__(self, collection_id: int) -> None:
+        self.collection_id = collection_id
+        self.lock = threading.Lock()
+        self.view: ExactView | None = None
+        self.sequence = 0
+        self.used = time.monotonic()
+
+
+class Views:
+    """Views by generation, with their snapshots in `folder`; threads may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._held: dict[int, _Held] = {}
+
+    def current(self, session: Session, generation: Generation, sequence: int) -> VectorView:
+        """Return the view of a generation, with everything that the catalogue held at `sequence`.
+
+        Args:
+            session: A read of the catalogue that sees `sequence`.
+            generation: What to search.
+            sequence: The sequence number of its collection.
+        """
+        held = self._hold(generation)
+        if held.view is not None and held.sequence >= sequence:
+            return held.view
+        with held.lock:
+            return self._catch_up(session, generation, held, sequence)
+
+    def save(self, session: Session, generation: Generation, sequence: int) -> None:
+        """Write the snapshot of a generation; a disk that does not take it is only logged."""
+        held = self._hold(generation)
+        with held.lock:
+            view = self._catch_up(session, generation, held, sequence)
+            self._write(generation, view, held.sequence)
+
+    def retire(self, collection_id: int, active: int) -> None:
+        """Free the views of a collection's other generations that no request has used for a while."""
+        idle = time.monotonic() - _IDLE_SECONDS
+        with self._lock:
+            for generation, held in list(self._held.items()):
+                if held.collection_id == collection_id and generation != active and held.used < idle:
+                    del self._held[generation]
+
+    def _hold(self, generation: Generation) -> _Held:
+        with self._lock:
+            held = self._held.setdefault(generation.id, _Held(generation.collection_id))
+        held.used = time.monotonic()
+        return held
+
+    def _catch_up(self, session: Session, generation: Generation, held: _Held, sequence: int) -> ExactView:
+        if held.view is None:
+            held.view, held.sequence = self._load(session, generation, sequence)
+        elif held.sequence < sequence:
+            _add_since(session, generation, held.view, held.sequence)
+            held.sequence = sequence
+        return held.view
+
+    def _load(self, session: Session, generation: Generation, sequence: int) -> tuple[ExactView, int]:
+        found = read_snapshot(self._place(generation), _identity(generation))
+        if found is not None:
+            view, held = found
+            if held <= sequence:
+                _add_since(session, generation, view, held)
+            if held <= sequence and len(view) == _count(session, generation):
+                return view, sequence
+            _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+        view = ExactView(generation.dim)
+        _add_since(session, generation, view, 0)
+        if len(view) >= _WORTH_A_SNAPSHOT:
+            self._write(generation, view, sequence)
+        return view, sequence
+
+    def _write(self, generation: Generation, view: ExactView, sequence: int) -> None:
+        try:
+            write_snapshot(self._place(generation), view, _identity(generation), sequence)
+        except (OSError, RuntimeError) as error:
+            _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
+
+    def _place(self, generation: Generation) -> Path:
+        return self._folder / generation.uid
+
+
+def _identity(generation: Generation) -> SnapshotOf:
+    return SnapshotOf(generation.uid, generation.digest, generation.dim)
+
+
+def _count(session: Session, generation: Generation) -> int:
+    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+    return session.execute(query).scalar_one()
+
+
+def _add_since(session: Session, generation: Generation, view: ExactView, sequence: int) -> None:
+    """Add all embeddings that were written after a sequence number."""
+    query = (
+        select(EmbeddingRow.image_id, EmbeddingRow.vector)
+        .where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.sequence > sequence)
+        .order_by(EmbeddingRow.sequence, EmbeddingRow.image_id)
+        .execution_options(yield_per=_ROWS_AT_ONCE)
+    )
+    for rows in session.execute(query).partitions():
+        keys = np.array([row.image_id for row in rows], dtype=np.int64)
+        try:
+            vectors = decode_vectors([row.vector for row in rows], generation.dim)
+        except ValueError as error:
+            raise CatalogueError(
+                f"The catalogue is damaged: in generation {generation.id}, {error}."
+            ) from error
+        view.add(keys, vectors)
