@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from tests.training.evaluation.conftest import WriteManifest
+from tests.training.evaluation.encoders import ColourEncoder
+from training.data.manifest import Record
+from training.errors import DataError
+from training.evaluation.embed import embed_manifest
+
+
+def record(name: str, *texts: str) -> Record:
+    return Record(id=name, image="", split="test", texts=texts)
+
+
+def test_rows_follow_the_manifest(manifest_of: WriteManifest) -> None:
+    colours = ["red", "green", "blue", "white", "blue", "red", "green"]
+    manifest = manifest_of([record(f"{colour}-{row}", colour) for row, colour in enumerate(colours)])
+    encoder = ColourEncoder()
+    embedded = embed_manifest(encoder, manifest, batch_size=3, show_progress=False)
+    assert encoder.batches == [3, 3, 1]
+    assert [one.id for one in embedded.records] == [one.id for one in manifest.records]
+    assert embedded.image_vectors.argmax(axis=1).tolist() == [0, 1, 2, 0, 2, 0, 1]
+    assert np.einsum("nd,nd->n", embedded.image_vectors, embedded.text_vectors) == pytest.approx(1, abs=1e-3)
+
+
+def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of(
+        [
+            record("red-1", "red", "a red thing"),
+            record("red-2", "red"),
+            record("blue-1"),
+            record("red-3", "red"),
+        ]
+    )
+    encoder = ColourEncoder()
+    embedded = embed_manifest(encoder, manifest, show_progress=False)
+    assert sorted(encoder.texts) == ["a red thing", "red"]
+    assert embedded.texts == ("red", "a red thing", "red", "red")
+    assert embedded.text_owner.tolist() == [0, 0, 1, 3]
+    assert embedded.text_matches() == [[0, 1, 3], [0], [0, 1, 3], [0, 1, 3]]
+    assert embedded.text_vectors.shape == (4, 3)
+
+
+def test_a_broken_image_is_named_with_its_line(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1", "red"), record("broken-1", "blue"), record("green-1", "green")])
+    embedded = embed_manifest(ColourEncoder(), manifest, max_rejected=0.5, show_progress=False)
+    assert [one.id for one in embedded.records] == ["red-1", "green-1"]
+    assert embedded.texts == ("red", "green")
+    assert embedded.text_owner.tolist() == [0, 1]
+    (skipped,) = embedded.skipped
+    assert skipped.line == 2
+    assert "broken-1.png" in skipped.reason
+
+
+def test_too_many_broken_images_stop_the_run(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1"), record("broken-1"), record("broken-2")])
+    with pytest.raises(DataError, match=r"line 2: broken-1\.png"):
+        embed_manifest(ColourEncoder(), manifest, max_rejected=0.3, show_progress=False)
+    only_broken = manifest_of([record("broken-1"), record("broken-2")])
+    with pytest.raises(DataError, match="2 of 2"):
+        embed_manifest(ColourEncoder(), only_broken, max_rejected=1, show_progress=False)
+
+
+def test_an_empty_split_is_refused(manifest_of: WriteManifest) -> None:
+    with pytest.raises(DataError, match="no images in this split"):
+        embed_manifest(ColourEncoder(), manifest_of([record("red-1")]).split("val"), show_progress=False)
+
+
+def test_texts_are_left_alone_when_not_wanted(manifest_of: WriteManifest) -> None:
+    encoder = ColourEncoder()
+    embedded = embed_manifest(
+        encoder, manifest_of([record("red-1", "red")]), texts=False, show_progress=False
+    )
+    assert encoder.texts == []
+    assert embedded.text_vectors.shape == (0, 3)
+    assert embedded.text_matches() == []
+
+
+def test_cut_texts_are_counted(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1", "red and blue", "red"), record("red-2", "red and blue")])
+    assert embed_manifest(ColourEncoder(most_words=2), manifest, show_progress=False).truncated == 1

@@ -1,0 +1,95 @@
+import json
+
+import pytest
+
+from tests.training.evaluation.conftest import WriteManifest
+from tests.training.evaluation.encoders import ColourEncoder
+from training.data.manifest import Record
+from training.errors import DataError
+from training.evaluation.evaluate import EvaluationReport, evaluate
+
+
+def colours(count: int, *, texts: bool, labels: bool) -> list[Record]:
+    names = ["red", "green", "blue"]
+    return [
+        Record(
+            id=f"{name}-{row}",
+            image="",
+            split="test",
+            texts=(f"a {name} thing",) if texts else (),
+            labels=(name,) if labels else (),
+            group=f"patient-{row // 6}",
+        )
+        for row, name in ((row, names[row % 3]) for row in range(count))
+    ]
+
+
+def measured(manifest_of: WriteManifest, records: list[Record]) -> EvaluationReport:
+    return evaluate(
+        ColourEncoder(), manifest_of(records), label_template="the {labels} one", show_progress=False
+    )
+
+
+def test_a_perfect_encoder(manifest_of: WriteManifest) -> None:
+    report = measured(manifest_of, colours(36, texts=True, labels=True))
+    assert report.captions is not None
+    assert report.labels is not None
+    assert report.geometry is not None
+    assert report.captions.rsum == 600
+    assert report.captions.texts == 36
+    assert report.geometry.alignment == pytest.approx(0, abs=1e-3)
+    assert report.labels.text_to_image.queries == 3
+    assert report.labels.text_to_image.precision == {5: 100, 10: 100, 50: None}
+    # Each image has 30 candidates of other patients, ten of its colour.
+    assert report.labels.image_to_image is not None
+    assert report.labels.image_to_image.precision == {5: 100, 10: 100, 50: None}
+    assert report.labels.image_to_image.chance == pytest.approx(100 / 3)
+    assert report.labels.mean == 100
+
+
+def test_metrics_are_flat_and_without_gaps(manifest_of: WriteManifest) -> None:
+    metrics = measured(manifest_of, colours(36, texts=True, labels=True)).metrics()
+    assert metrics["rsum"] == 600
+    assert metrics["image_recall_at_1"] == metrics["precision_at_10"] == metrics["text_precision_at_5"] == 100
+    assert "precision_at_50" not in metrics
+    assert all(isinstance(value, float | int) for value in metrics.values())
+
+
+def test_texts_alone_and_labels_alone(manifest_of: WriteManifest) -> None:
+    only_texts = measured(manifest_of, colours(12, texts=True, labels=False))
+    assert only_texts.labels is None
+    assert only_texts.captions is not None
+    only_labels = measured(manifest_of, colours(12, texts=False, labels=True))
+    assert only_labels.captions is None
+    assert only_labels.geometry is None
+    assert only_labels.labels is not None
+    with pytest.raises(DataError, match="neither texts nor labels"):
+        measured(manifest_of, colours(3, texts=False, labels=False))
+
+
+def test_what_is_unknown_takes_no_part(manifest_of: WriteManifest) -> None:
+    described = colours(12, texts=True, labels=True)
+    unknown = [Record(id=f"red-unknown-{row}", image="", split="test") for row in range(6)]
+    report = measured(manifest_of, unknown + described)
+    assert report.images == 18
+    assert report.captions is not None
+    assert report.captions.images == 12
+    assert report.captions.rsum == 600
+    assert report.labels is not None
+    assert report.labels.image_to_image is not None
+    assert report.labels.image_to_image.queries == 12
+    assert report.labels.image_to_image.chance == pytest.approx(100 / 3)
+
+
+def test_images_of_one_patient_find_none_of_their_own(manifest_of: WriteManifest) -> None:
+    report = measured(manifest_of, colours(6, texts=False, labels=True))
+    assert report.labels is not None
+    assert report.labels.image_to_image is None
+    assert report.labels.text_to_image.queries == 3
+
+
+def test_the_report_survives_json(manifest_of: WriteManifest) -> None:
+    report = measured(manifest_of, colours(36, texts=True, labels=True))
+    text = report.model_dump_json()
+    assert EvaluationReport.model_validate_json(text) == report
+    assert json.loads(text)["captions"]["image_recall"]["5"] == 100
