@@ -1,0 +1,146 @@
+"""What a sample radiograph shows and what only its report knows."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+Side = Literal["right", "left"]
+View = Literal["PA", "AP", "LATERAL"]
+
+FINDINGS: Final = (
+    "Cardiomegaly",
+    "Pleural Effusion",
+    "Pneumothorax",
+    "Lung Nodule",
+    "Consolidation",
+    "Edema",
+    "Atelectasis",
+    "Pacemaker",
+    "Central Line",
+)
+SIZES: Final = ("small", "moderate", "large")
+# How far along its range a finding of that size is; of no size, half way.
+SEVERITY: Final = {"small": 0.0, "moderate": 0.5, "large": 1.0, "": 0.5}
+ZONES: Final = ("upper", "middle", "lower")
+EXPOSURES: Final = ("low", "normal", "high")
+INDICATIONS: Final = (
+    "fever and cough",
+    "shortness of breath",
+    "chest pain",
+    "a fall from a ladder",
+    "a check before surgery",
+    "weight loss",
+    "a check after the placement of a line",
+    "weakness",
+)
+_COMPARISONS: Final = ("none", "a film of last week", "a film of last year")
+_CHANCES: Final = {
+    "Cardiomegaly": 0.24,
+    "Pleural Effusion": 0.26,
+    "Pneumothorax": 0.12,
+    "Lung Nodule": 0.16,
+    "Consolidation": 0.22,
+    "Edema": 0.10,
+    "Atelectasis": 0.12,
+    "Pacemaker": 0.12,
+    "Central Line": 0.12,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding; what a finding has no use for is empty."""
+
+    name: str
+    side: Side | None = None
+    size: str = ""
+    zone: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Who was examined; the build of the body is the same on all films of a patient."""
+
+    name: str
+    sex: Literal["F", "M"]
+    age: int
+    build_seed: int
+
+
+@dataclass(frozen=True)
+class Film:
+    """The factors of one film.
+
+    Attributes:
+        patient: Who is on it.
+        findings: Shared: the image shows them and the report states them.
+        view: Shared.
+        exposure, marker, tilt: Of the image only.
+        indication, comparison: Of the text only.
+        year: Of neither.
+    """
+
+    patient: Patient
+    findings: tuple[Finding, ...]
+    view: View
+    exposure: str
+    marker: bool
+    tilt: float
+    indication: str
+    comparison: str
+    year: int
+
+    def finding(self, name: str) -> Finding | None:
+        """The first finding of that name."""
+        return next((finding for finding in self.findings if finding.name == name), None)
+
+
+def draw_patient(rng: np.random.Generator, number: int) -> Patient:
+    """Make one patient up."""
+    return Patient(
+        name=f"p{number:05d}",
+        sex="F" if rng.random() < 0.5 else "M",
+        age=int(rng.integers(19, 92)),
+        build_seed=int(rng.integers(2**31)),
+    )
+
+
+def draw_film(rng: np.random.Generator, patient: Patient) -> Film:
+    """Make the factors of one film up."""
+    view: View = "PA" if (chance := rng.random()) < 0.58 else "AP" if chance < 0.88 else "LATERAL"
+    normal = rng.random() < 0.18
+    names = [name for name in FINDINGS if not normal and rng.random() < _CHANCES[name]][:3]
+    if view == "LATERAL":
+        names = [name for name in names if name in ("Cardiomegaly", "Pleural Effusion", "Pacemaker")]
+    return Film(
+        patient=patient,
+        findings=tuple(_draw_finding(rng, name) for name in names),
+        view=view,
+        exposure=str(rng.choice(EXPOSURES, p=(0.2, 0.6, 0.2))),
+        marker=bool(rng.random() < 0.7),
+        tilt=float(np.clip(rng.normal(0.0, 1.6), -4.0, 4.0)),
+        indication=str(rng.choice(INDICATIONS)),
+        comparison=str(rng.choice(_COMPARISONS)),
+        year=int(rng.integers(2012, 2024)),
+    )
+
+
+def _draw_finding(rng: np.random.Generator, name: str) -> Finding:
+    side: Side = "right" if rng.random() < 0.5 else "left"
+    size = str(rng.choice(SIZES))
+    zone = str(rng.choice(ZONES))
+    if name in ("Cardiomegaly", "Edema"):
+        return Finding(name, size=size)
+    if name in ("Pleural Effusion", "Pneumothorax"):
+        return Finding(name, side=side, size=size)
+    if name == "Lung Nodule":
+        return Finding(name, side=side, zone=zone, size=size, count=int(rng.choice((1, 1, 2, 3))))
+    if name == "Consolidation":
+        # The left lung has no middle lobe.
+        zone = zone if side == "right" or zone != "middle" else "lower"
+        return Finding(name, side=side, zone=zone)
+    if name == "Atelectasis":
+        return Finding(name, side=side)
+    return Finding(name, side="left" if name == "Pacemaker" else "right")
