@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
+from index.facets import Overview
 from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
 
 MAX_K = 1000
@@ -200,6 +201,39 @@ class CollectionSummary(Answer):
     fields: list[FilterField]
 
 
+class FacetValue(Answer):
+    """A value of a field."""
+
+    value: str | bool | float
+    count: int = Field(description="Images that have it.")
+
+
+class FacetField(FilterField):
+    """A field with what it holds."""
+
+    values: list[FacetValue] = Field(description="The most frequent texts and booleans.")
+    distinct: int = Field(description="How many different texts and booleans there are.")
+    minimum: float | None = Field(description="The smallest number; null without numbers.")
+    maximum: float | None
+
+
+class ExampleImage(Answer):
+    """An image to begin a search with."""
+
+    id: str
+    text: str = Field(description="The shortest of its texts; empty when it has none.")
+
+
+class CollectionOverview(Answer):
+    """One collection, with what a person can filter by and begin with."""
+
+    name: str
+    count: int = Field(description="Images that it holds.")
+    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
+    fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
+    examples: list[ExampleImage]
+
+
 class Collections(Answer):
     """All collections."""
 
@@ -296,6 +330,28 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
         generation = GenerationInfo(number=info.generation, model=info.model, digest=info.digest)
     fields = [FilterField(name=field.name, kinds=list(field.kinds)) for field in info.fields]
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
+
+
+def overview_from(info: CollectionInfo, overview: Overview) -> CollectionOverview:
+    """Describe a collection with its fields' values and a few of its images."""
+    summary = collection_from(info)
+    return CollectionOverview(
+        name=summary.name,
+        count=summary.count,
+        generation=summary.generation,
+        fields=[
+            FacetField(
+                name=facet.name,
+                kinds=list(facet.kinds),
+                values=[FacetValue(value=item.value, count=item.count) for item in facet.values],
+                distinct=facet.distinct,
+                minimum=facet.minimum,
+                maximum=facet.maximum,
+            )
+            for facet in overview.facets
+        ],
+        examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
+    )
 
 
 def model_from(info: ModelInfo, *, loaded: bool) -> ModelSummary:

@@ -12,6 +12,7 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.cursors import Binding, decode_cursor, encode_cursor
 from index.errors import GenerationError, NoActiveGenerationError, QueryError
+from index.facets import Overview, Overviews
 from index.filter_query import PassingKeys, known_fields
 from index.filters import Filter, filter_text
 from index.generations import Generation, find_generation, get_generation, require_collection
@@ -54,12 +55,30 @@ class SearchEngine:
         self.bundles_folder = bundles_folder
         self._views = Views(snapshots_folder or bundles_folder.parent / "snapshots")
         self._passing = PassingKeys()
+        self._overviews = Overviews(catalogue)
 
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self.catalogue.read() as session:
             rows = session.execute(select(CollectionRow.id, CollectionRow.name).order_by(CollectionRow.name))
             return [_describe(session, key, name) for key, name in rows.all()]
+
+    def collection(self, name: str) -> CollectionInfo:
+        """Return one collection.
+
+        Raises:
+            UnknownCollectionError: There is none of this name.
+        """
+        with self.catalogue.read() as session:
+            return _describe(session, require_collection(session, name).id, name)
+
+    def overview(self, collection: str) -> Overview:
+        """Return the values of a collection's fields and a few of its images; kept until it changes.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+        """
+        return self._overviews.of(collection)
 
     def models(self) -> list[ModelInfo]:
         """Return all registered encoders, the latest first."""
@@ -88,7 +107,7 @@ class SearchEngine:
             ]
 
     def active(self, collection: str) -> ActiveGeneration:
-        """Return the generation of a collection that is searched, and the bundle that queries must go through.
+        """Return the generation that is searched, and the bundle that queries must go through.
 
         Raises:
             UnknownCollectionError: There is no such collection.
@@ -182,7 +201,8 @@ class SearchEngine:
             raise GenerationError(
                 f"Image {image_id!r} has no embedding by {active.model!r} yet: search for it again later."
             )
-        return decode_vectors([value], active.dim)[0]
+        vector: Vectors = decode_vectors([value], active.dim)[0]
+        return vector
 
     def image(self, collection: str, image_id: str) -> StoredImage:
         """Return everything that is known of an image.
@@ -245,9 +265,7 @@ class SearchEngine:
 
 def _unit_query(vector: Vectors, dim: int) -> Vectors:
     if vector.shape != (dim,):
-        raise QueryError(
-            f"The query vector has shape {vector.shape}, the collection's vectors have ({dim},)."
-        )
+        raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
     query = vector.astype(np.float32)
     length = float(np.linalg.norm(query.astype(np.float64)))
     if not np.isfinite(length) or length == 0:
@@ -259,7 +277,7 @@ def _same_generation(session: Session, active: ActiveGeneration) -> Generation:
     generation = get_generation(session, active.generation)
     if (generation.collection, generation.digest) != (active.collection, active.digest):
         raise GenerationError(
-            f"Generation {active.generation} is not one of {active.collection!r} by the bundle {active.digest}."
+            f"Generation {active.generation} is not one of {active.collection!r} by bundle {active.digest}."
         )
     return generation
 

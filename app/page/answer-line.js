@@ -15,7 +15,7 @@ export function showAnswer(line, page, hits) {
   const scores = hits.map((hit) => hit.score);
   const range = scores.length > 0 && `cosine ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
   fill(line,
-    h('strong', {}, `${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
+    h('strong', {}, `${page.next_cursor === null ? '' : 'Best '}${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
     range && h('span', { class: 'answer-part', title: SCORE_MEANING }, range),
     h('span', { class: 'answer-part', title: `Digest of the encoder: ${by.digest}` },
       by.model, h('span', { class: 'dim' }, ` \u00b7 generation ${by.generation} \u00b7 ${by.exact ? 'exact' : 'approximate'}`)),

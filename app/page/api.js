@@ -1,8 +1,8 @@
 /** The search service over HTTP. */
 
 /**
- * @typedef {{number: number, model: string, digest: string, count: number}} Generation
- * @typedef {{name: string, images: number, generation: Generation | null}} CollectionSummary
+ * @typedef {{number: number, model: string, digest: string}} Generation
+ * @typedef {{name: string, count: number, generation: Generation | null}} CollectionSummary
  * @typedef {{value: string | number | boolean, count: number}} FieldValue
  * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean'>, values: FieldValue[], distinct: number,
  *   minimum: number | null, maximum: number | null}} Field `values` holds the most frequent of `distinct` values

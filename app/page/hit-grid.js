@@ -51,6 +51,10 @@ export class HitGrid {
     fill(this.element, ...Array.from({ length: count }, tile));
   }
 
+  hasFocus() {
+    return this.element.contains(this.element.getRootNode().activeElement);
+  }
+
   /** Move the keyboard's focus to a tile. @param {number} [index] */
   focus(index = this.#active) {
     const tile = this.element.children[index];

@@ -73,7 +73,7 @@ export class ImageDialog {
       hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${hit.score_kind} similarity to the query`),
       h('div', { class: 'dialog-actions' },
         h('button', { class: 'button primary', type: 'button', on: { click: () => this.#like() } }, icon('like'), 'More like this'),
-        h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Open the file')),
+        h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
       labelsOf(record).length > 0 && section('Labels', h('p', { class: 'tags' }, ...labelsOf(record).map((label) => h('span', { class: 'tag' }, label)))),

@@ -101,7 +101,7 @@ export class ImageSearch extends HTMLElement {
       help: () => this.shell.showShortcuts(),
     });
     this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
-    this.styled.then(() => { this.shell.element.hidden = false; });
+    this.styled.then(() => this.#appear());
     this.#start();
   }
 
@@ -149,6 +149,12 @@ export class ImageSearch extends HTMLElement {
     };
     if (this.dialog) this.dialog.actions.api = this.api;
     else this.dialog = new ImageDialog({ api: this.api, like, closed, step: (by) => this.#step(by) });
+  }
+
+  #appear() {
+    this.shell.element.hidden = false;
+    const reads = matchMedia('(hover: hover)').matches;
+    if (this.hasAttribute('fullpage') && reads && this.#state.query.kind === 'none' && this.#state.opened === null) this.field.focus();
   }
 
   /** Ask for the collections, then show the state that was asked for meanwhile. */

@@ -17,11 +17,11 @@ export function landing(collection, actions) {
   const pictures = examples.slice(0, MOST_PICTURES);
   return h('section', { class: 'landing' },
     h('h1', {}, 'Find images by what they show'),
-    h('p', { class: 'lead' }, `Describe what you are looking for in ${countText(collection.images)} ${collection.images === 1 ? 'image' : 'images'}, or drop an image anywhere here to find others like it. `,
+    h('p', { class: 'lead' }, `Describe what you are looking for in ${countText(collection.count)} ${collection.count === 1 ? 'image' : 'images'}, or drop an image anywhere here to find others like it. `,
       h('button', { class: 'link', type: 'button', on: { click: actions.pick } }, 'Choose a file'), '.'),
     texts.length > 0 && h('h2', {}, 'Try a sentence from this collection'),
     texts.length > 0 && h('ul', { class: 'example-texts', role: 'list' }, ...texts.map(({ text }) =>
-      h('li', {}, h('button', { class: 'example', type: 'button', title: text, on: { click: () => actions.text(text) } }, text)))),
+      h('li', {}, h('button', { class: 'example', type: 'button', title: text, on: { click: () => actions.text(text) } }, h('span', {}, text))))),
     pictures.length > 0 && h('h2', {}, 'Or start from one of its images'),
     pictures.length > 0 && h('ul', { class: 'example-pictures', role: 'list' }, ...pictures.map(({ id }) =>
       h('li', {}, h('button', { class: 'example-picture', type: 'button', 'aria-label': `Images like ${id}`, title: `Images like ${id}`, on: { click: () => actions.like(id) } },

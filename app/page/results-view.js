@@ -38,11 +38,13 @@ export class ResultsView {
   /** Show one node instead of hits. @param {Node} node */
   showNotice(node) {
     this.#settle();
+    const focused = this.grid.hasFocus();
     this.grid.clear();
     fill(this.line);
     fill(this.above);
     fill(this.below);
     fill(this.notice, node);
+    if (focused) this.notice.querySelector('button')?.focus();
   }
 
   /** The last hits stay, dimmed, until the answer is there; without any, grey tiles stand in. */
@@ -60,7 +62,9 @@ export class ResultsView {
     this.#settle();
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
     fill(this.above, page.query.truncation && truncationNotice(page.query.truncation));
+    const focused = this.grid.hasFocus();
     this.grid.show(page.hits);
+    if (focused) this.grid.focus(0);
     this.#showAround(page);
   }
 

@@ -72,7 +72,9 @@ export class SearchField {
 
   /** @param {boolean} withImage */
   #invite(withImage) {
-    this.input.placeholder = withImage ? 'or search by words instead' : 'Describe the image, or drop one here';
+    const touched = matchMedia('(hover: none)').matches;
+    const invitation = touched ? 'Describe the image' : 'Describe the image, or drop one here';
+    this.input.placeholder = withImage ? 'or use words instead' : invitation;
   }
 
   #clear() {

@@ -27,8 +27,8 @@ export class SearchShell {
     this.picker = h('select', { class: 'select', 'aria-label': 'Collection', on: { change: (event) => actions.collection(event.target.value) } });
     this.pickerPlace = h('span', { class: 'picker', hidden: true }, this.picker);
     this.filterCount = h('span', { class: 'badge', hidden: true });
-    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
-      on: { click: actions.togglePanel } }, icon('filter'), h('span', {}, 'Filters'), this.filterCount);
+    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': 'Filters', 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
+      on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, 'Filters'), this.filterCount);
     this.chips = h('div', { class: 'chips', hidden: true });
     this.overlay = h('div', { class: 'drop-over', 'aria-hidden': 'true' }, h('div', { class: 'drop-card' }, icon('image'),
       h('strong', {}, 'Drop to find images like this one'), h('span', {}, 'JPEG, PNG, WebP, GIF, BMP or TIFF')));
@@ -43,7 +43,7 @@ export class SearchShell {
     root.append(this.element, parts.dialog, this.shortcuts);
   }
 
-  /** @param {Array<{name: string, images: number}>} collections @param {string | null} chosen @param {boolean} fixed */
+  /** @param {Array<{name: string, count: number}>} collections @param {string | null} chosen @param {boolean} fixed */
   showCollections(collections, chosen, fixed) {
     const names = collections.map(({ name }) => name);
     if (chosen && !names.includes(chosen)) names.push(chosen);
@@ -56,6 +56,7 @@ export class SearchShell {
     const count = clauseCount(filter);
     this.filterCount.hidden = count === 0;
     this.filterCount.textContent = String(count);
+    this.filterButton.setAttribute('aria-label', count > 0 ? `Filters, ${count} set` : 'Filters');
     this.chips.hidden = count === 0;
     const drop = (name) => this.actions.filter(withClause(filter, name, null));
     fill(this.chips,

@@ -6,8 +6,9 @@ import anyio
 from fastapi import APIRouter
 
 from app.problems import problem_responses
-from app.schemas import Collections, collection_from
+from app.schemas import CollectionOverview, Collections, collection_from, overview_from
 from app.state import InjectedServices
+from index.engine import SearchEngine
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 
@@ -17,3 +18,17 @@ async def list_collections(services: InjectedServices) -> Collections:
     """Every collection with its active generation and the fields that a filter may name."""
     found = await anyio.to_thread.run_sync(services.engine.collections)
     return Collections(collections=[collection_from(info) for info in found])
+
+
+@router.get(
+    "/{collection}",
+    summary="One collection",
+    responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
+    """A collection with the values of its fields, and a few of its images to begin a search with."""
+    return await anyio.to_thread.run_sync(_overview, services.engine, collection)
+
+
+def _overview(engine: SearchEngine, collection: str) -> CollectionOverview:
+    return overview_from(engine.collection(collection), engine.overview(collection))
