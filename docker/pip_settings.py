@@ -42,12 +42,9 @@ def local_paths(settings: dict[str, str]) -> list[Path]:
     )
 
 
-def main(folder: Path) -> None:
-    """Writes the settings to a folder and prints the volumes that they need."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    )
-    settings = effective_settings(run.stdout)
+def write_settings(listing: str, folder: Path) -> list[str]:
+    """Writes the settings to a folder and returns the volumes that they need."""
+    settings = effective_settings(listing)
     volumes = [f"{path}:{path}:ro" for path in local_paths(settings)]
     if "cert" in settings:
         volumes.append(f"{settings['cert']}:{CERTIFICATES}:ro")
@@ -56,8 +53,11 @@ def main(folder: Path) -> None:
     for key, value in sorted(settings.items()):
         lines.append(f"{key} = " + "\n    ".join(value.split()))
     (folder / "pip.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    sys.stdout.writelines(f"{volume}\n" for volume in volumes)
+    return volumes
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    pip = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    sys.stdout.writelines(f"{volume}\n" for volume in write_settings(pip.stdout, Path(sys.argv[1])))
