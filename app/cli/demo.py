@@ -13,20 +13,26 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where everything is kept and found again.")] = Path(".demo"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 1000,
+    images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 600,
     serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
 ) -> None:
     """Make sample data, train two small encoders, index both sets and serve the search."""
+    # The address is taken first: nobody wants to learn after minutes of training that it is not free.
     with bind(host, port) as taken:
-        address = url_of(taken)
+        typer.echo(
+            f"This draws {images:,} radiographs and {images:,} scenes, trains a small encoder for each,\n"
+            f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
+            "The first time takes up to five minutes on two cores; later runs only do what is missing.\n"
+            f"Everything is kept in {folder}.\n"
+        )
         with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
             from app.cli.demo_stages import prepare
 
             settings = prepare(folder, images)
         if not serve:
-            typer.echo("Everything is ready; the same command without --no-serve serves it.")
+            typer.echo("Everything is ready; without --no-serve the same command serves it.")
             return
-        typer.echo(f"\nOpen {address} and type a sentence or drop an image. Ctrl-C stops.\n")
+        typer.echo(f"\nOpen {url_of(taken)} and type a sentence or drop an image. Ctrl-C stops.\n")
         with stoppable("Stopped. The same command serves again at once."):
             from app.cli.serve import serve_on
 

@@ -10,73 +10,53 @@ from pathlib import Path
 from time import perf_counter
 
 import typer
-from index.ingest import ingest_manifest
-from training.trainer.run import train
 
-from app.cli.evaluate import print_report, write_json
+from app.cli.evaluate import write_json
 from app.engine import open_engine
 from app.settings import Settings, load_settings
+from index.ingest import ingest_manifest
 from training.atomic import atomic_file
-from training.data.manifest import read_manifest
+from training.data.manifest import MANIFEST_NAME, read_manifest
 from training.data.sample import write_sample_data
 from training.errors import RecoquestError
-from training.evaluation.evaluate import evaluate
+from training.evaluation.evaluate import EvaluationReport, evaluate
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
+from training.recipes.schema import Recipe
+from training.trainer.run import train
 
 _SEED = 0
-_PLAN = """\
-This makes {images:,} generated radiographs and {images:,} generated scenes, trains a small encoder for each,
-measures it, indexes both sets and serves the search. The first time takes about five minutes on two cores;
-later only what is missing. Everything is kept in {folder}.
-"""
+_FINGERPRINT_LENGTH = 12
+_RECIPES = {"radiographs": "demo-radiographs", "scenes": "demo-scenes"}
 
 
 class DemoError(RecoquestError):
     """The demo's folder cannot be used."""
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """One of the two halves of the demo."""
-
-    name: str
-    recipe: str
-
-
-_SUBJECTS = (_Subject("radiographs", "demo-radiographs"), _Subject("scenes", "demo-scenes"))
-
-
 class Stages:
-    """Which stages of a folder are finished, and from what; kept in `stages.json`.
-
-    Args:
-        folder: The demo's folder.
-    """
+    """Which stages of a folder are finished, and from what; kept in `stages.json`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "stages.json"
 
-    def run(self, name: str, made_from: str, sentence: str, work: Callable[[], None]) -> None:
+    def run(self, name: str, made_from: str, work: Callable[[], str]) -> None:
         """Do a stage unless it was finished before from the same things.
 
         Args:
-            name: Of the stage.
-            made_from: Everything that its result depends on; another value does it again.
-            sentence: What to say at its beginning.
-            work: Does it.
+            name: What is done, as a sentence begins.
+            made_from: Fingerprint of everything that the result depends on; another one does it again.
+            work: Does it and returns what there is to say, or nothing.
         """
-        fingerprint = hashlib.sha256(made_from.encode()).hexdigest()
-        finished = self._finished()
-        if finished.get(name) == fingerprint:
-            typer.echo(f"{sentence}: done before.")
+        if self._finished().get(name) == made_from:
+            typer.echo(f"{name}: done before")
             return
-        typer.echo(f"{sentence} ...")
+        typer.echo(f"{name} ...")
         started = perf_counter()
-        work()
+        outcome = work()
         with atomic_file(self._path) as file:
-            file.write(json.dumps({**self._finished(), name: fingerprint}, indent=2).encode())
-        typer.echo(f"{sentence}: done in {perf_counter() - started:.0f} s.")
+            file.write(json.dumps({**self._finished(), name: made_from}, indent=2).encode())
+        typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{outcome and f'; {outcome}'}")
 
     def _finished(self) -> dict[str, str]:
         try:
@@ -89,23 +69,22 @@ class Stages:
 def prepare(folder: Path, images: int) -> Settings:
     """Bring the demo's folder to where it can be served.
 
+    Another number of images has a folder of its own, so nothing that was made is ever deleted.
+
     Raises:
         DemoError: When another demo works in the same folder.
     """
+    folder = folder / f"{images}-images"
     folder.mkdir(parents=True, exist_ok=True)
-    typer.echo(_PLAN.format(images=images, folder=folder))
-    settings = load_settings(home=folder / "home")
+    home = folder / "home"
+    # Named, so that a catalogue set in the environment is never filled with sample data.
+    settings = load_settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}")
     with _locked(folder):
         stages = Stages(folder)
-        made_from = f"images {images} seed {_SEED}"
-        stages.run(
-            "data",
-            made_from,
-            "Making sample data",
-            lambda: write_sample_data(folder / "data", images=images, seed=_SEED),
-        )
-        for subject in _SUBJECTS:
-            _prepare_subject(subject, folder, stages, settings, made_from)
+        data = folder / "data"
+        stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
+        for name, recipe in _RECIPES.items():
+            _Subject(name, load_recipe(recipe), data / name, folder, settings).prepare(stages)
     return settings
 
 
@@ -121,28 +100,71 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _prepare_subject(
-    subject: _Subject, folder: Path, stages: Stages, settings: Settings, made_from: str
-) -> None:
-    name, data, run = subject.name, folder / "data" / subject.name, folder / "runs" / subject.name
-    recipe = load_recipe(subject.recipe)
-    made_from = f"{made_from} recipe {dump_recipe(recipe)}"
+def _draw(data: Path, images: int) -> str:
+    # Both sets appear together, so a run killed between drawing and noting it has them already.
+    if not (data / "scenes" / MANIFEST_NAME).is_file():
+        write_sample_data(data, images=images, seed=_SEED)
+    return ""
 
-    def train_encoder() -> None:
-        train(recipe, data, run, resume=(run / "checkpoints").is_dir())
 
-    def measure_encoder() -> None:
-        report = evaluate(load_encoder(run / "bundle", "auto"), read_manifest(data).split("test"))
-        print_report(report, title=name)
-        write_json(report, run / "evaluation.json")
+@dataclass(frozen=True)
+class _Subject:
+    """One of the two sets with its encoder."""
 
-    def index_images() -> None:
-        engine = open_engine(settings)
+    name: str
+    recipe: Recipe
+    data: Path
+    folder: Path
+    settings: Settings
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that the encoder depends on."""
+        made_from = f"seed {_SEED}\n{dump_recipe(self.recipe)}"
+        return hashlib.sha256(made_from.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
+
+    @property
+    def run(self) -> Path:
+        """Folder of the training run; another recipe gets another."""
+        return self.folder / "runs" / f"{self.name}-{self.fingerprint}"
+
+    def prepare(self, stages: Stages) -> None:
+        """Train, measure and index."""
+        stages.run(f"Training an encoder for {self.name}", self.fingerprint, self._train)
+        stages.run(f"Measuring it on {self.name} it has not seen", self.fingerprint, self._measure)
+        stages.run(f"Indexing {self.name}", self.fingerprint, self._index)
+
+    def _train(self) -> str:
+        train(self.recipe, self.data, self.run, resume=self.run.is_dir())
+        return ""
+
+    def _measure(self) -> str:
+        encoder = load_encoder(self.run / "bundle", self.settings.device)
+        report = evaluate(encoder, read_manifest(self.data).split("test"))
+        write_json(report, self.run / "evaluation.json")
+        return _summary(report)
+
+    def _index(self) -> str:
+        encoder = load_encoder(self.run / "bundle", self.settings.device)
+        engine = open_engine(self.settings)
         try:
-            ingest_manifest(engine, name, load_encoder(run / "bundle", "auto"), read_manifest(data))
+            ingest_manifest(engine, self.name, encoder, read_manifest(self.data))
         finally:
             engine.close()
+        return ""
 
-    stages.run(f"train {name}", made_from, f"Training the encoder of {name}", train_encoder)
-    stages.run(f"evaluate {name}", made_from, f"Measuring the encoder of {name}", measure_encoder)
-    stages.run(f"index {name}", made_from, f"Indexing {name}", index_images)
+
+def _summary(report: EvaluationReport) -> str:
+    parts = []
+    if report.captions is not None:
+        found, images = report.captions.image_recall[10], report.captions.images
+        parts.append(f"{found:.0f} % of the texts find their image among the first 10 of {images:,}")
+    if report.labels is not None:
+        by_text = report.labels.text_to_image
+        precision = _percent(by_text.precision[10])
+        parts.append(f"{precision} of the first 10 for a label have it, by chance {by_text.chance:.0f} %")
+    return "; ".join(parts)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"

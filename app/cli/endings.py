@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from training.errors import RecoquestError
+from training.trainer.errors import TrainingInterruptedError
 
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"
 MENDABLE = 1
@@ -26,10 +27,10 @@ class StoppedError(Exception):
 
 @contextmanager
 def stoppable(sentence: str) -> Iterator[None]:
-    """Say `sentence` when the block is stopped by Ctrl-C."""
+    """Say `sentence` when the block is stopped by Ctrl-C, at once or at the end of a training step."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TrainingInterruptedError):
         raise StoppedError(sentence) from None
 
 

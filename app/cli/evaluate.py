@@ -25,19 +25,24 @@ def evaluate(
         str | None,
         typer.Option("--published", help="Print this data set's published figures [the folder's name]."),
     ] = None,
+    label_template: Annotated[
+        str | None,
+        typer.Option("--label-template", help="Query sentence of a label, with {labels} [the recipe's]."),
+    ] = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment and uniformity."""
     from training.evaluation.embed import embed_manifest
-    from training.evaluation.evaluate import measure
+    from training.evaluation.evaluate import label_template_of, measure
     from training.models.encoder import load_encoder
 
     encoder = load_encoder(bundle, device)
     manifest = read_split(data, split, max_rejected)
     embedded = embed_manifest(encoder, manifest, batch_size=batch_size, max_rejected=max_rejected)
-    report = measure(encoder, embedded)
+    recipe = encoder.info.recipe if encoder.info is not None else ""
+    report = measure(encoder, embedded, label_template=label_template or label_template_of(recipe))
     print_report(report, title=f"{bundle} on {data.name}, {split}", dataset=published or data.resolve().name)
     if json_file is not None:
         write_json(report, json_file)

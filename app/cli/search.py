@@ -13,11 +13,12 @@ from app.cli.output import console
 
 if TYPE_CHECKING:
     import numpy as np
-    from index.engine import ActiveGeneration, SearchEngine
     from numpy.typing import NDArray
 
     from app.schemas import SearchResponse, Truncation
     from app.settings import Settings
+    from index.engine import SearchEngine
+    from index.results import ActiveGeneration
 
 
 @dataclass(frozen=True)

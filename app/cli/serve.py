@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.endings import DEBUG_VARIABLE
 from app.cli.listening import bind, url_of
 from app.cli.options import Device, Home
 
@@ -30,7 +31,7 @@ def serve(
     from app.settings import load_settings, unknown_variables
 
     settings = load_settings(env_file, host=host, port=port, home=home, device=device)
-    for name in unknown_variables():
+    for name in set(unknown_variables()) - {DEBUG_VARIABLE}:
         typer.echo(f"{name} is not a setting and has no effect.", err=True)
     with bind(settings.host, settings.port) as taken:
         typer.echo(f"Serving on {url_of(taken)}", err=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import yaml
 from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Manifest
@@ -19,7 +20,7 @@ from training.evaluation.retrieval import (
     mean_of,
 )
 
-LABEL_TEMPLATE = "a chest radiograph showing {labels}"
+LABEL_TEMPLATE = "{labels}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,16 @@ def evaluate(
         encoder, manifest, batch_size=batch_size, max_rejected=max_rejected, show_progress=show_progress
     )
     return measure(encoder, embedded, label_template=label_template)
+
+
+def label_template_of(recipe_yaml: str) -> str:
+    """The sentence that a recipe made of labels, or the bare label when it trained on none."""
+    data = (yaml.safe_load(recipe_yaml) or {}).get("data") or {}
+    return (
+        str(data["label_template"])
+        if data.get("label_sentences") and "label_template" in data
+        else LABEL_TEMPLATE
+    )
 
 
 def measure(

@@ -10,6 +10,7 @@ from training.evaluation.geometry import CosineCounts
 
 _COLOURS = ("#1b6ca8", "#c2571a")
 _MARGIN_BINS = 3
+_HEADROOM = 1.12
 
 
 def save_histogram(
@@ -37,13 +38,14 @@ def save_histogram(
         if not total:
             continue
         density = counts / (total * width)
-        label = f"{name}: {total:,}, mean {mean:.3f}"
+        label = f"{name}: {total:,}, mean {round(mean, 3) + 0.0:.3f}"
         axes.stairs(density, cosines.edges, fill=True, alpha=0.35, color=colour)
         axes.stairs(density, cosines.edges, color=colour, label=label)
         axes.axvline(mean, color=colour, linestyle="--", linewidth=1)
     axes.set(title=title, xlabel="cosine", ylabel="density", xlim=_limits(cosines))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.set_ylim(top=_HEADROOM * axes.get_ylim()[1])
+    axes.legend(frameon=False, ncols=2, loc="upper center")
     with atomic_file(path) as file:
         canvas.print_figure(file, format="png")
 
