@@ -17,6 +17,7 @@ from index.errors import (
     CatalogueError,
     CursorError,
     FilterError,
+    GenerationError,
     NoActiveGenerationError,
     StoreError,
     UnknownCollectionError,
@@ -122,6 +123,12 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The catalogue cannot be read; the service's log has the reason.",
         retry_after_s=2,
+    ),
+    GenerationError: Kind(
+        "generation-replaced",
+        "The index was replaced meanwhile",
+        HTTPStatus.CONFLICT,
+        detail="The generation that this search began with is no longer searched; search again.",
     ),
     StoreError: Kind(
         "image-file-unavailable",

@@ -14,7 +14,6 @@ import torch
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from index.engine import SearchEngine
 from starlette.middleware.cors import CORSMiddleware
 
 from app.context import REQUEST_ID_HEADER, RequestContext
@@ -31,6 +30,7 @@ from app.routes import collections, health, images, models, pages, search
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
+from index.engine import SearchEngine
 from training.models.encoder import load_encoder
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -104,7 +104,7 @@ async def _run(
         with suppress(asyncio.CancelledError):
             await following
         await encoders.close()
-        await anyio.to_thread.run_sync(engine.close)
+        await anyio.to_thread.run_sync(engine.catalogue.close)
 
 
 async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> None:

@@ -67,7 +67,9 @@ class Settings(BaseSettings):
     frame_ancestors: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins that may show the service's page in a frame, separated by commas."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe lines of the log that are written."
+    )
 
     @field_validator("cors_origins", "frame_ancestors", mode="before")
     @classmethod

@@ -12,8 +12,9 @@ from fastapi.responses import FileResponse, Response
 from app.problems import problem_responses
 from app.schemas import ImageInfo, image_info_from
 from app.state import InjectedServices, Services
+from index.store import THUMBNAIL_MEDIA_TYPE
 
-router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id:path}", tags=["images"])
+router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
 
 _PROBLEMS = problem_responses(
     HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
@@ -33,12 +34,12 @@ IfNoneMatch = Annotated[str | None, Header(description="ETag of the copy that th
 async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """A JPEG that fits a grid of hits."""
+    """A WebP that fits a grid of hits."""
     etag = await _etag(services, collection, image_id, variant="thumbnail")
     if _matches(if_none_match, etag):
         return _not_modified(etag)
     path = await anyio.to_thread.run_sync(services.engine.thumbnail, collection, image_id)
-    return _file(path, "image/jpeg", etag)
+    return _file(path, THUMBNAIL_MEDIA_TYPE, etag)
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)

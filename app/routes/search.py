@@ -80,9 +80,7 @@ async def search_image(
     return await answer(request, services, active, asked, encoded, encode_ms)
 
 
-@router.get(
-    "/images/{image_id:path}/similar", summary="More like this", responses=problem_responses(*_PROBLEMS)
-)
+@router.get("/images/{image_id}/similar", summary="More like this", responses=problem_responses(*_PROBLEMS))
 async def search_similar(
     collection: str,
     image_id: str,

@@ -1,0 +1,156 @@
+"""A tiny encoder, a collection indexed with it, and a client of the service that searches it."""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from app.engine import open_engine
+from app.service import create_app
+from app.settings import Settings
+from index.ingest import ingest_manifest
+from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.models.bundle import save_bundle
+from training.models.config import (
+    DualEncoderConfig,
+    ImagePreprocessingConfig,
+    ImageTowerConfig,
+    PreprocessingConfig,
+    TextPreprocessingConfig,
+    TextTowerConfig,
+)
+from training.models.dual_encoder import build_dual_encoder
+from training.models.encoder import load_encoder
+from training.models.preprocessing import Preprocessing
+from training.models.tokenizer import build_tokenizer
+
+COLLECTION = "photos"
+PATIENT = "patient-4711"
+REPORT = "Confidential: no pneumothorax."
+
+_TEXTS = ("a red square on a table", "two dogs in the snow", "a boat at sea", "the heart is enlarged")
+
+
+def make_bundle(folder: Path, *, seed: int) -> Path:
+    """Save a random dual encoder of a few thousand weights."""
+    torch.manual_seed(seed)
+    config = DualEncoderConfig(
+        image=ImageTowerConfig(
+            architecture="resnet",
+            options={"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+        ),
+        text=TextTowerConfig(
+            architecture="small_transformer",
+            options={"width": 16, "layers": 1, "heads": 2, "max_tokens": 16},
+            vocabulary_size=320,
+        ),
+        dim=12,
+    )
+    tokenizer = build_tokenizer(config.text, _TEXTS)
+    preprocessing = PreprocessingConfig(
+        image=ImagePreprocessingConfig(size=32), text=TextPreprocessingConfig(max_tokens=16)
+    )
+    save_bundle(
+        folder,
+        name=f"tiny-{seed}",
+        model=build_dual_encoder(config, tokenizer, load_pretrained=False),
+        preprocessing=Preprocessing(preprocessing, tokenizer),
+        metrics={"rsum": 1.5},
+        recipe_yaml="",
+    )
+    return folder
+
+
+def make_manifest(folder: Path, *, images: int) -> Manifest:
+    """Write small pictures of noise with metadata to filter on."""
+    random = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    records = []
+    for number in range(images):
+        pixels = random.integers(0, 256, (30 + number % 3, 40, 3), dtype=np.uint8)
+        name = f"images/{number}.png"
+        Image.fromarray(pixels).save(folder / name)
+        records.append(
+            Record(
+                id=f"{PATIENT} #{number}?" if number == 7 else f"image-{number}",
+                image=name,
+                split="test",
+                texts=(_TEXTS[number % len(_TEXTS)],),
+                labels=("Edema",) if number % 2 else (),
+                report=REPORT if number == 7 else None,
+                metadata={"age": 20 + number, "view": "PA" if number % 3 else "AP"},
+            )
+        )
+    write_manifest(folder, records)
+    return read_manifest(folder)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A home folder with an indexed collection, and what was indexed."""
+
+    settings: Settings
+    manifest: Manifest
+    bundle: Path
+
+    def index(self, collection: str, bundle: Path) -> None:
+        """Index the same images into a collection, as another process would."""
+        engine = open_engine(self.settings)
+        ingest_manifest(engine, collection, load_encoder(bundle, "cpu"), self.manifest)
+        engine.catalogue.close()
+
+    def image_bytes(self, number: int) -> bytes:
+        """The file of an image."""
+        return self.manifest.image_path(self.manifest.records[number]).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def make_indexed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Indexed]:
+    """Makes a home folder of its own; settings by keyword."""
+
+    def make(**settings: object) -> Indexed:
+        folder = tmp_path_factory.mktemp("service")
+        indexed = Indexed(
+            Settings(home=folder / "home", threads=1, device="cpu", **settings),
+            make_manifest(folder / "data", images=24),
+            make_bundle(folder / "bundle", seed=0),
+        )
+        indexed.index(COLLECTION, indexed.bundle)
+        return indexed
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def indexed(make_indexed: Callable[..., Indexed]) -> Indexed:
+    """One collection, shared by all tests that do not change it."""
+    return make_indexed()
+
+
+@pytest.fixture(scope="session")
+def client(indexed: Indexed) -> Iterator[TestClient]:
+    """A running service on the shared collection."""
+    with TestClient(create_app(indexed.settings), raise_server_exceptions=False) as running:
+        yield running
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """A PNG file whose header says these sizes and that holds no such pixels."""
+    content = io.BytesIO()
+    Image.new("L", (1, 1)).save(content, "PNG")
+    data = bytearray(content.getvalue())
+    data[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    data[29:33] = _crc(bytes(data[12:29]))
+    return bytes(data)
+
+
+def _crc(chunk: bytes) -> bytes:
+    import zlib
+
+    return zlib.crc32(chunk).to_bytes(4, "big")
