@@ -26,7 +26,7 @@ def pyproject() -> dict[str, Any]:
 
 
 def sent_to_builder(path: str) -> bool:
-    """Whether .dockerignore lets a path through: the last pattern that matches it or a folder above decides."""
+    """Whether .dockerignore lets a path through: its last pattern for it, or a folder above, decides."""
     sent = True
     candidates = [path, *(str(parent) for parent in PurePosixPath(path).parents)]
     for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
