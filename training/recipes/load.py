@@ -1,8 +1,8 @@
 """Recipes by name or path: inheritance, overrides, and errors that name the wrong key.
 
 A recipe file may begin with `base: NAME`. It then holds only what differs from that recipe, which has no base
-itself; mappings are merged key by key, everything else is replaced. Another objective replaces the base's whole,
-because its settings mean nothing to it.
+itself; mappings are merged key by key, everything else is replaced. Another objective replaces the base's
+whole, because its settings mean nothing to it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.models.config import DualEncoderConfig, Frozen, PreprocessingConfig
 from training.objectives import ObjectiveSettings
@@ -27,6 +27,18 @@ class AugmentationConfig(Frozen):
     blur_kernel: int = Field(default=0, ge=0, description="Odd; 0: no blur.")
     blur_sigma: tuple[float, float] = (0.1, 3.0)
 
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.blur_kernel and self.blur_kernel % 2 == 0:
+            raise ValueError("blur_kernel is odd, or 0 for no blur")
+        for name in ("scale", "crop_scale", "blur_sigma"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f"{name} goes from a smaller to a larger number, both above 0")
+        if self.crop_scale[1] > 1:
+            raise ValueError("crop_scale is a share of the image's area, so at most 1")
+        return self
+
 
 class DataConfig(Frozen):
     """What is drawn from the manifest's train split."""
@@ -36,13 +48,24 @@ class DataConfig(Frozen):
         description="Images without texts are trained with a sentence made from their labels.",
     )
     label_template: str = "a chest radiograph showing {labels}"
-    workers: int = Field(default=0, ge=0, description="Processes that decode; 0: a thread beside the loop.")
+    one_image_per: str | None = Field(
+        default=None,
+        description="Metadata key, such as that of a study: one random image a value and epoch is drawn.",
+    )
+    workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
     cache_images: bool = Field(
         default=True, description="Keep resized uint8 images in memory after the first epoch."
     )
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
     )
+
+    @field_validator("label_template")
+    @classmethod
+    def _has_place(cls, template: str) -> str:
+        if "{labels}" not in template or template.replace("{labels}", "").count("{"):
+            raise ValueError("the sentence needs {labels} where the labels go, and no other braces")
+        return template
 
 
 class OptimizerConfig(Frozen):

@@ -1,0 +1,1 @@
+"""The training loop, which knows no objective, and everything that surrounds it."""

@@ -1,0 +1,117 @@
+"""Everything that a run needs to go on as if it had never stopped, in one file without code."""
+
+import pickle
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.atomic import atomic_file
+from training.data.pairs import Position
+from training.trainer.errors import TrainingError
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two steps.
+
+    Attributes:
+        position: Steps done and the next batch.
+        task: Weights of model and objective.
+        optimizer: State of the optimizer; the learning rate follows from the step.
+        random: State of every global random number generator.
+        metrics: Figures of the best validation so far; empty before the first.
+        recipe: The resolved recipe, YAML.
+        data: Fingerprint of the training records in their order.
+    """
+
+    position: Position
+    task: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    random: dict[str, Any]
+    metrics: dict[str, float]
+    recipe: str
+    data: str
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint beside `path` and put it in that place when it is whole.
+
+    Raises:
+        TrainingError: The file cannot be written, for instance because the disk is full.
+    """
+    content = {
+        "format": _FORMAT,
+        "position": asdict(checkpoint.position),
+        "task": checkpoint.task,
+        "optimizer": checkpoint.optimizer,
+        "random": checkpoint.random,
+        "metrics": checkpoint.metrics,
+        "recipe": checkpoint.recipe,
+        "data": checkpoint.data,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        raise TrainingError(f"The checkpoint {path} cannot be written: {error}.") from error
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, onto the CPU; no code in the file is ever run.
+
+    Raises:
+        TrainingError: The file is missing, damaged or of another release.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise TrainingError(f"The checkpoint {path} cannot be read, start the run anew: {error}.") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise TrainingError(f"{path} is not a checkpoint of this release: start the run anew.")
+    return Checkpoint(
+        position=Position(**content["position"]),
+        task=content["task"],
+        optimizer=content["optimizer"],
+        random=content["random"],
+        metrics=content["metrics"],
+        recipe=content["recipe"],
+        data=content["data"],
+    )
+
+
+def random_state() -> dict[str, Any]:
+    """State of the global generators of Python, NumPy, torch and, where there is a GPU, CUDA."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, internal, gauss_next = random.getstate()
+    return {
+        "python": [version, list(internal), gauss_next],
+        "numpy": [name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Set the global generators to what `random_state` gave; CUDA's only when as many GPUs are here."""
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+    name, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def seed_everything(seed: int) -> None:
+    """Start the global generators of Python, NumPy, torch and CUDA from one number."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

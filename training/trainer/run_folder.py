@@ -1,0 +1,75 @@
+"""The folder of a run: where its files lie, and whether a run may start or go on in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from training.atomic import atomic_file
+from training.recipes.load import dump_recipe, first_difference, parse_recipe
+from training.recipes.schema import Recipe
+from training.trainer.checkpoint import Checkpoint, load_checkpoint
+from training.trainer.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Names inside the folder of a run."""
+
+    path: Path
+
+    @property
+    def bundle(self) -> Path:
+        """The encoder with the best validation figure."""
+        return self.path / "bundle"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Holds `last.pt` and `best.pt`."""
+        return self.path / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        """The newest checkpoint."""
+        return self.checkpoints / "last.pt"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the best validation figure."""
+        return self.checkpoints / "best.pt"
+
+    def check_unused(self) -> None:
+        """Make sure that a new run can start here.
+
+        Raises:
+            TrainingError: There is something already.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise TrainingError(f"{self.path} is a file: give another folder.")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise TrainingError(
+                f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
+            )
+
+    def read_checkpoint(self, recipe: Recipe) -> Checkpoint:
+        """The newest checkpoint of the run in this folder.
+
+        Raises:
+            TrainingError: There is none, it is damaged, or it belongs to another recipe.
+        """
+        if not self.last.is_file():
+            raise TrainingError(f"There is no run to resume in {self.path}: start it without --resume.")
+        checkpoint = load_checkpoint(self.last)
+        theirs = parse_recipe(yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
+        key = first_difference(recipe, theirs)
+        if key is not None:
+            raise TrainingError(
+                f"The run in {self.path} was started with another {key}: resume it with the same recipe and "
+                "settings, or start a new run in another folder."
+            )
+        return checkpoint
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Write the resolved recipe."""
+        with atomic_file(self.path / "recipe.yaml") as file:
+            file.write(dump_recipe(recipe).encode())

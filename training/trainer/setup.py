@@ -1,0 +1,127 @@
+"""What a run is made of, built from a recipe and a manifest."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from training.data.augmentation import Augmentation
+from training.data.image_source import Decoder, open_images
+from training.data.manifest import Manifest, Record, Rejections
+from training.data.pairs import PairSampler, describable
+from training.errors import DataError
+from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.preprocessing import ImagePreprocessing, Preprocessing
+from training.models.tokenizer import build_tokenizer
+from training.recipes.schema import Recipe
+from training.trainer.batches import BatchLoader
+
+_FABRIC_PRECISION: dict[str, Literal["bf16-mixed", "32-true"]] = {"bf16": "bf16-mixed", "fp32": "32-true"}
+
+
+def build_fabric(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> Fabric:
+    """Fabric for one device; `auto` takes bfloat16 on a GPU that has it, else float32."""
+    on_gpu = device.type == "cuda"
+    if precision == "auto":
+        precision = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "fp32"
+    return Fabric(
+        accelerator=device.type,
+        devices=[device.index or 0] if on_gpu else 1,
+        precision=_FABRIC_PRECISION[precision],
+    )
+
+
+def usable_records(recipe: Recipe, manifest: Manifest) -> Manifest:
+    """The records of a split that can be trained on: those with a text, or with a sentence from their labels.
+
+    Raises:
+        DataError: There is none.
+    """
+    template = recipe.data.label_template if recipe.data.label_sentences else None
+    records = describable(manifest.records, template)
+    if not records:
+        raise DataError(
+            f"No image of this split of {manifest.folder} has a text: add texts, or train on labels with "
+            "--set data.label_sentences=true."
+        )
+    return replace(manifest, records=records)
+
+
+def build_model(
+    recipe: Recipe, train_split: Manifest, *, load_pretrained: bool
+) -> tuple[DualEncoder, Preprocessing]:
+    """The model and what feeds it; a learned tokenizer sees the texts of the train split only."""
+    texts = (text for record in train_split.records for text in record.texts)
+    tokenizer = build_tokenizer(recipe.model.text, texts)
+    preprocessing = Preprocessing(recipe.preprocessing, tokenizer)
+    model = build_dual_encoder(recipe.model, tokenizer, load_pretrained=load_pretrained)
+    model.check_preprocessing(preprocessing.config)
+    return model, preprocessing
+
+
+@dataclass(frozen=True)
+class SplitData:
+    """The pairs of one split, ready to be drawn.
+
+    Attributes:
+        batches: Loads the batch of any position.
+        fingerprint: Over the ids and texts that are drawn from, in order.
+    """
+
+    batches: BatchLoader
+    fingerprint: str
+
+
+def open_split(
+    recipe: Recipe,
+    split: Manifest,
+    preprocessing: Preprocessing,
+    rejections: Rejections,
+    *,
+    device: torch.device,
+    batch_size: int,
+    show_progress: bool,
+) -> SplitData:
+    """Read the images of a split and prepare to draw its pairs.
+
+    Raises:
+        DataError: Too many images are broken, or fewer than a batch remain.
+    """
+    decoder = Decoder(split, preprocessing.image.to_uint8, recipe.preprocessing.image.size)
+    images = open_images(
+        decoder,
+        rejections,
+        cache=recipe.data.cache_images,
+        threads=recipe.data.workers,
+        device=device,
+        show_progress=show_progress,
+    )
+    records = [split.records[row] for row in images.readable]
+    sampler = PairSampler(records, batch_size, recipe.train.seed, recipe.data.one_image_per)
+    return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records))
+
+
+def fingerprint(records: Sequence[Record]) -> str:
+    """SHA-256 over what is drawn: ids and texts in their order."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps([record.id, record.texts]).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class PixelPreparation:
+    """Makes what the image tower takes of uint8 images (B, 3, S, S)."""
+
+    image: ImagePreprocessing
+    augmentation: Augmentation
+
+    def __call__(self, images: Tensor, step: int | None) -> Tensor:
+        """Normalised pixels, changed at random in the way of a step; None: as they are."""
+        unit = self.image.to_unit(images)
+        return self.image.normalise(unit if step is None else self.augmentation(unit, step))

@@ -1,0 +1,97 @@
+"""The figures of the validation split, and which of two is better."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.data.manifest import Manifest
+from training.errors import RecipeError
+from training.evaluation.evaluate import evaluate
+from training.models.encoder import Encoder
+from training.recipes.schema import Recipe
+from training.trainer.batches import Batch, BatchLoader
+
+BatchLoss = Callable[[Batch], Tensor]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Measures the model on the validation split.
+
+    Attributes:
+        recipe: Of the run.
+        manifest: The validation split.
+        encoder: Around the model in training.
+        loss_batches: Its pairs, when the loss is what selects; None otherwise.
+        loss: The objective on a batch, without gradient.
+    """
+
+    recipe: Recipe
+    manifest: Manifest
+    encoder: Encoder
+    loss_batches: BatchLoader | None
+    loss: BatchLoss
+
+    def measure(self) -> dict[str, float]:
+        """All figures by name.
+
+        Raises:
+            RecipeError: The figure that selects the best checkpoint cannot be measured on this split.
+        """
+        figures: dict[str, float] = {}
+        if self.loss_batches is not None:
+            figures["loss"] = self._mean_loss(self.loss_batches)
+        if any(record.texts or record.labels for record in self.manifest.records):
+            report = evaluate(
+                self.encoder,
+                self.manifest,
+                batch_size=self.recipe.train.batch_size,
+                label_template=self.recipe.data.label_template,
+                max_rejected=self.recipe.data.max_rejected,
+                show_progress=False,
+            )
+            figures |= report.metrics()
+        select_by = self.recipe.train.select_by
+        if select_by not in figures:
+            known = (
+                " or ".join(name for name in ("rsum", "precision_at_10", "loss") if name in figures) or "loss"
+            )
+            raise RecipeError(
+                f"The validation split does not give {select_by}: set train.select_by to {known}."
+            )
+        return figures
+
+    def _mean_loss(self, batches: BatchLoader) -> float:
+        losses = [self.loss(batch) for batch in _one_epoch(batches)]
+        return float(torch.stack(losses).mean())
+
+
+def check_selectable(select_by: str, manifest: Manifest) -> None:
+    """Make sure, before any work, that the validation split has what the selecting figure needs.
+
+    Raises:
+        RecipeError: It has not.
+    """
+    has_texts = any(record.texts for record in manifest.records)
+    has_labels = any(record.labels for record in manifest.records)
+    if select_by == "rsum" and not has_texts:
+        raise RecipeError(
+            "The validation split has no texts: set train.select_by to precision_at_10 or loss."
+        )
+    if select_by == "precision_at_10" and not has_labels:
+        raise RecipeError("The validation split has no labels: set train.select_by to rsum or loss.")
+
+
+def is_better(select_by: str, figures: Mapping[str, float], best: Mapping[str, float]) -> bool:
+    """Whether the figures beat the best so far, which may be empty; a figure that is no number never does."""
+    value = figures[select_by]
+    if not best:
+        return True
+    return value < best[select_by] if select_by == "loss" else value > best[select_by]
+
+
+def _one_epoch(batches: BatchLoader) -> Iterator[Batch]:
+    for index in range(batches.batches_per_epoch):
+        yield batches.load(0, index)
