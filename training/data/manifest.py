@@ -85,21 +85,33 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
     return Manifest(folder, tuple(records), rejections)
 
 
-def write_manifest(folder: Path, records: Iterable[Record]) -> None:
-    """Write `manifest.jsonl` into `folder`, whole or not at all.
+def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejections | None = None) -> int:
+    """Write `manifest.jsonl` into `folder`, whole or not at all, and count its lines.
+
+    Args:
+        folder: Where it goes.
+        records: What it holds; read once.
+        rejections: Takes up the records that cannot be written, by their `line`, instead of an error.
 
     Raises:
         DataError: A record could not be read again, such as one with a repeated id.
     """
     known = _KnownLines()
+    written = 0
     with atomic_file(folder / MANIFEST_NAME) as file:
         for number, record in enumerate(records, 1):
+            numbered = record if rejections is not None else replace(record, line=number)
             try:
-                line = format_line(record)
-                known.add(replace(record, line=number))
+                line = format_line(numbered)
+                known.add(numbered)
             except LineError as error:
-                raise DataError(f"Line {number} of the manifest cannot be written: {error}.") from error
-            file.write(line)
+                if rejections is None:
+                    raise DataError(f"Line {number} of the manifest cannot be written: {error}.") from error
+                rejections.add(record.line, str(error))
+            else:
+                file.write(line)
+                written += 1
+    return written
 
 
 class _KnownLines:

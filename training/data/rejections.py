@@ -20,17 +20,26 @@ class Rejections:
     """The tally of one run over `total` lines; it stops the run above a share of them.
 
     Args:
-        total: Number of lines or items that the run goes through.
+        total: Number of lines that the run goes through.
         max_share: Largest share of `total` that may be left out, from 0 to 1.
         source: What is read, for the message.
+        unit: What is counted, for the message.
+
+    Raises:
+        DataError: The share is not between 0 and 1.
     """
 
-    def __init__(self, total: int, max_share: float = 0.01, source: str = "the manifest") -> None:
+    def __init__(
+        self, total: int, max_share: float = 0.01, source: str = "the manifest", unit: str = "line"
+    ) -> None:
         if not 0.0 <= max_share <= 1.0:
-            raise DataError(f"The largest share of rejected lines must lie between 0 and 1, not {max_share}.")
+            raise DataError(
+                f"The share of {unit}s that may be left out must be from 0 to 1, not {max_share}."
+            )
         self._total = total
         self._max_share = max_share
         self._source = source
+        self._unit = unit
         self._items: list[Rejection] = []
 
     @property
@@ -50,16 +59,21 @@ class Rejections:
         self._items.append(Rejection(line, reason))
         if len(self._items) > self._max_share * self._total:
             raise DataError(
-                f"{self.summary()}. At most {self._max_share:.1%} may be left out: "
-                "mend the lines, or allow a larger share of rejected lines."
+                f"Too much of {self._source} cannot be used: {self._count()} up to here, "
+                f"more than the share of {self._max_share:.4g} that may be left out. "
+                f"Mend them or allow a larger share. {self._first()}"
             )
 
     def summary(self) -> str:
-        """One sentence that counts what was left out and names the first few, without a full stop."""
+        """What was left out: the number, and the first few by line."""
         if not self._items:
-            return f"All {self._total:,} lines of {self._source} can be used"
-        shown = "; ".join(f"line {item.line}: {item.reason}" for item in self._items[:_SHOWN])
-        more = "; ..." if len(self._items) > _SHOWN else ""
-        return (
-            f"{len(self._items):,} of {self._total:,} lines of {self._source} cannot be used: {shown}{more}"
-        )
+            return f"All {self._total:,} {self._unit}s of {self._source} can be used."
+        return f"{self._count()} of {self._source} cannot be used. {self._first()}"
+
+    def _count(self) -> str:
+        return f"{len(self._items):,} of {self._total:,} {self._unit}s"
+
+    def _first(self) -> str:
+        shown = "; ".join(f"{self._unit} {item.line}: {item.reason}" for item in self._items[:_SHOWN])
+        more = "; and more" if len(self._items) > _SHOWN else ""
+        return f"{shown[:1].upper()}{shown[1:]}{more}."

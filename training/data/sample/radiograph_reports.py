@@ -82,9 +82,9 @@ _ABSENT: Final = {
     "Edema": "No sign of pulmonary edema.",
 }
 _VIEWS: Final = {
-    "PA": ("PA view of the chest", "Upright PA film"),
-    "AP": ("Portable AP view of the chest", "AP film at the bedside"),
-    "LATERAL": ("Lateral view of the chest", "Lateral film"),
+    "PA": ("PA view", "Upright PA chest film"),
+    "AP": ("Portable AP view", "AP chest film at the bedside"),
+    "LATERAL": ("Lateral view", "Lateral chest film"),
 }
 
 
@@ -103,13 +103,14 @@ def write_report(film: Film, rng: np.random.Generator) -> Report:
     comparison vary.
     """
     who = f"{film.patient.age}-year-old {'woman' if film.patient.sex == 'F' else 'man'}"
+    article = "an" if film.patient.age // 10 == 8 else "a"
     view = _pick(rng, _VIEWS[film.view])
     stated = [_state(finding, rng) for finding in film.findings] or _normal_sentences(rng)
     impression = _impression(film, rng)
-    with_history = f"{_capital(view)} of a {who} with {film.indication}: {impression}"
+    with_history = f"{_capital(view)} of {article} {who}, {film.indication}: {impression}"
     absent = _absent(film, rng)
     text = (
-        f"INDICATION: {_capital(who)} with {film.indication}. COMPARISON: {_capital(film.comparison)}. "
+        f"INDICATION: {_capital(who)}, {film.indication}. COMPARISON: {_capital(film.comparison)}. "
         f"FINDINGS: {_capital(view)}. {' '.join([*stated, *absent])} IMPRESSION: {_capital(impression)}"
     )
     return Report(text, (*stated, _capital(impression), with_history))

@@ -1,0 +1,80 @@
+"""CheXpert: train.csv and valid.csv with fourteen labels an image, without texts."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.data.readers.listing import Listing
+from training.data.readers.tables import count_rows, find_table, need_table, read_table
+from training.data.record import MetadataValue, Record, Split
+from training.data.rejections import Rejection
+
+_ABOUT: Final = ("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA")
+_SEXES: Final = {"Male": "M", "Female": "F"}
+_POSITIVE: Final = frozenset({"1", "1.0"})
+
+
+def list_chexpert(source: Path, images: Path | None = None, leave_out: Path | None = None) -> Listing:
+    """Find train.csv, and valid.csv if it is there, in `source`.
+
+    Args:
+        source: Folder of the tables, such as CheXpert-v1.0-small.
+        images: Folder that holds the folder CheXpert-v1.0-small, or that folder itself.
+        leave_out: A table with a column Path, such as the candidates of CheXpert 8x200. All images of the
+            patients that it names are left out of train.
+
+    Raises:
+        DataError: A table is missing or of another layout.
+    """
+    tables: dict[Split, Path] = {"train": need_table(source, "train")}
+    valid = find_table(source, "valid")
+    if valid is not None:
+        tables["val"] = valid
+    root = images or source
+    items = (item for split, table in tables.items() for item in read_chexpert(table, split, root, leave_out))
+    return Listing(source, root, sum(map(count_rows, tables.values())), items)
+
+
+def read_chexpert(
+    table: Path, split: Split, images: Path, leave_out: Path | None = None
+) -> Iterator[Record | Rejection]:
+    """Give one record for each line of a table; the uncertain labels, marked -1, are none."""
+    held_out = _patients(leave_out) if leave_out is not None and split == "train" else frozenset[str]()
+    for line, row in read_table(table, _ABOUT):
+        path = PurePosixPath(row["Path"])
+        if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
+            yield Rejection(line, f"the path {row['Path']!r} is not .../patientN/studyN/file")
+        elif path.parts[-3] not in held_out:
+            yield _to_record(row, path, split, images, line)
+
+
+def _to_record(row: dict[str, str], path: PurePosixPath, split: Split, images: Path, line: int) -> Record:
+    # The tables' paths begin with the name of the data set's folder, which may be `images` itself.
+    if not (images / path.parts[0]).is_dir():
+        path = path.relative_to(path.parts[0])
+    return Record(
+        id="-".join((*path.parts[-3:-1], path.stem)),
+        image=path.as_posix(),
+        split=split,
+        group=path.parts[-3],
+        labels=tuple(name for name, value in row.items() if name not in _ABOUT and value in _POSITIVE),
+        metadata=_metadata(row),
+        line=line,
+    )
+
+
+def _metadata(row: dict[str, str]) -> dict[str, MetadataValue]:
+    known: dict[str, MetadataValue] = {}
+    view = "LATERAL" if row["Frontal/Lateral"] == "Lateral" else row["AP/PA"]
+    if view:
+        known["view"] = view
+    if row["Sex"] in _SEXES:
+        known["sex"] = _SEXES[row["Sex"]]
+    if row["Age"].isdigit():
+        known["age"] = int(row["Age"])
+    return known
+
+
+def _patients(table: Path) -> frozenset[str]:
+    paths = (PurePosixPath(row["Path"]) for _, row in read_table(table, ("Path",)))
+    return frozenset(path.parts[-3] for path in paths if len(path.parts) >= 3)
