@@ -57,6 +57,10 @@ class SearchEngine:
         self._passing = PassingKeys()
         self._overviews = Overviews(catalogue)
 
+    def close(self) -> None:
+        """Close the catalogue."""
+        self.catalogue.close()
+
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self.catalogue.read() as session:

@@ -14,6 +14,7 @@ from index.errors import CollectionNameError, GenerationError, UnknownCollection
 GenerationState = Literal["building", "active", "retired"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAMED_MISSING: Final = 3
+_OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ def get_or_add_collection(session: Session, name: str) -> CollectionRow:
     """
     if not _NAME.fullmatch(name):
         raise CollectionNameError(
-            f"{name!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and underscores, "
-            "and begin with a letter or digit."
+            f"{name!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
+            "underscores, and begin with a letter or digit."
         )
     row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
     if row is None:
@@ -103,6 +104,25 @@ def add_generation(session: Session, collection_id: int, model_id: int) -> Gener
     session.add(row)
     session.flush()
     return get_generation(session, row.id)
+
+
+def open_generation(session: Session, collection: str, model: ModelRow) -> Generation:
+    """Return the generation of a collection by a bundle that images are to be put into, begun if needed.
+
+    The active one comes first, then the one being built, then a retired one, whose embeddings still stand.
+
+    Raises:
+        CollectionNameError: It cannot be a name.
+    """
+    row = get_or_add_collection(session, collection)
+    for state in _OPENED:
+        generation = find_generation(session, row.id, state, model.digest)
+        if generation is not None:
+            if state == "retired":
+                again = update(GenerationRow).where(GenerationRow.id == generation.id)
+                session.execute(again.values(state="building"))
+            return generation
+    return add_generation(session, row.id, model.id)
 
 
 def activate(session: Session, generation: Generation) -> None:

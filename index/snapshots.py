@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOf:
-    """What a snapshot must be of to be used: a generation, by its uid, and its bundle's digest and dimension."""
+    """What a snapshot must be of: a generation, by its uid, and its bundle's digest and dimension."""
 
     generation: str
     digest: str

@@ -1,4 +1,4 @@
-"""The views of this process: each holds one generation, and is caught up from the catalogue when asked for."""
+"""The views of this process: each holds one generation and is caught up from the catalogue when needed."""
 
 import logging
 import threading
