@@ -103,6 +103,9 @@ class ClipResNet(ImageBackbone):
         self.layer3 = _stage(width * 2 * _EXPANSION, width * 4, options.layers[2], stride=2)
         self.layer4 = _stage(width * 4 * _EXPANSION, width * 8, options.layers[3], stride=2)
         self.attnpool = _AttentionPool((options.image_size // 32) ** 2, final, options.heads)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         use_channels_last(self)
 
     def forward(self, pixels: Tensor) -> ImageFeatures:

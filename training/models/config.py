@@ -69,8 +69,8 @@ class TextTowerConfig(TowerConfig):
     pooling: Literal["cls", "eos", "mean", "max", "attention"] = "mean"
     vocabulary_size: int = Field(
         default=8192,
-        gt=100,
-        description="Of the tokenizer learned from the train split when none is pretrained.",
+        ge=300,
+        description="Upper bound for the tokenizer learned from the train split when none is pretrained.",
     )
 
 

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from training.errors import RecipeError
 from training.models.tower import Projection
@@ -183,7 +183,8 @@ def load_pretrained(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers from reporting every weight that a tower does not use; missing ones are ours to refuse."""
+    """Keep transformers from reporting each weight that a tower leaves out; missing ones are refused here."""
+    logging: Any = transformers_logging
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -53,6 +53,7 @@ class TransformersTextBackbone(TextBackbone):
         self.options = options
         self.width = self.local_width = int(options.get("hidden_size") or options["dim"])
         self.max_tokens = int(options["max_position_embeddings"])
+        self.causal = family.model == "CLIPTextModel"
         if family.model == "RobertaModel":
             # Its positions begin behind the padding id.
             self.max_tokens -= int(options["pad_token_id"]) + 1

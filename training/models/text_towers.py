@@ -29,6 +29,10 @@ class TextTower(nn.Module):
 
     def __init__(self, config: TextTowerConfig, backbone: TextBackbone) -> None:
         super().__init__()
+        if config.pooling == "cls" and backbone.causal:
+            raise RecipeError(
+                f"The first token of {config.architecture} does not know the text: choose pooling 'eos'."
+            )
         own = config.pooling == "eos" and backbone.pools_itself
         self.config = config.model_copy(update={"pretrained": None, "options": backbone.options})
         self.backbone = backbone
@@ -64,7 +68,7 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
         load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
-        RecipeError: The pretrained model, the tokenizer, an option, the pooling or the frozen layers do not fit.
+        RecipeError: The pretrained model, the tokenizer, an option, the pooling or frozen layers do not fit.
     """
     backbone: TextBackbone
     if config.architecture == "small_transformer":

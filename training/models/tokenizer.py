@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import AutoTokenizer
 
@@ -11,7 +11,7 @@ from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
 from training.models.pretrained import local_folder
 
-_PAD, _UNKNOWN, _START, _END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+_PAD, _START, _END = "<pad>", "<start>", "<end>"
 
 
 class Tokenizer:
@@ -97,7 +97,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def learn_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
-    """Learn a lower-case WordPiece tokenizer; the same texts give the same tokenizer.
+    """Learn a lower-case byte-pair tokenizer; the same texts give the same tokenizer, byte for byte.
+
+    Bytes, because the library numbers the pieces of a WordPiece vocabulary in random order.
 
     Args:
         texts: Of the train split and of no other.
@@ -111,16 +113,26 @@ def learn_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
         raise RecipeError(
             "No text to learn a tokenizer from: give the train split texts, or use a pretrained tower."
         )
-    backend = BackendTokenizer(models.WordPiece(unk_token=_UNKNOWN))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size, special_tokens=[_PAD, _UNKNOWN, _START, _END], show_progress=False
+    backend = BackendTokenizer(models.BPE())
+    backend.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKC(),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(r"\s+"), " "),
+            normalizers.Strip(),
+        ]
+    )
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[_PAD, _START, _END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     backend.train_from_iterator(lines, trainer)
     backend.post_processor = processors.TemplateProcessing(
         single=f"{_START} $A {_END}",
         special_tokens=[(token, backend.token_to_id(token)) for token in (_START, _END)],
     )
-    return Tokenizer(backend, 0)
+    return Tokenizer(backend, backend.get_vocab()[_PAD])

@@ -92,10 +92,12 @@ class TextBackbone(Backbone):
 
     Attributes:
         max_tokens: Longest text that it takes.
+        causal: Whether a token knows only those before it.
         pools_itself: Whether its end-of-text feature is its own and not the last real token.
     """
 
     max_tokens: int
+    causal: bool = False
     pools_itself: bool = False
 
 

@@ -1,0 +1,81 @@
+"""Encoders of every architecture, small enough to build and run within milliseconds."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.models.config import DualEncoderConfig, ImageArchitecture, PreprocessingConfig, TextArchitecture
+from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.preprocessing import Preprocessing, TokenBatch
+from training.models.tokenizer import Tokenizer, learn_tokenizer
+
+SIZE = 32
+TEXTS = (
+    "A cat sits on the mat.",
+    "Two dogs run through tall green grass beside a red ball",
+    "No pleural effusion; the heart is enlarged, and the lungs are clear.",
+    "x-ray",
+)
+
+_TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+_VISION = {**_TRANSFORMER, "image_size": SIZE, "patch_size": 16}
+_STAGES = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 2, 1, 1]}
+
+IMAGE_OPTIONS: dict[ImageArchitecture, dict[str, Any]] = {
+    "clip_resnet": {"layers": [1, 2, 1, 1], "width": 4, "heads": 4, "image_size": SIZE},
+    "clip_vision_model": {**_VISION, "intermediate_size": 32},
+    "convnext": _STAGES,
+    "dinov2": {**_VISION, "mlp_ratio": 2},
+    "mobilenet_v2": {"depth_multiplier": 0.25, "finegrained_output": False},
+    "resnet": {"embedding_size": 8, **_STAGES},
+    "siglip_vision_model": {**_VISION, "intermediate_size": 32},
+    "vit": {**_VISION, "intermediate_size": 32},
+}
+TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
+    "bert": {**_TRANSFORMER, "intermediate_size": 32},
+    "clip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
+    "distilbert": {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32},
+    "roberta": {**_TRANSFORMER, "intermediate_size": 32},
+    "siglip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
+    "small_transformer": {"width": 16, "layers": 3, "heads": 2},
+}
+
+
+def tiny_tokenizer() -> Tokenizer:
+    return learn_tokenizer(TEXTS, vocabulary_size=300)
+
+
+def tiny_config(
+    image: ImageArchitecture = "resnet",
+    text: TextArchitecture = "small_transformer",
+    *,
+    image_settings: dict[str, Any] | None = None,
+    text_settings: dict[str, Any] | None = None,
+    **settings: Any,
+) -> DualEncoderConfig:
+    content = {
+        "image": {"architecture": image, "options": IMAGE_OPTIONS[image], **(image_settings or {})},
+        "text": {"architecture": text, "options": TEXT_OPTIONS[text], **(text_settings or {})},
+        "dim": 12,
+        **settings,
+    }
+    return DualEncoderConfig.model_validate(content)
+
+
+def tiny_model(config: DualEncoderConfig | None = None, *, seed: int = 0) -> DualEncoder:
+    torch.manual_seed(seed)
+    return build_dual_encoder(config or tiny_config(), tiny_tokenizer(), load_pretrained=True)
+
+
+def tiny_preprocessing(**settings: Any) -> Preprocessing:
+    content = {"image": {"size": SIZE}, "text": {"max_tokens": 32}, **settings}
+    return Preprocessing(PreprocessingConfig.model_validate(content), tiny_tokenizer())
+
+
+def tiny_tokens(texts: tuple[str, ...] = TEXTS) -> TokenBatch:
+    return tiny_preprocessing().text(texts)
+
+
+def tiny_pixels(count: int = 4, *, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
