@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,11 @@ class _Subject:
         stages.run(f"Indexing {self.name}", self.fingerprint, self._index)
 
     def _train(self) -> str:
-        train(self.recipe, self.data, self.run, resume=self.run.is_dir())
+        begun = (self.run / "checkpoints" / "last.pt").is_file()
+        if not begun:
+            # What a run leaves that was killed before its first checkpoint is of no use to anyone.
+            shutil.rmtree(self.run, ignore_errors=True)
+        train(self.recipe, self.data, self.run, resume=begun, device=self.settings.device)
         return ""
 
     def _measure(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.options import BatchSize, Data, MaxRejected, SplitName, read_split
+from app.cli.options import BatchSize, Data, MaxRejected, SplitName, TorchDevice, read_split
 from app.cli.output import console
 
 if TYPE_CHECKING:
@@ -31,13 +31,15 @@ def evaluate(
     ] = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: TorchDevice = "auto",
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment and uniformity."""
     from training.evaluation.embed import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
+    from training.host import keep_freed_memory
     from training.models.encoder import load_encoder
 
+    keep_freed_memory()
     encoder = load_encoder(bundle, device)
     manifest = read_split(data, split, max_rejected)
     embedded = embed_manifest(encoder, manifest, batch_size=batch_size, max_rejected=max_rejected)

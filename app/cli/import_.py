@@ -1,17 +1,40 @@
 """`recoquest import`: turn a published data set's layout into a manifest."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from app.cli.options import MaxRejected
+
 
 def import_data(
-    layout: Annotated[str, typer.Argument(help="karpathy, mimic-cxr or chexpert.")],
+    layout: Annotated[
+        Literal["karpathy", "mimic-cxr", "chexpert"],
+        typer.Argument(
+            help="karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's dataset_*.json; mimic-cxr: "
+            "MIMIC-CXR-JPG with its split, metadata and section tables; chexpert: train.csv and valid.csv."
+        ),
+    ],
     source: Annotated[Path, typer.Argument(help="Folder of the data set as published.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write manifest.jsonl into.")],
+    out: Annotated[
+        Path | None, typer.Argument(help="Folder to write manifest.jsonl into [the source].")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder of the images, where it is not the usual one.")
+    ] = None,
+    leave_out: Annotated[
+        Path | None,
+        typer.Option("--leave-out", help="CheXpert only: a table whose patients are left out of train."),
+    ] = None,
+    max_rejected: MaxRejected = 0.01,
 ) -> None:
-    """Read Flickr30K or MS-COCO (karpathy), MIMIC-CXR-JPG (mimic-cxr) or CheXpert into a manifest."""
-    from training.data.readers import import_layout
+    """Turn Flickr30K, MS-COCO, MIMIC-CXR-JPG or CheXpert, as published, into a manifest."""
+    from training.data.readers import import_data_set
 
-    typer.echo(import_layout(layout, source, out))
+    report = import_data_set(
+        layout, source, out, images=images, leave_out=leave_out, max_rejected=max_rejected
+    )
+    if report.rejections.items:
+        typer.echo(report.rejections.summary(), err=True)
+    typer.echo(f"Wrote {report.records:,} records to {report.folder / 'manifest.jsonl'}.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import Data, Device, Home, MaxRejected, SplitName, read_split
+from app.cli.options import BatchSize, Data, Device, Home, MaxRejected, SplitName, read_split
 
 
 def index(
@@ -14,27 +14,33 @@ def index(
     bundle: Annotated[Path, typer.Option("--bundle", help="Folder of the trained encoder.")],
     data: Data,
     split: SplitName = None,
+    batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
     home: Home = None,
     device: Device = None,
 ) -> None:
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
-    from index.ingest import ingest_manifest
-
     from app.engine import open_engine
     from app.settings import load_settings
+    from index.ingest import ingest_manifest
+    from training.host import keep_freed_memory
     from training.models.encoder import load_encoder
 
+    keep_freed_memory()
     settings = load_settings(home=home, device=device)
     manifest = read_split(data, split, max_rejected)
     encoder = load_encoder(bundle, settings.device)
     engine = open_engine(settings)
     try:
         with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
-            report = ingest_manifest(engine, collection, encoder, manifest)
+            report = ingest_manifest(
+                engine, collection, encoder, manifest, batch_size=batch_size, max_rejected=max_rejected
+            )
     finally:
         engine.close()
     typer.echo(
         f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged, "
         f"{report.rejected:,} left out."
     )
+    if report.rejected:
+        typer.echo(report.rejections, err=True)

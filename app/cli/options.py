@@ -10,9 +10,8 @@ import typer
 from training.errors import RecoquestError
 
 if TYPE_CHECKING:
-    from index.engine import SearchEngine
-
     from app.settings import Settings
+    from index.engine import SearchEngine
     from training.data.manifest import Manifest, Split
 
 Home = Annotated[
@@ -22,6 +21,7 @@ Home = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N [RECOQUEST_DEVICE, auto].")
 ]
+TorchDevice = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
@@ -44,12 +44,12 @@ def indexed(settings: "Settings") -> Iterator["SearchEngine"]:
     Raises:
         NothingIndexedError: When there is none, rather than making an empty one.
     """
-    from app.engine import open_engine
-
     if settings.database_url is None and not settings.home.is_dir():
         raise NothingIndexedError(
             f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
         )
+    from app.engine import open_engine
+
     engine = open_engine(settings)
     try:
         yield engine

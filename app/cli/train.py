@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import Data
-from app.cli.output import console
+from app.cli.options import Data, TorchDevice
 
 
 def train(
@@ -18,24 +17,17 @@ def train(
         list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    device: TorchDevice = "auto",
 ) -> None:
     """Train an image and a text encoder in one space, and write the best as a bundle."""
-    from training.trainer.run import train as run_training
-
     from training.recipes.load import load_recipe
+    from training.trainer.run import train as run_training
 
     resolved = load_recipe(recipe, overrides or [])
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
-        result = run_training(resolved, data, out, resume=resume)
-    print_result(result.bundle, result.metrics, result.rejected)
-
-
-def print_result(bundle: Path, metrics: dict[str, float] | object, rejected: int) -> None:
-    """Say where the bundle is and what validation gave."""
-    screen = console()
-    if isinstance(metrics, dict):
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        screen.print(f"Validation: {figures}", soft_wrap=True)
-    if rejected:
-        screen.print(f"Left out: {rejected:,} lines or images that cannot be used.")
-    screen.print(f"Encoder: {bundle}", soft_wrap=True)
+        result = run_training(resolved, data, out, resume=resume, device=device)
+    if result.rejections:
+        typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
+    for name, value in result.metrics.items():
+        typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
+    typer.echo(f"Encoder: {result.bundle}")

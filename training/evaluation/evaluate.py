@@ -106,13 +106,9 @@ def evaluate(
 
 
 def label_template_of(recipe_yaml: str) -> str:
-    """The sentence that a recipe made of labels, or the bare label when it trained on none."""
+    """The sentence that a resolved recipe makes of labels; the bare label without a recipe."""
     data = (yaml.safe_load(recipe_yaml) or {}).get("data") or {}
-    return (
-        str(data["label_template"])
-        if data.get("label_sentences") and "label_template" in data
-        else LABEL_TEMPLATE
-    )
+    return str(data.get("label_template") or LABEL_TEMPLATE)
 
 
 def measure(

@@ -1,0 +1,132 @@
+"""The command as a whole: what it offers, how fast it answers, and wrong use."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+
+COMMANDS = [
+    "collections",
+    "demo",
+    "evaluate",
+    "import",
+    "index",
+    "recipes",
+    "sample-data",
+    "search",
+    "serve",
+    "train",
+]
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return CliRunner()
+
+
+def test_help_names_every_command(runner: CliRunner) -> None:
+    result = runner.invoke(build(), ["--help"])
+    assert result.exit_code == 0
+    assert sorted(name for name in COMMANDS if f"│ {name} " in result.output) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_explains_itself(runner: CliRunner, command: str) -> None:
+    result = runner.invoke(build(), [command, "--help"])
+    assert result.exit_code == 0
+    for line in result.output.splitlines():
+        if line.startswith("│ --") or line.startswith("│ *"):
+            assert len(line.strip("│ ").split("  ")) > 1, f"no explanation: {line}"
+
+
+def test_version(runner: CliRunner) -> None:
+    result = runner.invoke(build(), ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"recoquest {version('recoquest')}\n"
+
+
+def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
+    script = "import sys, app.cli.main; app.cli.main.build(); print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {
+        "torch",
+        "numpy",
+        "matplotlib",
+        "transformers",
+        "fastapi",
+        "pydantic",
+        "sqlalchemy",
+        "faiss",
+        "PIL",
+    }
+    assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "explanation"),
+    [
+        (["search", "films"], "exactly one"),
+        (["search", "films", "a text", "--like", "x"], "exactly one"),
+        (["search", "films", "--like", "x", "--image", "y"], "exactly one"),
+        (["search", "films", "   "], "text is empty"),
+        (["search", "films", "a text", "-k", "0"], "greater than or equal to 1"),
+        (["search", "films", "a text", "--filter", "{"], "not JSON"),
+        (["search", "films", "a text", "--filter", "[1]"], "JSON object"),
+        (["index", "films", "--data", "d"], "--bundle"),
+        (["train", "--data", "d", "--out", "o"], "RECIPE"),
+        (["nothing"], "No such command"),
+    ],
+)
+def test_wrong_use_is_explained(
+    runner: CliRunner, arguments: list[str], explanation: str, tmp_path: Path
+) -> None:
+    result = runner.invoke(build(), arguments)
+    assert result.exit_code == 2
+    assert explanation.lower() in result.output.lower()
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "explanation"),
+    [
+        (["search", "films", "a text", "--home", "missing"], "Nothing is indexed in missing"),
+        (["collections", "--home", "missing"], "Nothing is indexed in missing"),
+        (["train", "no-such-recipe", "--data", "d", "--out", "o"], "There is no recipe 'no-such-recipe'"),
+        (["evaluate", "no-bundle", "--data", "d"], "no-bundle"),
+        (["serve", "--host", "host.invalid"], "is not an address of this machine"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(
+    arguments: list[str],
+    explanation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        ended(partial(build(), arguments))
+    printed = capsys.readouterr()
+    assert left.value.code == 1, printed.err
+    assert printed.out == ""
+    assert explanation in printed.err
+    assert printed.err.startswith("recoquest: ")
+    assert printed.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
+    listed = runner.invoke(build(), ["recipes"])
+    assert listed.exit_code == 0
+    assert "reco-mimic-cxr" in listed.output
+    printed = runner.invoke(build(), ["recipes", "demo-scenes", "--set", "train.epochs=3"])
+    assert printed.exit_code == 0
+    assert "epochs: 3\n" in printed.output
+    assert "name: demo-scenes\n" in printed.output
