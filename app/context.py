@@ -71,7 +71,7 @@ class _TrackedSend:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status = int(message["status"])
             MutableHeaders(scope=message)[REQUEST_ID_HEADER] = self.request_id
         await self.send(message)
 

@@ -208,14 +208,25 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
     """Errors of the framework: no such path, wrong method, unreadable body."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    kind = Kind(status.phrase.lower().replace(" ", "-"), status.phrase, status)
-    detail = _HTTP_DETAILS.get(status, error.detail)
-    return problem_response(kind, detail, request_id=_request_id(request), headers=error.headers)
+    slug = status.phrase.lower().replace(" ", "-")
+    kind = _FRAMEWORK_KINDS.get(status, Kind(slug, status.phrase, status))
+    return problem_response(kind, error.detail, request_id=_request_id(request), headers=error.headers)
 
 
-_HTTP_DETAILS = {
-    HTTPStatus.NOT_FOUND: "Nothing is at this address; /docs lists every path.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "This address does not take this method; /docs lists what it takes.",
+_FRAMEWORK_KINDS = {
+    HTTPStatus.NOT_FOUND: Kind(
+        "not-found",
+        "There is nothing here",
+        HTTPStatus.NOT_FOUND,
+        detail="Nothing is at this address; /docs lists every path.",
+    ),
+    HTTPStatus.METHOD_NOT_ALLOWED: Kind(
+        "method-not-allowed",
+        "The method is not taken here",
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        detail="This address does not take this method; /docs lists what it takes.",
+    ),
+    TOO_LARGE.status: TOO_LARGE,
 }
 
 

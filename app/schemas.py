@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StringConstraints
 
 from index.facets import Overview
 from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
@@ -44,7 +44,7 @@ class TextQuery(Request):
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
         description="What the images should show.", examples=["two dogs run through shallow water"]
     )
-    k: K = 10
+    k: Annotated[K, Strict()] = 10
     filter: FilterJson | None = None
     cursor: Cursor | None = None
 

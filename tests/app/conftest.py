@@ -1,9 +1,11 @@
 """A tiny encoder, a collection indexed with it, and a client of the service that searches it."""
 
 import io
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +116,7 @@ class Indexed:
 def make_indexed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Indexed]:
     """Makes a home folder of its own; settings by keyword."""
 
-    def make(**settings: object) -> Indexed:
+    def make(**settings: Any) -> Indexed:
         folder = tmp_path_factory.mktemp("service")
         indexed = Indexed(
             Settings(home=folder / "home", threads=1, device="cpu", **settings),
@@ -125,6 +127,12 @@ def make_indexed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Inde
         return indexed
 
     return make
+
+
+@pytest.fixture
+def own(make_indexed: Callable[..., Indexed]) -> Indexed:
+    """A home folder that a test may change."""
+    return make_indexed()
 
 
 @pytest.fixture(scope="session")
@@ -151,6 +159,4 @@ def png_of_size(width: int, height: int) -> bytes:
 
 
 def _crc(chunk: bytes) -> bytes:
-    import zlib
-
     return zlib.crc32(chunk).to_bytes(4, "big")

@@ -1,0 +1,185 @@
+"""Readiness follows the encoder and the catalogue, down and up again; liveness follows the process."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.service import create_app
+from app.settings import Settings
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.test_search import TEXT, problem
+from training.models.encoder import Encoder, TextEmbeddings, load_encoder
+
+
+class Trouble:
+    """What happens inside the encoder's forward pass."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def load(self, bundle: Path) -> Encoder:
+        """Load an encoder that has this trouble."""
+        encoder = load_encoder(bundle, "cpu")
+        embed = encoder.embed_texts
+
+        def embed_texts(texts: Sequence[str]) -> TextEmbeddings:
+            self.gate.wait(10)
+            if self.error is not None:
+                raise self.error
+            return embed(texts)
+
+        encoder.embed_texts = embed_texts  # type: ignore[method-assign]
+        return encoder
+
+
+@contextmanager
+def served(settings: Settings, load: Callable[[Path], Encoder] | None = None) -> Iterator[TestClient]:
+    with TestClient(create_app(settings, load=load), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def quick(indexed: Indexed) -> Settings:
+    return indexed.settings.model_copy(
+        update={
+            "readiness_cache_s": 0.0,
+            "readiness_timeout_s": 0.3,
+            "encode_deadline_s": 0.5,
+            "refresh_s": 0.05,
+        }
+    )
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 5) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def test_a_service_that_works_is_alive_and_ready(client: TestClient) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+    ready = client.get("/readyz").json()
+    assert ready["status"] == "ready"
+    assert set(ready["checks"].values()) == {"ok"}
+    assert len(ready["checks"]) == 2
+
+
+def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None:
+    with served(Settings(home=tmp_path / "new")) as client:
+        assert client.get("/readyz").json()["checks"] == {"catalogue": "ok"}
+        assert client.get("/v1/collections").json() == {"collections": []}
+        problem(client.post(TEXT, json={"text": "x"}), 404, "unknown-collection")
+
+
+def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(quick: Settings) -> None:
+    trouble = Trouble()
+    with served(quick, trouble.load) as client:
+        assert client.get("/readyz").status_code == 200
+        trouble.error = RuntimeError("CUDA error: out of memory")
+        document = problem(client.get("/readyz"), 503, "not-ready", f"encoder {_digest(client)[:12]}")
+        assert "CUDA" not in str(document)
+        problem(client.post(TEXT, json={"text": "x"}), 500, "encoding-failed")
+        assert client.get("/livez").status_code == 200
+        trouble.error = None
+        assert client.get("/readyz").status_code == 200
+        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+
+
+def test_a_hanging_encoder_makes_the_service_unready_and_no_search_hangs(quick: Settings) -> None:
+    trouble = Trouble()
+    with served(quick, trouble.load) as client:
+        assert client.get("/readyz").status_code == 200
+        trouble.gate.clear()
+        started = time.monotonic()
+        problem(client.post(TEXT, json={"text": "x"}), 504, "encoding-timeout")
+        document = problem(client.get("/readyz"), 503, "not-ready", f"encoder {_digest(client)[:12]}")
+        assert "took too long" in document["detail"]
+        assert client.get("/livez").status_code == 200
+        assert time.monotonic() - started < 3
+        trouble.gate.set()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_a_worker_that_died_is_replaced_and_counted(quick: Settings) -> None:
+    trouble = Trouble()
+    with served(quick, trouble.load) as client:
+        trouble.error = SystemExit()
+        problem(client.post(TEXT, json={"text": "x"}), 500, "encoding-failed")
+        trouble.error = None
+        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+        assert "recoquest_encode_worker_restarts_total 1.0" in client.get("/metrics").text
+
+
+def test_overload_is_told_at_once_with_a_time_to_try_again(quick: Settings) -> None:
+    trouble = Trouble()
+    settings = quick.model_copy(update={"encode_queue_size": 1, "encode_deadline_s": 5.0})
+    with served(settings, trouble.load) as client:
+        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+        trouble.gate.clear()
+        answers: list[int] = []
+
+        def ask() -> None:
+            answers.append(client.post(TEXT, json={"text": "x"}).status_code)
+
+        callers = [threading.Thread(target=ask) for _ in range(2)]
+        for caller in callers:
+            caller.start()
+            time.sleep(0.2)
+        refused = client.post(TEXT, json={"text": "x"})
+        problem(refused, 429, "too-many-requests")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "recoquest_encode_queue_depth 1.0" in client.get("/metrics").text
+        trouble.gate.set()
+        for caller in callers:
+            caller.join()
+        assert answers == [200, 200]
+
+
+def test_a_bundle_that_cannot_be_loaded_is_told_without_its_path(own: Indexed) -> None:
+    weights = next((own.settings.home / "bundles").glob("*/model.safetensors"))
+    weights.write_bytes(b"broken")
+    with served(own.settings) as client:
+        document = problem(client.post(TEXT, json={"text": "x"}), 503, "encoder-unavailable")
+        assert str(own.settings.home) not in str(document)
+        assert client.get("/readyz").status_code == 503
+        models = client.get("/v1/models").json()["models"]
+        assert [model["loaded"] for model in models] == [False]
+
+
+def test_an_answer_is_reused_for_a_moment(indexed: Indexed) -> None:
+    trouble = Trouble()
+    settings = indexed.settings.model_copy(update={"readiness_cache_s": 0.3})
+    with served(settings, trouble.load) as client:
+        assert client.get("/readyz").status_code == 200
+        trouble.error = RuntimeError()
+        assert client.get("/readyz").status_code == 200
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+
+
+def test_what_another_process_indexes_is_served_by_its_own_encoder(own: Indexed, tmp_path: Path) -> None:
+    settings = own.settings.model_copy(update={"refresh_s": 0.05})
+    with served(settings) as client:
+        before = client.post(TEXT, json={"text": "two dogs"}).json()
+        own.index("later", own.bundle)
+        later = client.post("/v1/collections/later/search/text", json={"text": "two dogs"}).json()
+        assert later["served_by"]["digest"] == before["served_by"]["digest"]
+        own.index(COLLECTION, make_bundle(tmp_path / "other", seed=1))
+        wait_until(lambda: len([m for m in client.get("/v1/models").json()["models"] if m["loaded"]]) == 2)
+        after = client.post(TEXT, json={"text": "two dogs"}).json()
+        assert after["served_by"]["model"] == "tiny-1"
+        assert after["served_by"]["generation"] != before["served_by"]["generation"]
+        assert after["hits"] != before["hits"]
+
+
+def _digest(client: TestClient) -> str:
+    digest = client.get("/v1/collections").json()["collections"][0]["generation"]["digest"]
+    assert isinstance(digest, str)
+    return digest
