@@ -103,7 +103,7 @@ def record_digest(record: Record) -> str:
 def _read(path: Path, limits: ImageLimits) -> bytes:
     try:
         if path.stat().st_size > limits.max_bytes:
-            raise ImageTooLargeError(f"the file has over {limits.max_bytes / 1e6:,.1f} MB")
+            raise ImageTooLargeError(f"The file has over {limits.max_bytes / 1e6:,.1f} MB.")
         return path.read_bytes()
     except OSError as error:
-        raise ImageError(f"the file cannot be read: {error.strerror or error}") from error
+        raise ImageError(f"The file cannot be read: {error.strerror or error}.") from error

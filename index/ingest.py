@@ -24,7 +24,7 @@ from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Vectors
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
-from training.data.rejections import Rejections
+from training.data.rejections import Rejection, Rejections
 from training.errors import BundleError, DataError, ImageError
 from training.models.bundle import BundleInfo
 from training.progress import progress_bar
@@ -57,7 +57,7 @@ class IngestReport:
         unchanged: Images that were there already.
         rejected: Images that cannot be used; they were left out.
         embedded: Images that went through the encoder.
-        rejections: The rejected images by line, in one sentence.
+        rejections: The rejected images by line, and why.
     """
 
     added: int
@@ -65,7 +65,7 @@ class IngestReport:
     unchanged: int
     rejected: int
     embedded: int
-    rejections: str
+    rejections: tuple[Rejection, ...]
 
 
 def ingest_manifest(
@@ -160,7 +160,7 @@ class _Run:
             unchanged=self._counts.same,
             rejected=len(self.rejections),
             embedded=self.embedded,
-            rejections=self.rejections.summary(),
+            rejections=self.rejections.items,
         )
 
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:

@@ -1,0 +1,97 @@
+"""Small collections: manifests of noise images, and collections of vectors that no encoder made."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from index.catalogue.tables import ModelRow
+from index.engine import SearchEngine
+from index.generations import Generation, activate, find_generation, open_generation
+from index.image_intake import record_digest
+from index.image_writes import ImageWrite, PictureWrite, write_images
+from index.vectors.codec import encode_vectors
+from index.vectors.protocol import Vectors
+from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
+from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.models.bundle import BundleInfo, save_bundle
+
+LABELS = ("Cardiomegaly", "Edema", "Pneumonia")
+
+
+def make_bundle(folder: Path, *, seed: int = 0, name: str = "tiny") -> BundleInfo:
+    return save_bundle(
+        folder,
+        name=name,
+        model=tiny_model(tiny_config(dim=12), seed=seed),
+        preprocessing=tiny_preprocessing(),
+        metrics={"rsum": 12.5},
+        recipe_yaml="name: tiny\n",
+    )
+
+
+def make_records(count: int) -> list[Record]:
+    return [
+        Record(
+            id=f"image-{number:03d}",
+            image=f"images/{number:03d}.png",
+            split=("train", "val", "test")[number % 3],
+            texts=tuple(f"text {number}.{place}" for place in range(number % 3)),
+            group=None if number % 5 == 0 else f"patient-{number}",
+            labels=LABELS[: number % 4],
+            report=f"Report {number}." if number % 2 else None,
+            metadata={"age": 20 + number, "view": "PA" if number % 2 else "AP", "urgent": number % 7 == 0},
+        )
+        for number in range(count)
+    ]
+
+
+def make_picture(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def make_manifest(folder: Path, records: Sequence[Record]) -> Manifest:
+    for number, record in enumerate(records):
+        if not (folder / record.image).exists():
+            make_picture(folder / record.image, number)
+    write_manifest(folder, records)
+    return read_manifest(folder)
+
+
+def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:
+    vectors = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def begin_generation(
+    engine: SearchEngine, collection: str, dim: int, *, digest: str = "a" * 64, name: str = "made-up"
+) -> Generation:
+    with engine.catalogue.write() as session:
+        model = ModelRow(digest=digest, name=name, dim=dim, recipe="", created="2026-01-01", metrics={})
+        session.add(model)
+        session.flush()
+        return open_generation(session, collection, model)
+
+
+def put_vectors(
+    engine: SearchEngine, generation: Generation, records: Sequence[Record], vectors: Vectors
+) -> None:
+    """Write records with these vectors, as ingest does, and make the generation active."""
+    writes = [
+        ImageWrite(
+            record,
+            record_digest(record),
+            PictureWrite(hashlib.sha256(record.id.encode()).hexdigest(), "image/png", 48, 40, value),
+        )
+        for record, value in zip(records, encode_vectors(vectors), strict=True)
+    ]
+    with engine.catalogue.write() as session:
+        write_images(session, generation, writes)
+    with engine.catalogue.write() as session:
+        active = find_generation(session, generation.collection_id, "active")
+        if active is None or active.id != generation.id:
+            activate(session, generation)
