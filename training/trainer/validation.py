@@ -55,11 +55,10 @@ class Validation:
             figures |= report.metrics()
         select_by = self.recipe.train.select_by
         if select_by not in figures:
-            known = (
-                " or ".join(name for name in ("rsum", "precision_at_10", "loss") if name in figures) or "loss"
-            )
+            known = [name for name in ("rsum", "precision_at_10") if name in figures]
             raise RecipeError(
-                f"The validation split does not give {select_by}: set train.select_by to {known}."
+                f"The validation split is too small for {select_by}: set train.select_by to "
+                f"{' or '.join([*known, 'loss'])}."
             )
         return figures
 

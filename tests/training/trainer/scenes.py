@@ -18,7 +18,7 @@ def write_scenes(folder: Path, *, train: int = 14, val: int = 6) -> Path:
     generator = np.random.default_rng(7)
     (folder / "images").mkdir(parents=True)
     records = []
-    splits: list[Split] = ["train"] * train + ["val"] * val
+    splits: list[Split] = ["train" if number < train else "val" for number in range(train + val)]
     for number, split in enumerate(splits):
         name = list(COLOURS)[number % len(COLOURS)]
         noise = generator.integers(-30, 30, size=(SIZE, SIZE, 3))
@@ -32,7 +32,7 @@ def write_scenes(folder: Path, *, train: int = 14, val: int = 6) -> Path:
 
 
 def tiny_recipe(**train: object) -> Recipe:
-    """A recipe with dropout, batch norm, augmentation and a learned temperature: all that resuming may lose."""
+    """A recipe with dropout, batch norm, augmentation and a learned temperature: all a resume may lose."""
     settings: dict[str, object] = {"batch_size": 4, "epochs": 2, "select_by": "rsum", "log_every_steps": 1}
     settings |= train
     return parse_recipe(
@@ -53,7 +53,7 @@ def tiny_recipe(**train: object) -> Recipe:
                 "text": {
                     "architecture": "small_transformer",
                     "options": {"width": 8, "layers": 1, "heads": 2, "dropout": 0.2},
-                    "vocabulary_size": 120,
+                    "vocabulary_size": 300,
                 },
             },
             "preprocessing": {"image": {"size": SIZE}, "text": {"max_tokens": 16}},

@@ -1,0 +1,150 @@
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.training.objectives.reference import (
+    C,
+    U,
+    V,
+    features,
+    mask_of,
+    random_embeddings,
+    slow_info_nce,
+)
+from training.objectives import InfoNCESettings
+from training.objectives.infonce import info_nce
+from training.objectives.similarity import cosine_matrix
+
+
+def test_golden_values() -> None:
+    cosines = cosine_matrix(U, V)
+    mean, image_to_text, text_to_image = (float(value) for value in info_nce(cosines, 10.0))
+    assert image_to_text == pytest.approx(0.141026832192, abs=1e-11)
+    assert text_to_image == pytest.approx(0.251424492128, abs=1e-11)
+    assert mean == pytest.approx(0.196225662160, abs=1e-11)
+    weighted = info_nce(cosines, 10.0, image_weight=0.75)[0]
+    assert float(weighted) == pytest.approx(0.168626247176, abs=1e-11)
+    assert float(info_nce(cosines, 1 / 0.07)[0]) == pytest.approx(0.160671892250, abs=1e-11)
+
+
+def test_module_has_both_published_forms() -> None:
+    clip = InfoNCESettings().build()
+    assert float(clip(features(U, V)).total.detach()) == pytest.approx(0.160671892250, abs=1e-6)
+    assert [name for name, _ in clip.named_parameters()] == ["log_scale"]
+    convirt = InfoNCESettings(image_weight=0.75, temperature=0.1, learnable_temperature=False).build()
+    assert float(convirt(features(U, V)).total) == pytest.approx(0.168626247176, abs=1e-6)
+    assert not list(convirt.parameters())
+
+
+def test_terms_are_detached_and_say_what_they_are() -> None:
+    image, text = random_embeddings(3)
+    output = InfoNCESettings(temperature=0.1).build()(features(image.requires_grad_(), text))
+    assert not any(term.requires_grad for term in output.terms.values())
+    assert output.total.requires_grad
+    terms = {name: float(value) for name, value in output.terms.items()}
+    assert terms["temperature"] == pytest.approx(0.1)
+    half = (terms["image_to_text"] + terms["text_to_image"]) / 2
+    assert float(output.total.detach()) == pytest.approx(half)
+    cosines = cosine_matrix(image, text).detach()
+    assert terms["positive_cosine"] == pytest.approx(float(cosines.diagonal().mean()))
+    others = cosines[~torch.eye(3, dtype=torch.bool)]
+    assert terms["negative_cosine"] == pytest.approx(float(others.mean()))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradient_is_right(masked: bool) -> None:
+    image, text = random_embeddings(4)
+    scale = torch.tensor(7.0, dtype=torch.float64, requires_grad=True)
+    mask = mask_of(4, (0, 2), (3, 1)) if masked else None
+
+    def loss(a: torch.Tensor, b: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return info_nce(cosine_matrix(a, b), s, image_weight=0.6, positive_mask=mask)[0]
+
+    assert torch.autograd.gradcheck(loss, (image.requires_grad_(), text.requires_grad_(), scale))
+
+
+def test_order_of_the_batch_does_not_matter() -> None:
+    image, text = random_embeddings(6)
+    mask = mask_of(6, (0, 3), (4, 1))
+    order = torch.tensor([3, 5, 0, 1, 4, 2])
+    objective = InfoNCESettings(image_weight=0.75).build()
+    there = objective(features(image, text, mask)).total
+    shuffled = objective(features(image[order], text[order], mask[order][:, order])).total
+    torch.testing.assert_close(shuffled, there, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("pairs", [(), ((0, 2),), ((0, 2), (2, 0), (1, 3))])
+def test_equals_the_slow_reference(pairs: tuple[tuple[int, int], ...]) -> None:
+    image, text = random_embeddings(5)
+    cosines, mask = cosine_matrix(image, text), mask_of(5, *pairs)
+    loss = info_nce(cosines, 1 / 0.2, image_weight=0.7, positive_mask=mask)[0]
+    assert float(loss) == pytest.approx(slow_info_nce(cosines, 0.2, 0.7, mask), abs=1e-12)
+
+
+def test_matching_columns_have_no_influence_and_no_gradient() -> None:
+    cosines = C.clone().requires_grad_()
+    mask = mask_of(3, (0, 1))
+    _, image_to_text, _ = info_nce(cosines, 10.0, positive_mask=mask)
+    torch.autograd.backward(image_to_text)
+    assert cosines.grad is not None
+    assert cosines.grad[0, 1] == 0
+    assert cosines.grad[0, 2] != 0
+
+
+def test_mask_with_the_diagonal_only_changes_nothing() -> None:
+    plain, masked = info_nce(C, 10.0), info_nce(C, 10.0, positive_mask=mask_of(3))
+    torch.testing.assert_close(masked[0], plain[0], rtol=0, atol=1e-11)
+
+
+def test_row_in_which_everything_matches_costs_nothing_and_stays_finite() -> None:
+    image, text = random_embeddings(3)
+    image.requires_grad_()
+    total = InfoNCESettings().build()(features(image, text, torch.ones((3, 3), dtype=torch.bool))).total
+    torch.autograd.backward(total)
+    assert float(total.detach()) == 0
+    assert image.grad is not None
+    assert torch.isfinite(image.grad).all()
+
+
+def test_scale_is_limited_but_can_come_down_again() -> None:
+    objective = InfoNCESettings(max_scale=100.0).build()
+    with torch.no_grad():
+        objective.log_scale.fill_(math.log(150))
+    output = objective(features(*(batch.flip(0) for batch in (U, V.flip(0)))))
+    assert float(output.terms["temperature"]) == pytest.approx(0.01)
+    torch.autograd.backward(output.total)
+    gradient = objective.log_scale.grad
+    assert gradient is not None
+    assert gradient > 0
+
+
+def test_a_vector_that_is_no_number_is_not_hidden() -> None:
+    image, text = random_embeddings(3)
+    image[0, 0] = math.nan
+    assert not torch.isfinite(InfoNCESettings().build()(features(image, text)).total)
+
+
+def test_zero_vectors_give_a_finite_loss_and_gradient() -> None:
+    image = torch.zeros((3, 4), requires_grad=True)
+    total = InfoNCESettings().build()(features(image, torch.zeros((3, 4)))).total
+    torch.autograd.backward(total)
+    assert float(total.detach()) == pytest.approx(math.log(3))
+    assert image.grad is not None
+    assert torch.isfinite(image.grad).all()
+
+
+def test_autocast_does_not_change_the_loss() -> None:
+    image, text = (batch.float() for batch in random_embeddings(16, 64))
+    objective = InfoNCESettings().build()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = objective(features(image, text)).total
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, objective(features(image, text)).total)
+
+
+@pytest.mark.parametrize("wrong", [{"image_weight": 1.5}, {"temperature": 0.0}, {"tau": 0.1}])
+def test_settings_refuse_what_has_no_meaning(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        InfoNCESettings.model_validate(wrong)

@@ -1,0 +1,286 @@
+"""Whole runs: what they leave, how they stop, and that a resumed run equals one that never stopped."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.trainer.scenes import tiny_recipe, write_scenes
+from training.data.manifest import Record, read_manifest, write_manifest
+from training.errors import DataError, RecipeError, RecoquestError
+from training.models.bundle import read_bundle
+from training.models.encoder import load_encoder
+from training.recipes.load import load_recipe
+from training.recipes.schema import Recipe
+from training.trainer import run as run_module
+from training.trainer.checkpoint import load_checkpoint
+from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.loop import TrainingLoop
+from training.trainer.run import TrainResult, train
+
+BATCHES_PER_EPOCH = 3
+
+
+def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> TrainResult:
+    return train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGTERM) -> None:
+    """Send this process a signal in the middle of the step with this number, from 1."""
+    original: Callable[..., None] = TrainingLoop._step
+
+    def step_and_signal(loop: TrainingLoop, batch: Any) -> None:
+        if loop.position.step + 1 == step:
+            os.kill(os.getpid(), number)
+        original(loop, batch)
+
+    monkeypatch.setattr(TrainingLoop, "_step", step_and_signal)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Bit by bit, through nested mappings and sequences."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, Tensor):
+        assert torch.equal(ours, theirs)
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert_same(ours[key], theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    else:
+        assert ours == theirs
+
+
+@pytest.fixture(scope="module")
+def straight(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps, two epochs, that nobody stopped."""
+    out = tmp_path_factory.mktemp("straight") / "out"
+    run(tiny_recipe(), scenes, out)
+    return out
+
+
+@pytest.mark.parametrize("step", [1, 2, BATCHES_PER_EPOCH, 4])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_resumed_run_is_bit_equal(
+    scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, number: int
+) -> None:
+    recipe, out = tiny_recipe(), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        stop_after(patch, step, number)
+        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of 6.*--resume"):
+            run(recipe, scenes, out)
+    assert load_checkpoint(out / "checkpoints/last.pt").position.step == step
+    assert not (out / "bundle").exists()
+    torch.manual_seed(99)
+    run(recipe, scenes, out, resume=True)
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
+        assert_same(vars(ours), vars(theirs))
+    assert read_bundle(out / "bundle").digest == read_bundle(straight / "bundle").digest
+    steps = [(line["kind"], line["step"]) for line in lines(out)]
+    assert steps == [(line["kind"], line["step"]) for line in lines(straight)]
+
+
+def test_killed_run_goes_on_from_its_last_checkpoint(
+    scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a chance to save: steps after the last checkpoint are done and logged again, not doubled."""
+    out = tmp_path / "out"
+    original: Callable[..., None] = TrainingLoop._step
+
+    def die(loop: TrainingLoop, batch: Any) -> None:
+        original(loop, batch)
+        if loop.position.step == 4:
+            raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", die)
+        with pytest.raises(MemoryError):
+            run(tiny_recipe(), scenes, out)
+    assert load_checkpoint(out / "checkpoints/last.pt").position.step == BATCHES_PER_EPOCH
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "ki')
+    run(tiny_recipe(), scenes, out, resume=True)
+    assert read_bundle(out / "bundle").digest == read_bundle(straight / "bundle").digest
+    assert [line["step"] for line in lines(out)] == [line["step"] for line in lines(straight)]
+
+
+def test_another_seed_gives_other_weights(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    run(tiny_recipe(seed=1), scenes, tmp_path / "out")
+    assert read_bundle(tmp_path / "out/bundle").digest != read_bundle(straight / "bundle").digest
+
+
+def test_what_a_run_leaves(scenes: Path, straight: Path) -> None:
+    bundle = read_bundle(straight / "bundle")
+    assert bundle.name == "tiny"
+    validations = [line for line in lines(straight) if line["kind"] == "validation"]
+    assert [line["step"] for line in validations] == [3, 6]
+    assert bundle.metrics["rsum"] == max(line["rsum"] for line in validations)
+    assert load_recipe(str(straight / "recipe.yaml")) == tiny_recipe()
+    training = [line for line in lines(straight) if line["kind"] == "train"]
+    assert [line["step"] for line in training] == [1, 2, 3, 4, 5, 6]
+    assert {"loss", "temperature", "learning_rate", "samples_per_second"} <= training[0].keys()
+    assert list((straight / "tensorboard").iterdir())
+    vectors = load_encoder(straight / "bundle", "cpu").embed_texts(["a red square"]).vectors
+    assert vectors.shape == (1, 8)
+
+
+def test_best_checkpoint_is_the_best_and_not_the_last(scenes: Path, straight: Path) -> None:
+    validations = [line for line in lines(straight) if line["kind"] == "validation"]
+    best = max(validations, key=lambda line: float(line["rsum"]))
+    assert load_checkpoint(straight / "checkpoints/best.pt").position.step == best["step"]
+
+
+def test_resuming_a_finished_run_changes_nothing(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(straight, out)
+    result = run(tiny_recipe(), scenes, out, resume=True)
+    assert read_bundle(result.bundle).digest == read_bundle(straight / "bundle").digest
+    assert lines(out) == lines(straight)
+
+
+def test_refuses_a_folder_with_something_in_it(scenes: Path, straight: Path) -> None:
+    with pytest.raises(TrainingError, match=r"is not empty.*--resume"):
+        run(tiny_recipe(), scenes, straight)
+
+
+def test_refuses_to_resume_nothing(scenes: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no run to resume"):
+        run(tiny_recipe(), scenes, tmp_path / "out", resume=True)
+
+
+def test_refuses_to_resume_with_another_recipe(scenes: Path, straight: Path) -> None:
+    with pytest.raises(TrainingError, match=r"another train\.batch_size"):
+        run(tiny_recipe(batch_size=5), scenes, straight, resume=True)
+
+
+def test_refuses_to_resume_with_other_data(straight: Path, tmp_path: Path) -> None:
+    other = write_scenes(tmp_path / "other", train=15)
+    with pytest.raises(TrainingError, match="data are not those"):
+        run(tiny_recipe(), other, straight, resume=True)
+
+
+def test_refuses_a_damaged_checkpoint(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(straight, out)
+    path = out / "checkpoints/last.pt"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(TrainingError, match="cannot be read"):
+        run(tiny_recipe(), scenes, out, resume=True)
+
+
+def test_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Callable[..., tuple[Tensor, dict[str, Tensor]]] = TrainingLoop._forward
+
+    def poisoned(loop: TrainingLoop, batch: Any, step: int | None) -> tuple[Tensor, dict[str, Tensor]]:
+        total, terms = original(loop, batch, step)
+        return (total * float("nan") if step == 4 else total), terms
+
+    monkeypatch.setattr(TrainingLoop, "_forward", poisoned)
+    out = tmp_path / "out"
+    with pytest.raises(TrainingError, match="loss of step 5 is not a finite number"):
+        run(tiny_recipe(checkpoint_minutes=0), scenes, out)
+    checkpoint = load_checkpoint(out / "checkpoints/last.pt")
+    assert checkpoint.position.step == 4
+    floats = [value for value in checkpoint.task.values() if value.is_floating_point()]
+    assert all(torch.isfinite(value).all() for value in floats)
+
+
+def test_selects_by_validation_loss(scenes: Path, tmp_path: Path) -> None:
+    result = run(tiny_recipe(select_by="loss", epochs=3), scenes, tmp_path / "out")
+    losses = [line["loss"] for line in lines(tmp_path / "out") if line["kind"] == "validation"]
+    assert len(losses) == 3
+    assert result.metrics["loss"] == min(losses)
+
+
+def test_steps_may_end_a_run_in_the_middle_of_an_epoch(scenes: Path, tmp_path: Path) -> None:
+    run(tiny_recipe(epochs=None, steps=4, evaluate_every_epochs=5), scenes, tmp_path / "out")
+    assert [line["step"] for line in lines(tmp_path / "out") if line["kind"] == "validation"] == [4]
+
+
+def test_without_a_validation_split_the_last_weights_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_scenes(tmp_path / "data", val=0)
+    result = run(tiny_recipe(), data, tmp_path / "out")
+    assert "no validation split" in caplog.text
+    assert result.metrics == {}
+    last = load_checkpoint(tmp_path / "out/checkpoints/last.pt").task
+    name = next(name for name in last if name.endswith("image_head.1.weight"))
+    assert last[name].isfinite().all()
+    assert read_bundle(result.bundle).metrics == {}
+
+
+def test_broken_images_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = write_scenes(tmp_path / "data")
+    (data / "images/3.png").write_bytes(b"not an image")
+    (data / "images/5.png").unlink()
+    recipe = tiny_recipe()
+    lenient = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_rejected": 0.2})})
+    result = run(lenient, data, tmp_path / "out")
+    assert sorted(rejection.line for rejection in result.rejections) == [4, 6]
+    assert result.rejected == 2
+    assert "images/3.png" in caplog.text
+
+
+def test_too_many_broken_images_stop_the_run_before_it_writes_anything(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data")
+    (data / "images/3.png").write_bytes(b"not an image")
+    with pytest.raises(DataError, match=r"images/3\.png"):
+        run(tiny_recipe(), data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_streamed_images_train_the_same_model(
+    scenes: Path, straight: Path, tmp_path: Path, cache: bool
+) -> None:
+    recipe = tiny_recipe()
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache_images": cache})})
+    run(recipe, scenes, tmp_path / "out")
+    assert read_bundle(tmp_path / "out/bundle").digest == read_bundle(straight / "bundle").digest
+
+
+def test_figure_that_the_validation_split_cannot_give_is_refused_before_any_work(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data")
+    records = read_manifest(data).records
+    silent = [
+        Record(id=r.id, image=r.image, split=r.split, texts=r.texts if r.split == "train" else ())
+        for r in records
+    ]
+    write_manifest(data, silent)
+    with pytest.raises(RecipeError, match="no texts"):
+        run(tiny_recipe(), data, tmp_path / "out")
+    with pytest.raises(RecipeError, match="no labels"):
+        run(tiny_recipe(select_by="precision_at_10"), data, tmp_path / "other")
+
+
+def test_full_disk_is_a_plain_sentence(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(RecoquestError, match=r"cannot be written.*No space left"):
+        run(tiny_recipe(), scenes, tmp_path / "out")
+
+
+def test_bundle_does_not_need_the_run(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    shutil.copytree(straight / "bundle", tmp_path / "bundle")
+    assert load_encoder(tmp_path / "bundle", "cpu").dim == 8
+    assert run_module.TrainResult(tmp_path, {}).rejected == 0
