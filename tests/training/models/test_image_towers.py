@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from tests.training.models.tiny import IMAGE_OPTIONS, SIZE, tiny_pixels
 from training.errors import RecipeError
@@ -42,9 +43,9 @@ def test_an_image_alone_equals_the_same_image_in_a_batch(architecture: ImageArch
     pixels = tiny_pixels(3)
     take_statistics(tower, tiny_pixels(32, seed=1))
     with torch.no_grad():
-        together = tower(pixels).pooled
-        alone = torch.cat([tower(pixel[None]).pooled for pixel in pixels])
-        backwards = tower(pixels.flip(0)).pooled.flip(0)
+        together = normalize(tower(pixels).pooled)
+        alone = torch.cat([normalize(tower(pixel[None]).pooled) for pixel in pixels])
+        backwards = normalize(tower(pixels.flip(0)).pooled).flip(0)
     assert together.std(dim=0).max() > 1e-4
     torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
     torch.testing.assert_close(backwards, together, atol=1e-5, rtol=0)

@@ -1,5 +1,6 @@
 """Encoders of every architecture, small enough to build and run within milliseconds."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
 }
 
 
+@cache
 def tiny_tokenizer() -> Tokenizer:
     return learn_tokenizer(TEXTS, vocabulary_size=300)
 

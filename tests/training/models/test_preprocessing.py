@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.training.models.tiny import TEXTS, tiny_preprocessing
+from training.models.config import ImagePreprocessingConfig
+from training.models.preprocessing import ImagePreprocessing
+
+LONG = "Two dogs run through tall green grass beside a red ball. " * 3
+
+
+def gradient(width: int, height: int) -> Image.Image:
+    """Red rises from left to right, green from top to bottom."""
+    red, green = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    return Image.fromarray(np.stack([red, green, np.full_like(red, 77)], axis=-1).astype(np.uint8))
+
+
+def build(**settings: object) -> ImagePreprocessing:
+    return ImagePreprocessing(ImagePreprocessingConfig.model_validate({"size": 32, **settings}))
+
+
+@pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
+@pytest.mark.parametrize("size", [(64, 48), (10, 90), (32, 32), (1, 5000), (500, 3)])
+def test_makes_a_square(resize: str, size: tuple[int, int]) -> None:
+    image = build(resize=resize).to_uint8(gradient(*size))
+    assert image.shape == (3, 32, 32)
+    assert image.dtype == torch.uint8
+    assert image.is_contiguous()
+
+
+def test_crop_equals_resizing_the_short_side_and_cutting_the_centre() -> None:
+    image = gradient(128, 64)
+    expected = image.resize((64, 32), Image.Resampling.BICUBIC).crop((16, 0, 48, 32))
+    found = build(resize="crop").to_uint8(image).permute(1, 2, 0).numpy()
+    assert np.abs(found.astype(int) - np.array(expected).astype(int)).max() <= 1
+
+
+def test_squash_keeps_the_whole_image() -> None:
+    red = build(resize="squash").to_uint8(gradient(128, 64))[0]
+    assert red[:, 0].max() < 6
+    assert red[:, -1].min() > 249
+
+
+def test_pad_keeps_the_whole_image_between_black_bars() -> None:
+    image = build(resize="pad").to_uint8(gradient(128, 64))
+    assert (image[:, :8] == 0).all()
+    assert (image[:, 24:] == 0).all()
+    assert (image[2, 8:24] == 77).all()
+    assert image[0, 8:24, -1].min() > 249
+
+
+def test_resizing_is_antialiased() -> None:
+    checkers = np.indices((256, 256)).sum(axis=0) % 2 * 255
+    image = Image.fromarray(np.repeat(checkers[..., None], 3, axis=-1).astype(np.uint8))
+    values = build().to_uint8(image).float()
+    assert values.std() < 2
+    assert abs(values.mean() - 127.5) < 2
+
+
+def test_an_image_of_the_right_size_keeps_its_pixels() -> None:
+    image = gradient(32, 32)
+    for resize in ("crop", "squash", "pad"):
+        assert np.array_equal(build(resize=resize).to_uint8(image).permute(1, 2, 0).numpy(), np.array(image))
+
+
+def test_normalises_a_batch() -> None:
+    preprocessing = build(mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 2.0))
+    batch = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1)
+    unit = preprocessing.to_unit(batch)
+    torch.testing.assert_close(unit.flatten(), torch.tensor([0.0, 0.2, 1.0]))
+    torch.testing.assert_close(preprocessing.normalise(unit).flatten(), torch.tensor([-1.0, -0.2, 0.5]))
+    assert batch.flatten().tolist() == [0, 51, 255]
+
+
+def test_pads_texts_to_the_longest() -> None:
+    text = tiny_preprocessing().text
+    batch = text(["x-ray", "two dogs run"])
+    lengths = [len(encoding.ids) for encoding in text.tokenizer.encode(["x-ray", "two dogs run"])]
+    assert batch.input_ids.shape == (2, max(lengths))
+    assert batch.attention_mask.sum(dim=1).tolist() == lengths
+    assert (batch.input_ids[batch.attention_mask == 0] == text.tokenizer.pad_id).all()
+    assert batch.truncations == (None, None)
+
+
+def test_a_long_text_is_cut_and_says_how() -> None:
+    text = tiny_preprocessing(text={"max_tokens": 8}).text
+    whole = text.tokenizer.encode([LONG])[0].ids
+    batch = text([LONG, "x-ray"])
+    assert batch.input_ids[0].tolist() == [*whole[:7], text.tokenizer.eos_id]
+    truncation = batch.truncations[0]
+    assert truncation is not None
+    assert (truncation.tokens, truncation.kept) == (len(whole), 8)
+    assert LONG.startswith(truncation.searched_text)
+    assert text.tokenizer.encode([truncation.searched_text])[0].ids == batch.input_ids[0].tolist()
+    assert batch.truncations[1] is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=60), st.integers(3, 12))
+def test_never_more_than_the_limit_and_always_a_beginning_of_the_text(content: str, limit: int) -> None:
+    batch = tiny_preprocessing(text={"max_tokens": limit}).text([content])
+    assert 1 <= batch.input_ids.shape[1] <= limit
+    truncation = batch.truncations[0]
+    if truncation is not None:
+        assert batch.input_ids.shape[1] == limit == truncation.kept < truncation.tokens
+        assert content.startswith(truncation.searched_text)
+        assert len(truncation.searched_text) < len(content) or not content.isascii()
+
+
+def test_an_empty_list_of_texts() -> None:
+    assert tiny_preprocessing().text([]).input_ids.shape == (0, 0)
+
+
+def test_moves_to_a_device() -> None:
+    batch = tiny_preprocessing().text(TEXTS).to("meta")
+    assert batch.input_ids.is_meta
+    assert batch.attention_mask.is_meta
+    assert len(batch.truncations) == len(TEXTS)

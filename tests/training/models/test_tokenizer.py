@@ -1,0 +1,115 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import models, pre_tokenizers, processors
+
+from tests.training.models.tiny import TEXTS, tiny_tokenizer
+from training.errors import BundleError, RecipeError
+from training.models.config import TextTowerConfig
+from training.models.tokenizer import Tokenizer, build_tokenizer, learn_tokenizer, load_tokenizer
+
+
+def test_the_same_texts_give_the_same_bytes() -> None:
+    texts = [f"word{i * 7919 % 97} and thing{i * 31 % 53}" for i in range(300)]
+    learned = {learn_tokenizer(texts, 400).to_json() for _ in range(5)}
+    assert len(learned) == 1
+
+
+def test_learns_from_the_given_texts_only() -> None:
+    tokenizer = learn_tokenizer(["zebra crossing"] * 5, 300)
+    assert len(tokenizer.encode(["zebra"])[0].ids) == 3
+    assert len(tokenizer.encode(["giraffe"])[0].ids) > 3
+
+
+def test_ids_of_special_tokens() -> None:
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.pad_id == 0
+    assert tokenizer.encode([""])[0].ids == [tokenizer.cls_id, tokenizer.eos_id]
+    assert tokenizer.size <= 300
+    assert max(tokenizer.encode([TEXTS[2]])[0].ids) < tokenizer.size
+
+
+def test_case_and_spaces_make_no_difference() -> None:
+    plain, loud = tiny_tokenizer().encode(["two dogs run", "  Two\n DOGS   run "])
+    assert plain.ids == loud.ids
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=30))
+def test_survives_being_saved(text: str) -> None:
+    tokenizer = tiny_tokenizer()
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode([text])[0].ids == tokenizer.encode([text])[0].ids
+    assert (again.pad_id, again.cls_id, again.eos_id) == (
+        tokenizer.pad_id,
+        tokenizer.cls_id,
+        tokenizer.eos_id,
+    )
+    assert again.to_json() == tokenizer.to_json()
+
+
+def test_refuses_to_learn_from_nothing() -> None:
+    with pytest.raises(RecipeError, match="No text"):
+        learn_tokenizer(["  ", ""], 300)
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"model": 3}'])
+def test_refuses_a_damaged_file(text: str) -> None:
+    with pytest.raises(BundleError, match="cannot be read"):
+        Tokenizer.from_json(text)
+
+
+def test_refuses_a_file_without_a_padding_token() -> None:
+    content = json.loads(tiny_tokenizer().to_json()) | {"padding": None}
+    with pytest.raises(BundleError, match="padding token"):
+        Tokenizer.from_json(json.dumps(content))
+
+
+def write_bert_tokenizer(folder: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sits", "##s"]
+    backend = BackendTokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    backend.enable_truncation(4)
+    backend.enable_padding(length=4)
+    backend.save(str(folder / "tokenizer.json"))
+    specials = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    settings = {"tokenizer_class": "BertTokenizer", "mask_token": "[MASK]", **specials}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def test_loads_a_pretrained_tokenizer_without_its_cutting_and_padding(tmp_path: Path) -> None:
+    write_bert_tokenizer(tmp_path)
+    config = TextTowerConfig(architecture="bert", pretrained=str(tmp_path))
+    tokenizer = build_tokenizer(config, texts=())
+    assert tokenizer.encode(["a cats sits a cat sits", "a"])[0].ids == [2, 5, 6, 8, 7, 5, 6, 7, 3]
+    assert tokenizer.encode(["a"])[0].ids == [2, 5, 3]
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 9)
+
+
+def write_clip_tokenizer(folder: Path) -> None:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = [*letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>"]
+    vocabulary = [*words, "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n")
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
+
+
+def test_loads_clips_vocabulary_and_merges(tmp_path: Path) -> None:
+    write_clip_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode(["A Cat"])[0].ids == [54, 26, 53, 55]
+    assert (tokenizer.cls_id, tokenizer.eos_id, tokenizer.pad_id) == (54, 55, 55)
+
+
+def test_names_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="No usable tokenizer"):
+        load_tokenizer(tmp_path)
