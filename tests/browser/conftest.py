@@ -1,0 +1,121 @@
+"""Chromium on a running service; every page must stay without console errors and within its origin."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.service import create_app
+from tests.browser.service import index_shapes, running, site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Request
+
+    from tests.browser.search_page import SearchPage
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_WITHOUT = "Browser tests need {}."
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The service, and a site of another origin that may call it, with the folder it serves."""
+
+    service: str
+    host: str
+    host_folder: Path
+
+
+@dataclass
+class Watch:
+    """What a page did that it should not: messages on the console, requests to other origins."""
+
+    allowed: list[str]
+    problems: list[str] = field(default_factory=list)
+
+    def follow(self, context: "BrowserContext") -> None:
+        """Listen to all pages of a context."""
+        context.on("console", self._on_console)
+        context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
+        context.on("request", self._on_request)
+
+    def allow(self, part: str) -> None:
+        """Expect console messages with this in them, such as the browser's own line for a status 422."""
+        self.allowed.append(part)
+
+    def _on_console(self, message: "ConsoleMessage") -> None:
+        if message.type in {"error", "warning"} and not any(part in message.text for part in self.allowed):
+            self.problems.append(f"console: {message.text}")
+
+    def _on_request(self, request: "Request") -> None:
+        if not any(request.url.startswith(part) for part in (*self.allowed, "blob:", "data:")):
+            self.problems.append(f"request: {request.url}")
+
+
+@pytest.fixture(scope="package")
+def chromium() -> "Iterator[Browser]":
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason=_WITHOUT.format("`pip install playwright`")
+    )
+    named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
+    executable = named or next(filter(None, map(shutil.which, _NAMES)), None)
+    if executable is None:
+        pytest.skip(_WITHOUT.format("Chromium: `apt-get install chromium`"))
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=executable, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    """The service with its index, and the embedding site."""
+    folder = tmp_path_factory.mktemp("browser")
+    (folder / "host").mkdir()
+    settings = index_shapes(folder / "home", folder / "data")
+    with site(folder / "host") as host:
+        application = create_app(settings.model_copy(update={"cors_origins": (host,)}))
+        with running(application) as service:
+            yield Sites(service, host, folder / "host")
+
+
+@pytest.fixture
+def watch(sites: Sites) -> Iterator[Watch]:
+    """Fails the test when its pages did what they should not."""
+    watch = Watch([sites.service])
+    yield watch
+    assert watch.problems == []
+
+
+@pytest.fixture
+def open_search(chromium: "Browser", sites: Sites, watch: Watch) -> "Iterator[Callable[..., SearchPage]]":
+    """Opens the search page, at an address and with settings of the browser."""
+    from tests.browser.search_page import SearchPage
+
+    contexts: list[BrowserContext] = []
+
+    def open_page(address: str = "", *, site: str | None = None, **settings: Any) -> SearchPage:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        context.set_default_timeout(10_000)
+        watch.follow(context)
+        contexts.append(context)
+        search = SearchPage(context.new_page(), sites.service)
+        search.page.goto(f"{site or sites.service}/{address}")
+        return search
+
+    yield open_page
+    for context in contexts:
+        context.close()

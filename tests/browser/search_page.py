@@ -1,0 +1,108 @@
+"""The search page as a reader sees it: what the tests look at and do."""
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="Browser tests need `pip install playwright`."
+).expect
+
+PAGE_SIZE = 24
+
+_FOCUSED = "document.querySelector('image-search').shadowRoot.activeElement"
+_DROP = """([kind, name, type, content]) => {
+  const bytes = Uint8Array.from(atob(content), (character) => character.charCodeAt(0));
+  const carried = new DataTransfer();
+  carried.items.add(new File([bytes], name, { type }));
+  const event = kind === 'paste'
+    ? new ClipboardEvent('paste', { clipboardData: carried, bubbles: true, cancelable: true, composed: true })
+    : new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true, composed: true });
+  document.querySelector('image-search').dispatchEvent(event);
+}"""
+
+
+class SearchPage:
+    """A page with the search, and the service behind it."""
+
+    def __init__(self, page: "Page", service: str) -> None:
+        self.page = page
+        self.service = service
+        self.field = page.get_by_role("searchbox")
+        self.tiles = page.locator(".hit:not(.skeleton)")
+        self.notice = page.locator(".notice")
+        self.dialog = page.locator("dialog.image-dialog")
+        self.panel = page.locator(".filters")
+        self.chips = page.locator(".chip")
+        self.answer = page.locator(".answer")
+
+    def search(self, text: str) -> None:
+        """Type a text, press Enter, and wait for the answer."""
+        self.field.fill(text)
+        with self.page.expect_response("**/search/text"):
+            self.field.press("Enter")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until hits are shown and no search is under way."""
+        expect(self.tiles.first).to_be_visible()
+        expect(self.page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+
+    def drop(
+        self, content: bytes, *, kind: str = "drop", name: str = "query.png", type: str = "image/png"
+    ) -> None:
+        """Drop, paste or drag a file over the page."""
+        self.page.evaluate(_DROP, [kind, name, type, base64.b64encode(content).decode()])
+
+    def ids(self) -> list[str]:
+        """The ids of the tiles, in order."""
+        found: list[str] = self.tiles.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)")
+        return found
+
+    def scores(self) -> list[float]:
+        """The scores on the tiles, in order."""
+        texts = self.page.locator(".hit-score").all_inner_texts()
+        return [float(text.split()[0].replace("\u2212", "-")) for text in texts]
+
+    def ranks(self) -> list[int]:
+        """The ranks on the tiles, in order."""
+        return [int(text) for text in self.page.locator(".hit-rank").all_inner_texts()]
+
+    def focused(self) -> str:
+        """The class of the element that has the focus."""
+        name: str = self.page.evaluate(f"{_FOCUSED}?.className ?? ''")
+        return name
+
+    def focused_id(self) -> str | None:
+        """The id of the tile that has the focus."""
+        found: str | None = self.page.evaluate(f"{_FOCUSED}?.closest('.hit')?.dataset.id ?? null")
+        return found
+
+    def scrolls_sideways(self) -> bool:
+        """Whether something is wider than the window."""
+        wider: bool = self.page.evaluate(
+            "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        )
+        return wider
+
+    def group(self, field: str) -> "Locator":
+        """The controls of a field in the panel of filters."""
+        return self.panel.locator(f'.filter-group[data-field="{field}"]')
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Ask the service itself, to compare with what the page shows."""
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(f"{self.service}/{path}", data, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def found_by_text(self, text: str, **query: Any) -> list[str]:
+        """The ids that the service finds for a text."""
+        answer = self.ask("v1/collections/shapes/search/text", {"text": text, "k": PAGE_SIZE, **query})
+        return [hit["id"] for hit in answer["hits"]]

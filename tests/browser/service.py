@@ -1,0 +1,127 @@
+"""A real service on a free port, with a small real index; and a second site that embeds its search."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from PIL import Image, ImageDraw
+
+from app.engine import open_engine
+from app.settings import Settings
+from index.ingest import ingest_manifest
+from tests.training.models.tiny import tiny_model, tiny_preprocessing
+from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.models.bundle import save_bundle
+from training.models.encoder import load_encoder
+
+SHAPES = "shapes"
+OTHER = "tiles"
+MARKUP = '<img src="x" onerror="document.title=\'owned\'"><b>bold</b>'
+_COLOURS = ("red", "green", "blue", "orange", "purple")
+_FORMS = ("circle", "square", "triangle")
+
+
+def write_shapes(folder: Path, *, images: int) -> Manifest:
+    """Draw one shape an image; every third record has two texts, one holds markup, the fields vary."""
+    (folder / "images").mkdir(parents=True)
+    records = []
+    for number in range(images):
+        colour, form = _COLOURS[number % len(_COLOURS)], _FORMS[number % len(_FORMS)]
+        name = f"images/{number}.png"
+        _draw(form, colour, size=20 + number).save(folder / name)
+        more = (f"there is a {form} in the middle",) if number % 3 == 0 else ()
+        records.append(
+            Record(
+                id=f"shape #{number}?" if number == 4 else f"shape-{number}",
+                image=name,
+                split="test" if number % 4 == 0 else "train",
+                texts=(MARKUP if number == 5 else f"a {colour} {form}", *more),
+                labels=(form,),
+                report=f"The picture shows a {form}.\nIts colour is {colour}." if number == 0 else None,
+                metadata={"colour": colour, "size": 20 + number, "round": form == "circle"},
+            )
+        )
+    write_manifest(folder, records)
+    return read_manifest(folder)
+
+
+def index_shapes(home: Path, data: Path) -> Settings:
+    """Index the shapes into two collections, the second with fewer of them."""
+    settings = Settings(home=home, threads=1, device="cpu")
+    bundle = data / "bundle"
+    save_bundle(
+        bundle,
+        name="tiny",
+        model=tiny_model(),
+        preprocessing=tiny_preprocessing(),
+        metrics={"rsum": 1.0},
+        recipe_yaml="",
+    )
+    encoder = load_encoder(bundle, "cpu")
+    engine = open_engine(settings)
+    ingest_manifest(engine, SHAPES, encoder, write_shapes(data / SHAPES, images=60))
+    ingest_manifest(engine, OTHER, encoder, write_shapes(data / OTHER, images=9))
+    engine.close()
+    return settings
+
+
+@contextmanager
+def running(application: FastAPI) -> Iterator[str]:
+    """Serve an application; gives its address, and stops it cleanly."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        _wait_until_started(server, thread)
+        yield f"http://127.0.0.1:{port}"
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[str]:
+    """Serve a folder as another origin."""
+    handler = partial(_QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(timeout=10)
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Leave the tests' output alone."""
+
+
+def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:
+    deadline = time.monotonic() + 60
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            raise RuntimeError("The service did not start.")
+        time.sleep(0.01)
+
+
+def _draw(form: str, colour: str, *, size: int) -> Image.Image:
+    image = Image.new("RGB", (96, 80), "white")
+    draw = ImageDraw.Draw(image)
+    left, top = 48 - size // 2, 40 - size // 2
+    box = (left, top, left + size, top + size)
+    if form == "circle":
+        draw.ellipse(box, fill=colour)
+    elif form == "square":
+        draw.rectangle(box, fill=colour)
+    else:
+        draw.polygon([(left, top + size), (left + size, top + size), (48, top)], fill=colour)
+    return image

@@ -1,0 +1,75 @@
+"""`<image-search>` in a page of another origin."""
+
+import pytest
+
+from tests.browser.conftest import Sites, Watch
+from tests.browser.search_page import PAGE_SIZE, expect
+
+pytestmark = pytest.mark.browser
+
+_HOST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>viewer</title>
+<link rel="icon" href="data:,">
+<style>button {{ background: lime; font-size: 40px }} image-search {{ --accent: rgb(200, 0, 0) }}</style>
+<script type="module" src="{service}/page/image-search.js"></script>
+<h1>A viewer</h1><input id="own" aria-label="own">
+<image-search src="{service}" collection="shapes"></image-search>
+<script>
+  window.selected = [];
+  document.addEventListener('image-select', (event) => {{
+    if (window.keepsClosed) event.preventDefault();
+    window.selected.push(event.detail);
+  }});
+</script>"""
+
+
+@pytest.fixture
+def embedded(open_search, sites: Sites, watch: Watch):
+    """The element inside the other site's page, after a search."""
+    (sites.host_folder / "viewer.html").write_text(_HOST.format(service=sites.service))
+    watch.allow(sites.host)
+    search = open_search("viewer.html", site=sites.host)
+    search.search("a red circle")
+    return search
+
+
+def test_searches_the_service_from_another_origin(embedded):
+    assert embedded.ids() == embedded.found_by_text("a red circle")
+    expect(embedded.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
+    expect(embedded.page.get_by_label("Collection")).to_have_count(0)
+    assert embedded.page.url.endswith("viewer.html")
+
+
+def test_tells_its_host_which_image_was_opened(embedded):
+    first = embedded.ids()[0]
+    embedded.tiles.first.locator(".hit-open").click()
+    expect(embedded.dialog).to_be_visible()
+    (detail,) = embedded.page.evaluate("window.selected")
+    assert (detail["id"], detail["collection"], detail["rank"]) == (first, "shapes", 1)
+    assert detail["links"]["thumbnail"].startswith(f"{embedded.service}/v1/collections/shapes/images/")
+
+
+def test_host_may_show_the_image_itself(embedded):
+    embedded.page.evaluate("window.keepsClosed = true")
+    embedded.tiles.first.locator(".hit-open").click()
+    expect(embedded.dialog).not_to_be_visible()
+    assert len(embedded.page.evaluate("window.selected")) == 1
+
+
+def test_styles_stay_apart_but_its_colours_can_be_set(embedded):
+    button = embedded.page.get_by_role("button", name="Search", exact=True)
+    expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
+    expect(button).to_have_css("font-size", "14px")
+
+
+def test_keys_outside_of_the_element_are_the_hosts(embedded):
+    embedded.page.locator("h1").click()
+    embedded.page.keyboard.press("f")
+    expect(embedded.panel).not_to_be_visible()
+    embedded.page.keyboard.press("/")
+    expect(embedded.field).not_to_be_focused()
+
+
+def test_collection_can_be_changed_by_the_host(embedded):
+    embedded.page.evaluate("document.querySelector('image-search').setAttribute('collection', 'tiles')")
+    expect(embedded.answer).to_contain_text("9 images")
+    assert PAGE_SIZE > 9

@@ -1,0 +1,102 @@
+"""What the page says when something is wrong: the problem document's own words."""
+
+import json
+
+import pytest
+
+from tests.browser.conftest import Watch
+from tests.browser.search_page import expect
+
+pytestmark = pytest.mark.browser
+
+STATUS_LINE = "Failed to load resource"
+
+
+def test_a_filter_on_an_unknown_field_is_told_with_the_known_ones(open_search, watch: Watch):
+    watch.allow(STATUS_LINE)
+    search = open_search('?q=circle&filter={"field":"color","eq":"red"}')
+    expect(search.notice).to_contain_text("'color'")
+    expect(search.notice).to_contain_text("colour")
+    expect(search.notice).to_contain_text("422")
+    expect(search.tiles).to_have_count(0)
+
+
+def test_a_file_that_is_no_image_is_told(open_search, watch: Watch):
+    watch.allow(STATUS_LINE)
+    search = open_search()
+    search.drop(b"these are words", name="words.png")
+    expect(search.notice).to_contain_text("415")
+    assert len(search.notice.inner_text()) > 40
+
+
+def test_a_file_of_another_kind_is_refused_before_it_is_sent(open_search):
+    search = open_search()
+    search.drop(b"words", name="words.txt", type="text/plain")
+    expect(search.notice).to_contain_text("words.txt is no image")
+
+
+def test_an_unknown_collection_is_told(open_search, watch: Watch):
+    watch.allow(STATUS_LINE)
+    search = open_search("?collection=nowhere&q=circle")
+    expect(search.notice).to_contain_text("nowhere")
+    expect(search.notice).to_contain_text("404")
+    search.page.get_by_label("Collection").select_option("shapes")
+    search.settle()
+
+
+def test_overload_says_when_to_try_again(open_search, watch: Watch):
+    watch.allow(STATUS_LINE)
+    problem = {"title": "Too many queries", "status": 429, "detail": "Come back in a second."}
+    answer = {
+        "status": 429,
+        "headers": {"Retry-After": "1"},
+        "content_type": "application/problem+json",
+        "body": json.dumps(problem),
+    }
+    search = open_search()
+    search.page.route("**/search/text", lambda route: route.fulfill(**answer), times=1)
+    search.field.fill("circle")
+    search.field.press("Enter")
+    expect(search.notice).to_contain_text("Come back in a second.")
+    again = search.page.get_by_role("button", name="Try again")
+    expect(again).to_be_disabled()
+    expect(again).to_be_enabled()
+    again.click()
+    search.settle()
+    expect(search.notice).to_have_count(0)
+
+
+def test_without_a_connection_the_page_says_so_and_can_try_again(open_search, watch: Watch):
+    watch.allow("ERR_INTERNET_DISCONNECTED")
+    search = open_search()
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.page.context.set_offline(True)
+    search.field.fill("circle")
+    search.field.press("Enter")
+    expect(search.notice).to_contain_text("The service cannot be reached")
+    search.page.context.set_offline(False)
+    search.page.get_by_role("button", name="Try again").click()
+    search.settle()
+
+
+def test_hits_stay_when_the_next_page_fails(open_search, watch: Watch):
+    watch.allow("ERR_INTERNET_DISCONNECTED")
+    search = open_search("?q=circle")
+    search.settle()
+    search.page.context.set_offline(True)
+    search.page.get_by_role("button", name="Show more").click()
+    expect(search.notice).to_contain_text("cannot be reached")
+    expect(search.tiles).to_have_count(24)
+    search.page.context.set_offline(False)
+    search.page.get_by_role("button", name="Try again").click()
+    expect(search.tiles).to_have_count(48)
+
+
+def test_service_that_is_down_at_the_start_can_be_tried_again(open_search, watch: Watch):
+    watch.allow("ERR_FAILED")
+    search = open_search("page/mark.svg")
+    search.page.route("**/v1/collections", lambda route: route.abort(), times=1)
+    search.page.goto(f"{search.service}/?q=circle")
+    expect(search.notice).to_contain_text("The service cannot be reached")
+    search.page.get_by_role("button", name="Try again").click()
+    search.settle()

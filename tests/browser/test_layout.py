@@ -1,0 +1,63 @@
+"""Small screens, dark rooms, reduced motion."""
+
+import pytest
+
+from tests.browser.search_page import expect
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+
+
+def test_nothing_is_wider_than_a_phone(open_search):
+    search = open_search("?collection=shapes", **PHONE)
+    expect(search.page.locator(".landing")).to_be_visible()
+    assert not search.scrolls_sideways()
+    search.search("a sentence that is longer than the field is wide, as sentences often are")
+    assert not search.scrolls_sideways()
+    search.page.get_by_role("button", name="Filters").tap()
+    search.group("labels").get_by_label("circle").check()
+    assert not search.scrolls_sideways()
+    search.page.get_by_role("button", name="Show results").tap()
+    expect(search.panel).not_to_be_visible()
+    expect(search.answer).to_contain_text("20 images")
+    assert not search.scrolls_sideways()
+    search.tiles.first.locator(".hit-open").tap()
+    expect(search.dialog.locator(".details")).to_contain_text("pixels")
+    assert not search.scrolls_sideways()
+    assert search.dialog.bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 740}
+
+
+def test_two_columns_on_a_phone_with_buttons_large_enough_for_a_finger(open_search):
+    search = open_search("?q=circle", **PHONE)
+    search.settle()
+    boxes = [search.tiles.nth(place).bounding_box() for place in range(3)]
+    assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"]
+    like = search.page.locator(".hit-like").first
+    expect(like).to_have_css("opacity", "1")
+    assert min(like.bounding_box()["width"], like.bounding_box()["height"]) >= 36
+
+
+@pytest.mark.parametrize(("scheme", "darker"), [("dark", "ground"), ("light", "ink")])
+def test_colours_follow_the_reader(open_search, scheme: str, darker: str):
+    search = open_search(color_scheme=scheme)
+    expect(search.page.locator(".landing")).to_be_visible()
+    ground, ink = search.page.evaluate(
+        """() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]
+            .map((colour) => colour.match(/\\d+/g).map(Number).reduce((a, b) => a + b))"""
+    )
+    assert (ground < ink) == (darker == "ground")
+
+
+def test_reduced_motion_stills_the_animations(open_search):
+    search = open_search(reduced_motion="reduce")
+    search.page.route("**/search/text", lambda _: None)
+    search.field.fill("circle")
+    search.field.press("Enter")
+    expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
+
+
+def test_whole_images_are_shown_never_cropped(open_search):
+    search = open_search("?q=circle")
+    search.settle()
+    expect(search.page.locator(".hit-mat img").first).to_have_css("object-fit", "contain")

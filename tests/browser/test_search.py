@@ -1,0 +1,177 @@
+"""Searching by text and by image, and what the page tells of the answer."""
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser.conftest import Sites, Watch
+from tests.browser.search_page import PAGE_SIZE, expect
+from tests.browser.service import MARKUP
+
+pytestmark = pytest.mark.browser
+
+
+def test_text_search_shows_the_hits_of_the_service_in_rank_order(open_search):
+    search = open_search()
+    search.search("a red circle")
+    assert search.ids() == search.found_by_text("a red circle")
+    assert search.ranks() == list(range(1, PAGE_SIZE + 1))
+    assert search.scores() == sorted(search.scores(), reverse=True)
+
+
+def test_scores_are_cosines_and_never_percentages(open_search):
+    search = open_search("?q=blue+square")
+    search.settle()
+    first = search.ask("v1/collections/shapes/search/text", {"text": "blue square"})["hits"][0]
+    shown = search.page.locator(".hit-score").first.inner_text()
+    assert shown == f"{first['score']:.3f} cosine".replace("-", "\u2212")
+    assert "%" not in search.page.locator("image-search").inner_text()
+
+
+def test_answer_line_names_model_generation_and_time(open_search):
+    search = open_search("?q=blue+square")
+    search.settle()
+    expect(search.answer).to_contain_text("Best 24 images")
+    expect(search.answer).to_contain_text(re.compile(r"tiny · generation \d+ · exact"))
+    expect(search.answer).to_contain_text(re.compile(r"\d ms"))
+
+
+def test_a_pause_in_typing_searches_without_enter(open_search):
+    search = open_search()
+    search.field.press_sequentially("green triangle", delay=5)
+    search.settle()
+    assert search.ids() == search.found_by_text("green triangle")
+    assert "q=green+triangle" in search.page.url
+
+
+def test_show_more_appends_the_next_pages_until_the_last(open_search):
+    search = open_search("?q=square")
+    search.settle()
+    more = search.page.get_by_role("button", name="Show more")
+    more.click()
+    expect(search.tiles).to_have_count(2 * PAGE_SIZE)
+    assert search.focused_id() == search.ids()[PAGE_SIZE]
+    more.click()
+    expect(search.tiles).to_have_count(60)
+    expect(more).to_have_count(0)
+    expect(search.answer).to_contain_text("60 images")
+    assert len(set(search.ids())) == 60
+    assert search.ranks() == list(range(1, 61))
+
+
+def test_dropped_image_finds_itself_first(open_search, sites: Sites):
+    search = open_search()
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.drop(_picture(sites, 7))
+    search.settle()
+    assert search.ids()[0] == "shape-7"
+    assert search.scores()[0] == pytest.approx(1.0, abs=0.002)
+    expect(search.page.locator(".field-chip")).to_contain_text("query.png")
+    expect(search.page.locator(".field-chip img")).to_have_js_property("naturalWidth", 96)
+
+
+def test_pasted_and_chosen_images_are_searched_too(open_search, sites: Sites):
+    search = open_search()
+    search.drop(_picture(sites, 11), kind="paste", name="image.png")
+    search.settle()
+    assert search.ids()[0] == "shape-11"
+    search.page.locator("input[type=file]").set_input_files(
+        {"name": "chosen.png", "mimeType": "image/png", "buffer": _picture(sites, 12)}
+    )
+    expect(search.page.locator(".field-chip")).to_contain_text("chosen.png")
+    expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
+
+
+def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search):
+    search = open_search()
+    overlay = search.page.locator(".drop-over")
+    search.drop(b"", kind="dragenter")
+    expect(overlay).to_be_visible()
+    search.drop(b"", kind="dragleave")
+    expect(overlay).not_to_be_visible()
+
+
+def test_more_like_this_searches_by_the_stored_image(open_search):
+    search = open_search("?q=circle")
+    search.settle()
+    liked = search.ids()[2]
+    search.tiles.nth(2).hover()
+    search.tiles.nth(2).locator(".hit-like").click()
+    expect(search.page.locator(".field-chip")).to_contain_text(f"like {liked}")
+    search.settle()
+    similar = search.ask(f"v1/collections/shapes/images/{quote(liked)}/similar?k={PAGE_SIZE}")
+    expect(search.tiles.first).to_have_attribute("data-id", similar["hits"][0]["id"])
+    assert search.ids() == [hit["id"] for hit in similar["hits"]]
+    assert liked not in search.ids()
+
+
+def test_removing_the_image_leads_back_to_the_beginning(open_search, sites: Sites):
+    search = open_search()
+    search.drop(_picture(sites, 3))
+    search.settle()
+    search.page.get_by_role("button", name="Remove query.png").click()
+    expect(search.page.locator(".landing")).to_be_visible()
+    expect(search.tiles).to_have_count(0)
+
+
+def test_beginning_offers_sentences_and_images_of_the_collection(open_search):
+    search = open_search()
+    example = search.page.locator(".example").nth(1)
+    sentence = example.inner_text()
+    example.click()
+    search.settle()
+    expect(search.field).to_have_value(sentence)
+    assert search.ids() == search.found_by_text(sentence)
+
+
+def test_another_collection_takes_the_text_along(open_search):
+    search = open_search("?collection=shapes&q=circle")
+    search.settle()
+    search.page.get_by_label("Collection").select_option("tiles")
+    expect(search.answer).to_contain_text("9 images")
+    expect(search.field).to_have_value("circle")
+    assert "collection=tiles" in search.page.url
+
+
+def test_a_text_that_was_cut_is_told(open_search):
+    search = open_search()
+    search.search("a red circle beside a green square " * 10)
+    expect(search.page.locator(".strip")).to_contain_text("The text was cut: the model reads 32 tokens")
+    search.search("a red circle")
+    expect(search.page.locator(".strip")).to_have_count(0)
+
+
+def test_late_answer_of_an_old_query_never_shows(open_search, watch: Watch):
+    search = open_search()
+    held = []
+
+    def hold_the_old(route):
+        if "old" in route.request.post_data:
+            held.append(route)
+        else:
+            route.continue_()
+
+    search.page.route("**/search/text", hold_the_old)
+    search.field.fill("old query")
+    search.field.press("Enter")
+    expect(search.page.locator(".skeleton").first).to_be_visible()
+    search.search("a blue square")
+    newer = search.ids()
+    held[0].continue_()
+    search.page.wait_for_timeout(300)
+    assert search.ids() == newer == search.found_by_text("a blue square")
+    expect(search.field).to_have_value("a blue square")
+
+
+def test_markup_in_texts_is_shown_as_text(open_search):
+    search = open_search("?image=shape-5")
+    expect(search.dialog.locator(".texts")).to_have_text(MARKUP)
+    expect(search.dialog.locator(".texts b")).to_have_count(0)
+    assert search.page.title() == "recoquest"
+
+
+def _picture(sites: Sites, number: int) -> bytes:
+    folder: Path = sites.host_folder.parent
+    return (folder / "data" / "shapes" / "images" / f"{number}.png").read_bytes()
