@@ -8,7 +8,7 @@
 #
 # Environment:
 #   RECOQUEST_CHECK_CACHE   folder for the base image and the work (default: ~/.cache/recoquest-docker-check)
-#   RECOQUEST_CHECK_KEEP    1 leaves the built image in the folder's storage, to be looked at
+#   RECOQUEST_CHECK_KEEP    1 leaves what was built in the folder, to be looked at
 #   DEBIAN_MIRROR           where debootstrap fetches from (default: http://deb.debian.org/debian)
 #   STORAGE_DRIVER          buildah's storage driver (default: its own choice; vfs needs no overlay in the kernel)
 set -euo pipefail
@@ -43,7 +43,7 @@ clean_up() {
     local status=$?
     trap - EXIT
     [ -z "$server" ] || kill -KILL $(descendants "$server") "$server" 2>/dev/null || true
-    if [ "${RECOQUEST_CHECK_KEEP:-}" = 1 ] && [ "$status" = 0 ]; then
+    if [ "${RECOQUEST_CHECK_KEEP:-}" = 1 ]; then
         buildah_ rm --all >/dev/null
         say "kept: buildah ${STORAGE[*]} images"
     else
@@ -130,12 +130,15 @@ PYTHON
 }
 
 check_contents() {
-    local user compilers
+    local user version torch compilers
     user=$(in_container python -c 'import getpass, os; print(os.getuid(), os.getgid(), getpass.getuser())')
     [ "$user" = "10001 10001 recoquest" ] || fail "the image runs as '$user'"
     say "user: $user"
-    say "version: $(in_container recoquest --version)"
-    say "torch: $(in_container python -c 'import torch; print(torch.__version__, "CUDA", torch.version.cuda)')"
+    version=$(in_container recoquest --version) || fail "recoquest --version does not run"
+    say "version: $version"
+    torch=$(in_container python -c 'import torch; print(torch.__version__, "CUDA", torch.version.cuda)') ||
+        fail "torch cannot be imported"
+    say "torch: $torch"
     in_container python -c 'import faiss' || fail "FAISS cannot be imported"
     compilers=$(in_container python -c 'import shutil; print(*filter(shutil.which, ["cc", "gcc", "c++"]))')
     [ -z "$compilers" ] || fail "the image carries compilers: $compilers"
