@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from app.cli.endings import ended
 from app.cli.main import build
 
 COMMANDS = [
