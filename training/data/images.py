@@ -17,6 +17,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from training.data.frames import count_gif_frames, count_tiff_pages
 from training.errors import ImageError, ImageTooLargeError
 
 _MEDIA_TYPES: Final = {
@@ -218,46 +219,14 @@ def _check_tiles(image: ImageFile.ImageFile, limits: ImageLimits) -> None:
 
 def _count_frames(image: ImageFile.ImageFile, content: bytes, limits: ImageLimits) -> int:
     if isinstance(image, GifImageFile):
-        frames = _count_gif_frames(content, limits.max_frames)
+        frames = count_gif_frames(content, limits.max_frames)
     elif isinstance(image, TiffImageFile):
-        frames = _count_tiff_pages(image, limits.max_frames)
+        frames = count_tiff_pages(content, limits.max_frames)
     else:
         frames = int(getattr(image, "n_frames", 1))
     if frames > limits.max_frames:
         raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
     return frames
-
-
-def _count_tiff_pages(image: TiffImageFile, most: int) -> int:
-    try:
-        image.seek(most)
-    except EOFError:
-        image.seek(0)
-        return image.n_frames
-    return most + 1
-
-
-def _count_gif_frames(content: bytes, most: int) -> int:
-    """Count image blocks, at most one more than `most`, without decoding any (GIF89a, sections 17 to 26)."""
-    place = 13 + _colour_table_size(content[10])
-    frames = 0
-    while place < len(content) and frames <= most:
-        kind = content[place]
-        if kind == 0x2C and place + 9 < len(content):
-            frames += 1
-            place += 11 + _colour_table_size(content[place + 9])
-        elif kind == 0x21:
-            place += 2
-        else:
-            break
-        while place < len(content) and content[place]:
-            place += 1 + content[place]
-        place += 1
-    return max(1, frames)
-
-
-def _colour_table_size(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -292,4 +261,6 @@ def _scale_grey(image: Image.Image) -> Image.Image:
 def _reason(error: Exception) -> str:
     """The decoder's own words, as the end of a sentence."""
     words = " ".join(str(error).split()) or type(error).__name__
+    if words == "not identified by this driver":
+        return "it gives no size"
     return words.rstrip(".")

@@ -1,0 +1,75 @@
+"""The tables of CheXpert."""
+
+from pathlib import Path
+
+import pytest
+
+from training.data.manifest import read_manifest
+from training.data.readers import import_data_set
+
+HEADER = "Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Edema,Pneumonia\n"
+TRAIN = HEADER + (
+    "CheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg,Female,68,Frontal,AP,,1.0,-1.0\n"
+    "CheXpert-v1.0-small/train/patient00001/study2/view2_lateral.jpg,Female,69,Lateral,,1.0,0.0,\n"
+    "CheXpert-v1.0-small/train/patient00002/study1/view1_frontal.jpg,Unknown,,Frontal,PA,,1.0,1.0\n"
+)
+VALID = (
+    HEADER
+    + "CheXpert-v1.0-small/valid/patient64541/study1/view1_frontal.jpg,Male,73,Frontal,AP,0.0,1.0,0.0\n"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "CheXpert-v1.0-small"
+    for line in (TRAIN + VALID).splitlines():
+        if line.startswith("CheXpert"):
+            image = tmp_path / line.split(",")[0]
+            image.parent.mkdir(parents=True)
+            image.touch()
+    (folder / "train.csv").write_text(TRAIN)
+    (folder / "valid.csv").write_text(VALID)
+    return folder
+
+
+def test_records(source: Path) -> None:
+    assert import_data_set("chexpert", source).records == 4
+    first, second, third, fourth = read_manifest(source).records
+    assert (first.id, first.image) == (
+        "patient00001-study1-view1_frontal",
+        "train/patient00001/study1/view1_frontal.jpg",
+    )
+    assert (first.split, first.group, first.labels, first.texts) == ("train", "patient00001", ("Edema",), ())
+    assert dict(first.metadata) == {"view": "AP", "sex": "F", "age": 68}
+    assert (second.metadata["view"], second.labels) == ("LATERAL", ("No Finding",))
+    assert dict(third.metadata) == {"view": "PA"}
+    assert third.labels == ("Edema", "Pneumonia")
+    assert (fourth.split, fourth.group) == ("val", "patient64541")
+
+
+def test_the_folder_above_works_too(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    import_data_set("chexpert", source, out, images=source.parent)
+    assert read_manifest(out).records[0].image == (
+        "images/CheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg"
+    )
+
+
+def test_patients_of_the_candidates_are_left_out_of_train(source: Path, tmp_path: Path) -> None:
+    candidates = tmp_path / "candidates.csv"
+    candidates.write_text(
+        "Path,Sex\nCheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg,Female\n"
+    )
+    report = import_data_set("chexpert", source, leave_out=candidates)
+    assert (report.records, len(report.rejections)) == (2, 0)
+    assert [record.group for record in read_manifest(source).records] == ["patient00002", "patient64541"]
+
+
+def test_broken_lines_are_named(source: Path) -> None:
+    (source / "train.csv").write_text(TRAIN + "x/y.jpg,Male\n" + "a,b,c,d,e,f,g,h,too,many\n")
+    report = import_data_set("chexpert", source, max_rejected=0.5)
+    assert report.records == 4
+    assert [(item.line, item.reason) for item in report.rejections.items] == [
+        (5, "the path 'x/y.jpg' is not .../patientN/studyN/file"),
+        (6, "the path 'a' is not .../patientN/studyN/file"),
+    ]

@@ -1,0 +1,63 @@
+"""Files and folders appear whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from training.atomic import atomic_file, atomic_folder
+
+
+def test_file_replaces_the_old_one_only_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with atomic_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_failed_file_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_finished_files_are_readable_by_others(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    with atomic_file(tmp_path / "file") as file:
+        file.write(b"x")
+    with atomic_folder(tmp_path / "folder") as folder:
+        (folder / "inner").touch()
+    assert (tmp_path / "file").stat().st_mode & 0o777 == plain.stat().st_mode & 0o777
+    assert (tmp_path / "folder").stat().st_mode & 0o444 == 0o444
+
+
+def test_folder_appears_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "folder"
+    with atomic_folder(path) as folder:
+        (folder / "inner").write_text("x")
+        assert not path.exists()
+    assert (path / "inner").read_text() == "x"
+    assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+
+
+def test_failed_folder_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "folder") as folder:
+        (folder / "inner").write_text("x")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_takes_an_empty_place_but_no_other(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with atomic_folder(empty) as folder:
+        (folder / "inner").touch()
+    with pytest.raises(FileExistsError, match="exists already"), atomic_folder(empty):
+        pass
