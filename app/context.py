@@ -2,7 +2,6 @@
 
 import re
 import time
-import traceback
 import uuid
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.logging import where
 from app.metrics import Metrics
 from app.problems import DEFECT, problem_response
 
@@ -47,7 +47,7 @@ class RequestContext:
             except ClientDisconnect:
                 tracked.status = _CLIENT_CLOSED_REQUEST
             except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
-                _log.error("defect", error=type(error).__name__, at=_frames(error))
+                _log.error("defect", error=type(error).__name__, at=where(error))
                 await self._answer_defect(scope, receive, tracked)
             self._report(scope, tracked.status, time.perf_counter() - started)
 
@@ -93,9 +93,3 @@ def _operation(scope: Scope) -> str:
     if isinstance(name, str):
         return name
     return "static" if endpoint is not None else "none"
-
-
-def _frames(error: BaseException) -> list[str]:
-    """Where it happened; not the message, which may quote a query or a report."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return [f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames]

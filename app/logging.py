@@ -2,6 +2,8 @@
 
 import logging
 import sys
+import traceback
+from typing import TextIO
 
 import structlog
 
@@ -11,10 +13,11 @@ _SHARED: tuple[structlog.types.Processor, ...] = (
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
+_OURS = ("app", "index", "training", "uvicorn.error")
 
 
-def configure_logging(level: str) -> None:
-    """Send every line at or above `level` to standard error; called once by whatever starts the service."""
+def configure_logging(level: str, stream: TextIO | None = None) -> None:
+    """Send lines at or above `level` to `stream`, by default standard error; called once at the start."""
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -25,19 +28,39 @@ def configure_logging(level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=list(_SHARED),
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                _name_exception,
                 structlog.processors.JSONRenderer(),
             ],
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level.upper())
+    # Lines that libraries write for their own makers may quote addresses, statements and values.
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level.upper())
     # Its lines hold paths and query strings, which may name patients; each request has a line of ours.
     logging.getLogger("uvicorn.access").disabled = True
+
+
+def where(error: BaseException) -> list[str]:
+    """Where an error came from; not its message, which may quote a query or a report."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames]
+
+
+def _name_exception(
+    _logger: object, _method: str, line: structlog.types.EventDict
+) -> structlog.types.EventDict:
+    """Replace a traceback by its kind and place."""
+    given = line.pop("exc_info", None)
+    error = given[1] if isinstance(given, tuple) else given
+    if isinstance(error, BaseException):
+        line.update(error=type(error).__name__, at=where(error))
+    return line
