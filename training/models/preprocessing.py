@@ -124,7 +124,8 @@ def _cut(text: str, encoding: Encoding, limit: int) -> tuple[list[int], Truncati
         return ids, None
     ending = _special_suffix(encoding.special_tokens_mask)
     last = limit - ending
-    end = max((stop for _, stop in encoding.offsets[:last]), default=0)
+    # A token may hold part of a character; the text ends before the first that is not whole.
+    end = min(max((stop for _, stop in encoding.offsets[:last]), default=0), encoding.offsets[last][0])
     return ids[:last] + ids[len(ids) - ending :], Truncation(len(ids), limit, text[:end])
 
 

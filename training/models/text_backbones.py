@@ -148,11 +148,11 @@ def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
     if architecture == "clip_text_model":
+        if not is_open_clip(folder):
+            return read_projection(folder, "text_projection.weight")
         stored = read_projection(folder, "text_projection")
         # open_clip keeps the transposed matrix.
-        if stored is not None and is_open_clip(folder):
-            return Projection(stored.weight.T)
-        return stored
+        return None if stored is None else Projection(stored.weight.T)
     if architecture == "siglip_text_model":
         return Projection(torch.eye(width))
     return None

@@ -36,9 +36,10 @@ def test_dropout_only_while_training() -> None:
 
 
 def test_linear_head_starts_from_a_pretrained_projection_of_its_shape() -> None:
-    projection = Projection(torch.randn(4, 6), torch.randn(4))
+    bias = torch.randn(4)
+    projection = Projection(torch.randn(4, 6), bias)
     x = torch.randn(3, 6)
-    expected = x @ projection.weight.T + projection.bias
+    expected = x @ projection.weight.T + bias
     torch.testing.assert_close(build_head(HeadConfig(), 6, 4, projection)(x), expected)
     without_bias = build_head(HeadConfig(), 6, 4, Projection(projection.weight))
     torch.testing.assert_close(without_bias(x), x @ projection.weight.T)

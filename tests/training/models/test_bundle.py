@@ -1,0 +1,153 @@
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import torch
+
+from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
+from training.errors import BundleError, RecipeError
+from training.models import bundle
+from training.models.bundle import BundleInfo, read_bundle, save_bundle
+from training.models.dual_encoder import DualEncoder
+
+DECIDING = ("config.json", "model.safetensors", "preprocessing.json", "tokenizer.json")
+FILES = {*DECIDING, "README.md", "digest.json", "metrics.json", "recipe.yaml"}
+
+
+def save(
+    folder: Path,
+    model: DualEncoder | None = None,
+    *,
+    name: str = "tiny",
+    metrics: Mapping[str, float] = MappingProxyType({"rsum": 123.5}),
+    recipe_yaml: str = "name: tiny\n",
+) -> BundleInfo:
+    return save_bundle(
+        folder,
+        name=name,
+        model=model or tiny_model(),
+        preprocessing=tiny_preprocessing(),
+        metrics=metrics,
+        recipe_yaml=recipe_yaml,
+    )
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("bundles") / "tiny").folder
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "bundle"))
+
+
+def test_says_what_it_is(folder: Path) -> None:
+    info = read_bundle(folder)
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert (info.name, info.dim, info.metrics, info.recipe) == ("tiny", 12, {"rsum": 123.5}, "name: tiny\n")
+    assert info.config == tiny_model().config
+    assert info.preprocessing == tiny_preprocessing().config
+    assert info.created.endswith("+00:00")
+    card = (folder / "README.md").read_text()
+    assert info.digest in card
+    assert "| rsum | 123.5 |" in card
+
+
+def test_same_encoder_same_digest_whatever_is_said_about_it(folder: Path, tmp_path: Path) -> None:
+    again = save(tmp_path / "again", name="other", metrics={}, recipe_yaml="")
+    assert again.digest == read_bundle(folder).digest
+    (folder / "README.md").write_text("nothing")
+    (folder / "metrics.json").write_text('{"rsum": 1.0}')
+    assert read_bundle(folder).digest == again.digest
+
+
+def test_one_weight_changes_the_digest(folder: Path, tmp_path: Path) -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        model.image_head[-1].get_parameter("bias")[0].add_(1e-6)
+    assert save(tmp_path / "other", model).digest != read_bundle(folder).digest
+
+
+@pytest.mark.parametrize("file", DECIDING)
+def test_refuses_a_changed_file(folder: Path, file: str) -> None:
+    content = bytearray((folder / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / file).write_bytes(content)
+    with pytest.raises(BundleError, match=f"{file} is not the file"):
+        read_bundle(folder)
+
+
+@pytest.mark.parametrize("file", sorted(FILES - {"README.md"}))
+def test_refuses_a_missing_file(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    with pytest.raises(BundleError, match=f"has no {file}"):
+        read_bundle(folder)
+
+
+def edit_seal(folder: Path, **changes: object) -> None:
+    content = json.loads((folder / "digest.json").read_text()) | changes
+    (folder / "digest.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "update recoquest"),
+        ({"format_version": 0}, "not valid"),
+        ({"digest": "0" * 64}, "does not belong"),
+        ({"digest": "short"}, "not valid"),
+        ({"extra": 1}, "not valid"),
+    ],
+)
+def test_refuses_a_changed_seal(folder: Path, changes: dict[str, object], message: str) -> None:
+    edit_seal(folder, **changes)
+    with pytest.raises(BundleError, match=message):
+        read_bundle(folder)
+
+
+def empty_seal(folder: Path) -> None:
+    (folder / "digest.json").write_text("")
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("damage", "message"), [(empty_seal, "not valid JSON"), (remove, "no bundle at")])
+def test_refuses_a_damaged_folder(folder: Path, damage: Callable[[Path], None], message: str) -> None:
+    damage(folder)
+    with pytest.raises(BundleError, match=message):
+        read_bundle(folder)
+
+
+def test_replaces_an_older_bundle_and_leaves_nothing_beside_it(folder: Path) -> None:
+    before = read_bundle(folder).digest
+    after = save(folder, tiny_model(seed=1))
+    assert read_bundle(folder) == after
+    assert after.digest != before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_failure_while_writing_leaves_the_older_bundle(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundle, "model_card", full)
+    before = read_bundle(folder)
+    with pytest.raises(BundleError, match="No space left"):
+        save(folder, tiny_model(seed=1))
+    assert read_bundle(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_is_not_written_with_preprocessing_that_does_not_fit(tmp_path: Path) -> None:
+    model = tiny_model(tiny_config("vit", image_settings={"options": {"image_size": 64, "patch_size": 32}}))
+    with pytest.raises(RecipeError, match="64 pixels"):
+        save(tmp_path / "bundle", model)
+    assert not list(tmp_path.iterdir())
