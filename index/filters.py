@@ -35,6 +35,7 @@ MAX_DEPTH = 16
 MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 
+_WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 _KEYS = "eq, any_of, gt, gte, lt or lte beside field, or one of and, or, not"
 
@@ -63,7 +64,7 @@ Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)
 
 
 class _Condition(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Equals(_Condition):
@@ -165,7 +166,7 @@ def parse_filter(value: Any) -> Filter:
     try:
         parsed = _ADAPTER.validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = _telling(error.errors(include_url=False))
         raise FilterError(_place(first["loc"]), _sentence(first)) from error
     _check_size(parsed)
     return parsed
@@ -273,9 +274,15 @@ def _place(location: tuple[int | str, ...]) -> str:
     return path
 
 
+def _telling(errors: list[ErrorDetails]) -> ErrorDetails:
+    """Return the first error; of a value that can be of several kinds, the one about its own kind."""
+    same_place = [error for error in errors if _place(error["loc"]) == _place(errors[0]["loc"])]
+    return next((error for error in same_place if error["type"] not in _WRONG_KIND), errors[0])
+
+
 def _sentence(error: ErrorDetails) -> str:
     place = _place(error["loc"])
     what = error["msg"].removeprefix("Value error, ")
-    if error["type"] in {"bool_type", "int_type", "float_type", "string_type"}:
+    if error["type"] in _WRONG_KIND:
         what = "a value must be a text, a number, true or false"
     return f"The filter is wrong{f' at {place}' if place else ''}: {what}."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from sqlalchemy import select
 
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
@@ -71,9 +72,11 @@ def begin_generation(
     engine: SearchEngine, collection: str, dim: int, *, digest: str = "a" * 64, name: str = "made-up"
 ) -> Generation:
     with engine.catalogue.write() as session:
-        model = ModelRow(digest=digest, name=name, dim=dim, recipe="", created="2026-01-01", metrics={})
-        session.add(model)
-        session.flush()
+        model = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
+        if model is None:
+            model = ModelRow(digest=digest, name=name, dim=dim, recipe="", created="2026-01-01", metrics={})
+            session.add(model)
+            session.flush()
         return open_generation(session, collection, model)
 
 
