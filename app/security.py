@@ -7,6 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+# A browser may keep the page's own files, and asks whether they are current.
+_FILES = ("/page/", "/docs/assets/")
 _ALL = "base-uri 'none'; form-action 'self'"
 _PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
 
@@ -47,5 +49,5 @@ class SecurityHeaders:
             "Cross-Origin-Resource-Policy": "cross-origin" if self.shared else "same-origin",
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
+            "Cache-Control": "no-cache" if path.startswith(_FILES) else "no-store",
         }

@@ -26,10 +26,11 @@ export class FilterPanel {
     this.actions = actions;
     this.groups = h('div', { class: 'filter-groups' });
     this.clear = h('button', { class: 'button', type: 'button', on: { click: () => this.#set(noFilter()) } }, 'Clear all');
+    this.closeButton = h('button', { class: 'tool', type: 'button', 'aria-label': 'Close the filters', title: 'Close (Esc)', on: { click: actions.close } }, icon('close'));
     this.element = h('aside', { class: 'filters', id: 'filters', 'aria-label': 'Filters', hidden: true,
       on: { keydown: (event) => event.key === 'Escape' && actions.close() } },
       h('header', { class: 'filters-head' }, h('h2', {}, 'Filters'), this.clear,
-        h('button', { class: 'tool', type: 'button', 'aria-label': 'Close the filters', title: 'Close (Esc)', on: { click: actions.close } }, icon('close'))),
+        this.closeButton),
       this.groups,
       h('footer', { class: 'filters-foot' }, h('button', { class: 'button primary', type: 'button', on: { click: actions.close } }, 'Show results')));
   }
@@ -48,7 +49,8 @@ export class FilterPanel {
   }
 
   focus() {
-    this.element.querySelector('input, select, button')?.focus();
+    const first = this.groups.querySelector('input, select') ?? this.closeButton;
+    first.focus();
   }
 
   #draw() {

@@ -13,9 +13,11 @@ from app.service import create_app
 from tests.browser.service import index_shapes, running, site
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
     from tests.browser.search_page import SearchPage
+
+OpenSearch = Callable[..., "SearchPage"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = [
@@ -46,11 +48,11 @@ class Watch:
     allowed: list[str]
     problems: list[str] = field(default_factory=list)
 
-    def follow(self, context: "BrowserContext") -> None:
-        """Listen to all pages of a context."""
-        context.on("console", self._on_console)
-        context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
-        context.on("request", self._on_request)
+    def follow(self, page: "Page") -> None:
+        """Listen to a page."""
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("request", self._on_request)
 
     def allow(self, part: str) -> None:
         """Expect console messages with this in them, such as the browser's own line for a status 422."""
@@ -100,22 +102,40 @@ def watch(sites: Sites) -> Iterator[Watch]:
     assert watch.problems == []
 
 
+@pytest.fixture(scope="package")
+def desktop(chromium: "Browser") -> "Iterator[BrowserContext]":
+    """A window on a desk, shared so that the page's files stay in its cache."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def open_search(chromium: "Browser", sites: Sites, watch: Watch) -> "Iterator[Callable[..., SearchPage]]":
-    """Opens the search page, at an address and with settings of the browser."""
+def open_search(
+    chromium: "Browser", desktop: "BrowserContext", sites: Sites, watch: Watch
+) -> "Iterator[OpenSearch]":
+    """Opens the search page at an address; settings of the browser give it a window of its own."""
     from tests.browser.search_page import SearchPage
 
-    contexts: list[BrowserContext] = []
+    opened: list[Page | BrowserContext] = []
 
-    def open_page(address: str = "", *, site: str | None = None, **settings: Any) -> SearchPage:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-        context.set_default_timeout(10_000)
-        watch.follow(context)
-        contexts.append(context)
-        search = SearchPage(context.new_page(), sites.service)
-        search.page.goto(f"{site or sites.service}/{address}")
-        return search
+    def open_page(
+        address: str = "?collection=shapes",
+        *,
+        site: str | None = None,
+        before: "Callable[[Page], object] | None" = None,
+        **settings: Any,
+    ) -> SearchPage:
+        context = chromium.new_context(**settings) if settings else desktop
+        page = context.new_page()
+        opened.append(context if settings else page)
+        page.set_default_timeout(10_000)
+        watch.follow(page)
+        if before:
+            before(page)
+        page.goto(f"{site or sites.service}/{address}")
+        return SearchPage(page, sites.service)
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for thing in opened:
+        thing.close()

@@ -68,13 +68,10 @@ def test_overload_says_when_to_try_again(open_search, watch: Watch):
 
 def test_without_a_connection_the_page_says_so_and_can_try_again(open_search, watch: Watch):
     watch.allow("ERR_INTERNET_DISCONNECTED")
-    search = open_search()
-    expect(search.page.locator(".landing")).to_be_visible()
-    search.page.context.set_offline(True)
+    search = open_search(before=_cut_off("**/search/text"))
     search.field.fill("circle")
     search.field.press("Enter")
     expect(search.notice).to_contain_text("The service cannot be reached")
-    search.page.context.set_offline(False)
     search.page.get_by_role("button", name="Try again").click()
     search.settle()
 
@@ -83,20 +80,22 @@ def test_hits_stay_when_the_next_page_fails(open_search, watch: Watch):
     watch.allow("ERR_INTERNET_DISCONNECTED")
     search = open_search("?q=circle")
     search.settle()
-    search.page.context.set_offline(True)
+    _cut_off("**/search/text")(search.page)
     search.page.get_by_role("button", name="Show more").click()
     expect(search.notice).to_contain_text("cannot be reached")
     expect(search.tiles).to_have_count(24)
-    search.page.context.set_offline(False)
     search.page.get_by_role("button", name="Try again").click()
     expect(search.tiles).to_have_count(48)
 
 
 def test_service_that_is_down_at_the_start_can_be_tried_again(open_search, watch: Watch):
-    watch.allow("ERR_FAILED")
-    search = open_search("page/mark.svg")
-    search.page.route("**/v1/collections", lambda route: route.abort(), times=1)
-    search.page.goto(f"{search.service}/?q=circle")
+    watch.allow("ERR_INTERNET_DISCONNECTED")
+    search = open_search("?q=circle", before=_cut_off("**/v1/collections"))
     expect(search.notice).to_contain_text("The service cannot be reached")
     search.page.get_by_role("button", name="Try again").click()
     search.settle()
+
+
+def _cut_off(pattern: str):
+    """Lets the next request to an address fail as it does without a connection."""
+    return lambda page: page.route(pattern, lambda route: route.abort("internetdisconnected"), times=1)
