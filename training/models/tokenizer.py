@@ -26,6 +26,8 @@ class Tokenizer:
     def __init__(self, backend: BackendTokenizer, pad_id: int) -> None:
         backend.no_truncation()
         backend.no_padding()
+        # Whoever writes the name of a special token into a text gets its letters, not the token.
+        backend.encode_special_tokens = True
         empty = backend.encode("").ids
         self._backend = backend
         self.pad_id = pad_id

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
+from tests.training.models.tiny import IMAGE_OPTIONS, tiny_config, tiny_model, tiny_preprocessing
 from training.errors import BundleError, RecipeError
 from training.models import bundle
 from training.models.bundle import BundleInfo, read_bundle, save_bundle
@@ -147,7 +147,9 @@ def test_a_failure_while_writing_leaves_the_older_bundle(
 
 
 def test_is_not_written_with_preprocessing_that_does_not_fit(tmp_path: Path) -> None:
-    model = tiny_model(tiny_config("vit", image_settings={"options": {"image_size": 64, "patch_size": 32}}))
+    model = tiny_model(
+        tiny_config("vit", image_settings={"options": {**IMAGE_OPTIONS["vit"], "image_size": 64}})
+    )
     with pytest.raises(RecipeError, match="64 pixels"):
         save(tmp_path / "bundle", model)
     assert not list(tmp_path.iterdir())

@@ -33,6 +33,13 @@ def test_ids_of_special_tokens() -> None:
     assert max(tokenizer.encode([TEXTS[2]])[0].ids) < tokenizer.size
 
 
+def test_a_special_token_cannot_be_written_in_a_text() -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.encode(["a <end> b <pad> c"])[0].ids
+    assert tokenizer.pad_id not in ids
+    assert ids.index(tokenizer.eos_id) == len(ids) - 1
+
+
 def test_case_and_spaces_make_no_difference() -> None:
     plain, loud = tiny_tokenizer().encode(["two dogs run", "  Two\n DOGS   run "])
     assert plain.ids == loud.ids
