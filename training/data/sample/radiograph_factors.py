@@ -19,6 +19,7 @@ FINDINGS: Final = (
     "Pacemaker",
     "Central Line",
 )
+LATERAL_FINDINGS: Final = ("Cardiomegaly", "Pleural Effusion", "Pacemaker")
 SIZES: Final = ("small", "moderate", "large")
 # How far along its range a finding of that size is; of no size, half way.
 SEVERITY: Final = {"small": 0.0, "moderate": 0.5, "large": 1.0, "": 0.5}
@@ -35,6 +36,7 @@ INDICATIONS: Final = (
     "weakness",
 )
 _COMPARISONS: Final = ("none", "a film of last week", "a film of last year")
+_CHANCE_OF_NONE: Final = 0.22
 _CHANCES: Final = {
     "Cardiomegaly": 0.24,
     "Pleural Effusion": 0.26,
@@ -110,13 +112,9 @@ def draw_patient(rng: np.random.Generator, number: int) -> Patient:
 def draw_film(rng: np.random.Generator, patient: Patient) -> Film:
     """Make the factors of one film up."""
     view: View = "PA" if (chance := rng.random()) < 0.58 else "AP" if chance < 0.88 else "LATERAL"
-    normal = rng.random() < 0.18
-    names = [name for name in FINDINGS if not normal and rng.random() < _CHANCES[name]][:3]
-    if view == "LATERAL":
-        names = [name for name in names if name in ("Cardiomegaly", "Pleural Effusion", "Pacemaker")]
     return Film(
         patient=patient,
-        findings=tuple(_draw_finding(rng, name) for name in names),
+        findings=tuple(_draw_finding(rng, name) for name in _draw_names(rng, view)),
         view=view,
         exposure=str(rng.choice(EXPOSURES, p=(0.2, 0.6, 0.2))),
         marker=bool(rng.random() < 0.7),
@@ -125,6 +123,15 @@ def draw_film(rng: np.random.Generator, patient: Patient) -> Film:
         comparison=str(rng.choice(_COMPARISONS)),
         year=int(rng.integers(2012, 2024)),
     )
+
+
+def _draw_names(rng: np.random.Generator, view: View) -> list[str]:
+    """The names of at most three findings, of those that the view can show."""
+    if rng.random() < _CHANCE_OF_NONE:
+        return []
+    shown = LATERAL_FINDINGS if view == "LATERAL" else FINDINGS
+    names = [name for name in shown if rng.random() < _CHANCES[name]]
+    return names[:3] or [str(rng.choice(shown))]
 
 
 def _draw_finding(rng: np.random.Generator, name: str) -> Finding:
