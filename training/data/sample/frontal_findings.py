@@ -1,5 +1,6 @@
 """Draws findings onto a frontal chest film."""
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -78,13 +79,17 @@ class FrontalFindings:
 
     def _nodules(self, finding: Finding) -> Array:
         radius = 0.021 + 0.022 * SEVERITY[finding.size]
+        x, y = self._spot(finding.side or "right", finding.zone)
+        # Several stand around one place, far enough apart to be counted.
+        apart = 0.0 if finding.count == 1 else 1.4 * radius
+        first = float(self._rng.uniform(0.0, math.pi))
         total = np.zeros_like(self._chest.lungs["right"])
-        for _ in range(finding.count):
-            stretch = float(self._rng.uniform(0.85, 1.15))
-            spot = self._spot(finding.side or "right", finding.zone)
-            total = np.maximum(
-                total, self._canvas.ellipse(spot, (radius * stretch, radius / stretch), blur=0.005)
-            )
+        for number in range(finding.count):
+            angle = first + 2.0 * math.pi * number / finding.count
+            centre = (x + apart * math.cos(angle), y + apart * math.sin(angle))
+            stretch = float(self._rng.uniform(0.9, 1.1))
+            disc = self._canvas.ellipse(centre, (radius * stretch, radius / stretch), blur=0.005)
+            total = np.maximum(total, disc)
         return 0.33 * total
 
     def _consolidation(self, finding: Finding) -> Array:
