@@ -37,7 +37,7 @@ def test_a_special_token_cannot_be_written_in_a_text() -> None:
     tokenizer = tiny_tokenizer()
     ids = tokenizer.encode(["a <end> b <pad> c"])[0].ids
     assert tokenizer.pad_id not in ids
-    assert ids.index(tokenizer.eos_id) == len(ids) - 1
+    assert [i for i, token in enumerate(ids) if token == tokenizer.eos_id] == [len(ids) - 1]
 
 
 def test_case_and_spaces_make_no_difference() -> None:
