@@ -1,0 +1,86 @@
+"""The service in a process of its own: it starts, answers, survives odd connections and stops cleanly."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.app.conftest import COLLECTION, Indexed
+
+_START = """
+import sys
+from pathlib import Path
+from app.cli.listening import bind, url_of
+from app.cli.serve import serve_on
+from app.settings import Settings
+taken = bind("127.0.0.1", 0)
+print(url_of(taken), flush=True)
+serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1))
+"""
+
+
+@pytest.fixture
+def process(indexed: Indexed) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", _START, str(indexed.settings.home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    with httpx.Client(base_url=address, timeout=10) as client:
+        _wait_until_ready(client)
+        answer = client.post(f"/v1/collections/{COLLECTION}/search/text", json={"text": "two dogs"})
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        large = client.post(
+            f"/v1/collections/{COLLECTION}/search/text",
+            content=(b" " * 2**16 for _ in range(40)),
+            headers={"content-type": "application/json"},
+        )
+        assert large.status_code == 413
+        assert large.headers["content-type"] == "application/problem+json"
+        _leave_in_the_middle(address)
+        assert client.get("/readyz").status_code == 200
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=15)
+    assert process.returncode in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert {"answered", "encoder loaded"} <= {line["event"] for line in lines}
+    assert not [line for line in lines if line["level"] in ("error", "critical")]
+
+
+def _wait_until_ready(client: httpx.Client) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("the service did not become ready")
+
+
+def _leave_in_the_middle(address: str) -> None:
+    """Send half a request and go."""
+    url = httpx.URL(address)
+    path = f"/v1/collections/{COLLECTION}/search/text"
+    with socket.create_connection((url.host, url.port or 80)) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode())
+        connection.sendall(b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
