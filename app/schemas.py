@@ -109,6 +109,7 @@ class SearchHit(Answer):
     score: float = Field(description="Cosine of the angle between query and image; not a probability.")
     score_kind: Literal["cosine"] = "cosine"
     texts: list[str]
+    labels: list[str]
     metadata: dict[str, MetadataValue]
     links: HitLinks
 
@@ -374,6 +375,7 @@ def _hit_from(hit: Hit, collection: str, prefix: str) -> SearchHit:
         rank=hit.rank,
         score=hit.score,
         texts=list(hit.texts),
+        labels=list(hit.labels),
         metadata=_plain(hit.metadata),
         links=HitLinks(image=path, thumbnail=f"{path}/thumbnail", similar=f"{path}/similar"),
     )

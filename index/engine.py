@@ -261,6 +261,7 @@ class SearchEngine:
                 rank=before + place,
                 score=score,
                 texts=images[key].texts,
+                labels=images[key].labels,
                 metadata=images[key].metadata,
             )
             for place, (key, score) in enumerate(zip(keys, found.scores[:k].tolist(), strict=True), 1)

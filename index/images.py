@@ -20,6 +20,7 @@ class FoundImage:
 
     id: str
     texts: tuple[str, ...]
+    labels: tuple[str, ...]
     metadata: dict[str, MetadataValue]
 
 
@@ -68,10 +69,10 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
 def read_found(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
     """Return what hits show of images, by their keys."""
     texts = _texts(session, keys)
-    query = select(ImageRow.id, ImageRow.external_id, ImageRow.details).where(ImageRow.id.in_(keys))
+    query = select(ImageRow.id, ImageRow.external_id, ImageRow.labels, ImageRow.details)
     return {
-        key: FoundImage(external_id, texts.get(key, ()), _metadata(details))
-        for key, external_id, details in session.execute(query)
+        key: FoundImage(external_id, texts.get(key, ()), tuple(labels), _metadata(details))
+        for key, external_id, labels, details in session.execute(query.where(ImageRow.id.in_(keys)))
     }
 
 

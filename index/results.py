@@ -62,6 +62,7 @@ class Hit:
     rank: int
     score: float
     texts: tuple[str, ...]
+    labels: tuple[str, ...]
     metadata: Mapping[str, MetadataValue]
 
 

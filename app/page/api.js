@@ -9,7 +9,7 @@
  * @typedef {CollectionSummary & {fields: Field[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string, similar: string}} HitLinks
  * @typedef {{id: string, rank: number, score: number, score_kind: string, texts: string[],
- *   metadata: Record<string, unknown>, labels?: string[], links: HitLinks}} Hit
+ *   labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], next_cursor: string | null,
  *   query: {k: number, filter: object | null, truncation: Truncation | null},

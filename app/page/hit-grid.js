@@ -2,7 +2,7 @@
 
 import { fill, h } from './dom.js';
 import { icon } from './icons.js';
-import { labelsOf, scoreText, summaryOf } from './hit.js';
+import { scoreText, summaryOf } from './hit.js';
 
 /** @typedef {import('./api.js').Hit} Hit */
 
@@ -72,7 +72,6 @@ export class HitGrid {
 
   /** @param {Hit} hit */
   #tile(hit) {
-    const labels = labelsOf(hit);
     const picture = h('img', {
       src: this.actions.address(hit.links.thumbnail), alt: '', loading: 'lazy', decoding: 'async', draggable: false,
       on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, 'No picture')) },
@@ -85,7 +84,7 @@ export class HitGrid {
           h('span', { class: 'hit-rank' }, hit.rank),
           h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, hit.score_kind))),
         hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
-        labels.length > 0 && h('span', { class: 'hit-labels' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+        hit.labels.length > 0 && h('span', { class: 'hit-labels' }, ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
       h('button', {
         class: 'hit-like', type: 'button', title: 'More like this (m)', 'aria-label': `More images like number ${hit.rank}`,
         on: { click: () => this.actions.like(hit) },

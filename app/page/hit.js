@@ -12,15 +12,9 @@ export function scoreText(score) {
   return score.toFixed(3).replace('-', '\u2212');
 }
 
-/** @param {{labels?: string[], metadata?: Record<string, unknown>}} hit @returns {string[]} */
-export function labelsOf(hit) {
-  const labels = hit.labels ?? hit.metadata?.labels ?? [];
-  return Array.isArray(labels) ? labels.map(String) : [String(labels)];
-}
-
 /** @param {Hit} hit @returns {string} a tile in one sentence, for a screen reader */
 export function summaryOf(hit) {
-  const parts = [`Number ${hit.rank}`, `${hit.score_kind} ${scoreText(hit.score)}`, ...hit.texts.slice(0, 1), ...labelsOf(hit)];
+  const parts = [`Number ${hit.rank}`, `${hit.score_kind} ${scoreText(hit.score)}`, ...hit.texts.slice(0, 1), ...hit.labels];
   return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
 }
 

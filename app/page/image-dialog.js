@@ -1,7 +1,7 @@
 /** The dialog with one image: large, with its texts, labels and metadata. */
 
 import { fill, h } from './dom.js';
-import { labelsOf, metadataText, scoreText } from './hit.js';
+import { metadataText, scoreText } from './hit.js';
 import { icon } from './icons.js';
 import { ImageViewer } from './image-viewer.js';
 
@@ -68,7 +68,7 @@ export class ImageDialog {
 
   /** @param {Hit | null} hit @param {any} record @param {'loading' | 'whole' | 'failed'} state @param {Error} [error] */
   #showFacts(hit, record, state, error) {
-    const texts = record.texts ?? [];
+    const { texts = [], labels = [] } = record;
     fill(this.facts,
       hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${hit.score_kind} similarity to the query`),
       h('div', { class: 'dialog-actions' },
@@ -76,7 +76,7 @@ export class ImageDialog {
         h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
-      labelsOf(record).length > 0 && section('Labels', h('p', { class: 'tags' }, ...labelsOf(record).map((label) => h('span', { class: 'tag' }, label)))),
+      labels.length > 0 && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
       section('Details', detailList(this.id, record)),
       state === 'loading' && h('p', { class: 'quiet' }, 'Loading\u2026'),
       state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
@@ -129,7 +129,7 @@ function detailList(id, record) {
   if (record.split) entries.push(['split', record.split]);
   if (record.group) entries.push(['group', record.group]);
   for (const [name, value] of Object.entries(record.metadata ?? {})) {
-    if (name === 'labels' || entries.some(([known]) => known === name) || value === null || value === '') continue;
+    if (entries.some(([known]) => known === name) || value === null || value === '') continue;
     entries.push([name, metadataText(value)]);
   }
   return h('dl', { class: 'details' }, ...entries.flatMap(([name, value]) => [h('dt', {}, name.replaceAll('_', ' ')), h('dd', {}, value)]));

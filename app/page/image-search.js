@@ -12,7 +12,6 @@
 import { ProblemError, SearchApi } from './api.js';
 import { expressionOf, noFilter } from './filter.js';
 import { FilterPanel } from './filter-panel.js';
-import { labelsOf } from './hit.js';
 import { ImageDialog } from './image-dialog.js';
 import { takeImages } from './image-drop.js';
 import { landing } from './landing.js';
@@ -192,7 +191,7 @@ export class ImageSearch extends HTMLElement {
     if (described === null || collection !== this.#state.collection) return;
     this.#described = described;
     this.panel.setFields(described.fields);
-    if (this.#state.query.kind === 'none' && !this.#imageIsGone) this.#search();
+    if (this.#state.query.kind === 'none' && this.results.isBlank) this.#showBeginning();
   }
 
   /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
@@ -230,6 +229,8 @@ export class ImageSearch extends HTMLElement {
     this.#request?.abort();
     const request = (this.#request = new AbortController());
     this.#showQuery();
+    // Until the collections are known nothing is asked: #start searches then.
+    if (this.#collections === null) return;
     if (this.#state.query.kind === 'none') {
       this.#showBeginning();
       return;
@@ -295,7 +296,7 @@ export class ImageSearch extends HTMLElement {
   /** @param {Hit} hit */
   #select(hit) {
     const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
-    const detail = { ...hit, labels: labelsOf(hit), collection: this.#state.collection, links };
+    const detail = { ...hit, collection: this.#state.collection, links };
     const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
     if (!this.dispatchEvent(event)) return;
     this.#state.opened = hit.id;

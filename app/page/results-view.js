@@ -35,6 +35,11 @@ export class ResultsView {
     return this.grid.hits;
   }
 
+  /** Whether neither hits nor a notice are shown. */
+  get isBlank() {
+    return this.hits.length === 0 && this.notice.childElementCount === 0;
+  }
+
   /** Show one node instead of hits. @param {Node} node */
   showNotice(node) {
     this.#settle();

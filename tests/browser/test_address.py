@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from tests.browser.conftest import Sites
+from tests.browser.conftest import OpenSearch, Sites
 from tests.browser.search_page import expect
 
 pytestmark = pytest.mark.browser
 
 
-def test_back_and_forward_walk_through_the_searches(open_search):
+def test_back_and_forward_walk_through_the_searches(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("red circle")
     first = search.ids()
@@ -30,7 +30,7 @@ def test_back_and_forward_walk_through_the_searches(open_search):
     assert search.ids() == second
 
 
-def test_typing_leaves_one_step_behind(open_search):
+def test_typing_leaves_one_step_behind(open_search: OpenSearch) -> None:
     search = open_search("?q=red+circle")
     search.settle()
     for text in ("blue", "blue squ", "blue square"):
@@ -40,7 +40,7 @@ def test_typing_leaves_one_step_behind(open_search):
     expect(search.field).to_have_value("red circle")
 
 
-def test_back_closes_an_open_image(open_search):
+def test_back_closes_an_open_image(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.tiles.first.locator(".hit-open").click()
@@ -51,7 +51,7 @@ def test_back_closes_an_open_image(open_search):
     expect(search.field).to_have_value("circle")
 
 
-def test_closing_an_image_takes_its_step_back(open_search):
+def test_closing_an_image_takes_its_step_back(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.tiles.first.locator(".hit-open").click()
@@ -63,14 +63,14 @@ def test_closing_an_image_takes_its_step_back(open_search):
     expect(search.field).to_have_value("circle")
 
 
-def test_address_opens_an_image_by_itself(open_search):
+def test_address_opens_an_image_by_itself(open_search: OpenSearch) -> None:
     search = open_search("?collection=shapes&image=shape+%234%3F")
     expect(search.dialog).to_be_visible()
     expect(search.dialog.locator(".details")).to_contain_text("shape #4?")
     expect(search.dialog.locator(".dialog-score")).to_have_count(0)
 
 
-def test_image_shows_report_labels_and_metadata(open_search):
+def test_image_shows_report_labels_and_metadata(open_search: OpenSearch) -> None:
     search = open_search("?collection=shapes&image=shape-0")
     expect(search.dialog.locator(".report")).to_have_text("The picture shows a circle. Its colour is red.")
     expect(search.dialog.locator(".tag")).to_have_text(["circle"])
@@ -79,7 +79,7 @@ def test_image_shows_report_labels_and_metadata(open_search):
         expect(details).to_contain_text(part)
 
 
-def test_searched_image_comes_back_with_the_back_button(open_search, sites: Sites):
+def test_searched_image_comes_back_with_the_back_button(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     picture = (sites.host_folder.parent / "data" / "shapes" / "images" / "9.png").read_bytes()
     search.drop(picture)

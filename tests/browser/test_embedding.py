@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.browser.conftest import Sites, Watch
-from tests.browser.search_page import PAGE_SIZE, expect
+from tests.browser.conftest import OpenSearch, Sites, Watch
+from tests.browser.search_page import PAGE_SIZE, SearchPage, expect
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +23,7 @@ _HOST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>viewer</t
 
 
 @pytest.fixture
-def embedded(open_search, sites: Sites, watch: Watch):
+def embedded(open_search: OpenSearch, sites: Sites, watch: Watch) -> SearchPage:
     """The element inside the other site's page, after a search."""
     (sites.host_folder / "viewer.html").write_text(_HOST.format(service=sites.service))
     watch.allow(sites.host)
@@ -32,14 +32,14 @@ def embedded(open_search, sites: Sites, watch: Watch):
     return search
 
 
-def test_searches_the_service_from_another_origin(embedded):
+def test_searches_the_service_from_another_origin(embedded: SearchPage) -> None:
     assert embedded.ids() == embedded.found_by_text("a red circle")
     expect(embedded.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
     expect(embedded.page.get_by_label("Collection")).not_to_be_visible()
     assert embedded.page.url.endswith("viewer.html")
 
 
-def test_tells_its_host_which_image_was_opened(embedded):
+def test_tells_its_host_which_image_was_opened(embedded: SearchPage) -> None:
     first = embedded.ids()[0]
     embedded.tiles.first.locator(".hit-open").click()
     expect(embedded.dialog).to_be_visible()
@@ -48,20 +48,20 @@ def test_tells_its_host_which_image_was_opened(embedded):
     assert detail["links"]["thumbnail"].startswith(f"{embedded.service}/v1/collections/shapes/images/")
 
 
-def test_host_may_show_the_image_itself(embedded):
+def test_host_may_show_the_image_itself(embedded: SearchPage) -> None:
     embedded.page.evaluate("window.keepsClosed = true")
     embedded.tiles.first.locator(".hit-open").click()
     expect(embedded.dialog).not_to_be_visible()
     assert len(embedded.page.evaluate("window.selected")) == 1
 
 
-def test_styles_stay_apart_but_its_colours_can_be_set(embedded):
+def test_styles_stay_apart_but_its_colours_can_be_set(embedded: SearchPage) -> None:
     button = embedded.page.get_by_role("button", name="Search", exact=True)
     expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
     expect(button).to_have_css("font-size", "14px")
 
 
-def test_keys_outside_of_the_element_are_the_hosts(embedded):
+def test_keys_outside_of_the_element_are_the_hosts(embedded: SearchPage) -> None:
     embedded.page.locator("h1").click()
     embedded.page.keyboard.press("f")
     expect(embedded.panel).not_to_be_visible()
@@ -69,7 +69,7 @@ def test_keys_outside_of_the_element_are_the_hosts(embedded):
     expect(embedded.field).not_to_be_focused()
 
 
-def test_collection_can_be_changed_by_the_host(embedded):
+def test_collection_can_be_changed_by_the_host(embedded: SearchPage) -> None:
     embedded.page.evaluate("document.querySelector('image-search').setAttribute('collection', 'tiles')")
     expect(embedded.answer).to_contain_text("9 images")
     assert PAGE_SIZE > 9

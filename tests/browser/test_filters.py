@@ -5,13 +5,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from tests.browser.conftest import OpenSearch
 from tests.browser.search_page import SearchPage, expect
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def search(open_search) -> SearchPage:
+def search(open_search: OpenSearch) -> SearchPage:
     """A search with the panel open."""
     search: SearchPage = open_search("?q=shape")
     search.settle()
@@ -19,7 +20,7 @@ def search(open_search) -> SearchPage:
     return search
 
 
-def test_panel_has_the_fields_with_values_and_counts(search: SearchPage):
+def test_panel_has_the_fields_with_values_and_counts(search: SearchPage) -> None:
     expect(search.group("labels").locator(".check")).to_have_text(["circle20", "square20", "triangle20"])
     expect(search.group("colour").locator(".check")).to_have_count(5)
     expect(search.group("round").locator(".check")).to_have_text(["no40", "yes20"])
@@ -28,7 +29,7 @@ def test_panel_has_the_fields_with_values_and_counts(search: SearchPage):
     expect(search.group("id")).to_have_count(0)
 
 
-def test_choices_narrow_the_hits_and_are_kept_in_the_address(search: SearchPage):
+def test_choices_narrow_the_hits_and_are_kept_in_the_address(search: SearchPage) -> None:
     search.group("labels").get_by_label("circle").check()
     expect(search.answer).to_contain_text("20 images")
     search.group("colour").get_by_label("red").check()
@@ -42,7 +43,7 @@ def test_choices_narrow_the_hits_and_are_kept_in_the_address(search: SearchPage)
     expect(search.group("colour").get_by_label("blue")).to_be_focused()
 
 
-def test_number_range_and_boolean(search: SearchPage):
+def test_number_range_and_boolean(search: SearchPage) -> None:
     search.group("size").get_by_label("size from").fill("30")
     search.group("size").get_by_label("size to").fill("39")
     expect(search.answer).to_contain_text("10 images")
@@ -52,7 +53,7 @@ def test_number_range_and_boolean(search: SearchPage):
     expect(search.group("size").get_by_label("size from")).to_have_value("30")
 
 
-def test_chips_and_clear_all_take_filters_back(search: SearchPage):
+def test_chips_and_clear_all_take_filters_back(search: SearchPage) -> None:
     search.group("labels").get_by_label("circle").check()
     search.group("colour").get_by_label("red").check()
     expect(search.answer).to_contain_text("4 images")
@@ -64,7 +65,7 @@ def test_chips_and_clear_all_take_filters_back(search: SearchPage):
     assert _filter_in(search) is None
 
 
-def test_filter_that_leaves_nothing_offers_to_clear_it(search: SearchPage):
+def test_filter_that_leaves_nothing_offers_to_clear_it(search: SearchPage) -> None:
     search.group("size").get_by_label("size from").fill("500")
     expect(search.notice).to_contain_text("No image passes the filters")
     search.page.get_by_role("button", name="Clear the filters").click()
@@ -72,7 +73,7 @@ def test_filter_that_leaves_nothing_offers_to_clear_it(search: SearchPage):
     expect(search.answer).to_contain_text("Best 24 images")
 
 
-def test_address_sets_filters_even_those_that_the_panel_cannot_edit(open_search):
+def test_address_sets_filters_even_those_that_the_panel_cannot_edit(open_search: OpenSearch) -> None:
     wanted = {"and": [{"field": "colour", "eq": "green"}, {"not": {"field": "labels", "eq": "circle"}}]}
     search = open_search(f"?q=shape&filter={quote(json.dumps(wanted))}")
     search.settle()
@@ -80,7 +81,7 @@ def test_address_sets_filters_even_those_that_the_panel_cannot_edit(open_search)
     expect(search.chips).to_have_text(["colour: green", "further conditions"])
 
 
-def test_another_collection_starts_without_filters(search: SearchPage):
+def test_another_collection_starts_without_filters(search: SearchPage) -> None:
     search.group("labels").get_by_label("circle").check()
     expect(search.answer).to_contain_text("20 images")
     search.page.get_by_label("Collection").select_option("tiles")

@@ -2,12 +2,13 @@
 
 import pytest
 
+from tests.browser.conftest import OpenSearch
 from tests.browser.search_page import expect
 
 pytestmark = pytest.mark.browser
 
 
-def test_from_the_field_through_the_grid_into_an_image_and_back(open_search):
+def test_from_the_field_through_the_grid_into_an_image_and_back(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     keyboard = search.page.keyboard
@@ -34,7 +35,7 @@ def test_from_the_field_through_the_grid_into_an_image_and_back(open_search):
     assert search.focused_id() == ids[3 + columns]
 
 
-def test_ends_of_the_grid(open_search):
+def test_ends_of_the_grid(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     ids = search.ids()
@@ -52,7 +53,9 @@ def test_ends_of_the_grid(open_search):
     expect(search.field).to_be_focused()
 
 
-def test_m_searches_for_more_like_the_focused_image_and_keeps_the_focus_in_the_grid(open_search):
+def test_m_searches_for_more_like_this_and_stays_in_the_grid(
+    open_search: OpenSearch,
+) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.field.focus()
@@ -67,7 +70,7 @@ def test_m_searches_for_more_like_the_focused_image_and_keeps_the_focus_in_the_g
     assert search.focused_id() == search.ids()[0]
 
 
-def test_one_tile_is_in_the_tab_order(open_search):
+def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     reachable = search.page.locator(".grid button[tabindex='0']")
@@ -75,7 +78,7 @@ def test_one_tile_is_in_the_tab_order(open_search):
     expect(search.page.locator(".hit-open").first).to_have_attribute("tabindex", "0")
 
 
-def test_f_opens_and_escape_closes_the_filters(open_search):
+def test_f_opens_and_escape_closes_the_filters(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.page.keyboard.press("f")
@@ -85,14 +88,14 @@ def test_f_opens_and_escape_closes_the_filters(open_search):
     expect(search.page.get_by_role("button", name="Filters")).to_be_focused()
 
 
-def test_letters_in_the_field_are_text(open_search):
+def test_letters_in_the_field_are_text(open_search: OpenSearch) -> None:
     search = open_search()
     search.field.press_sequentially("m/f?")
     expect(search.field).to_have_value("m/f?")
     expect(search.panel).not_to_be_visible()
 
 
-def test_question_mark_shows_the_keys(open_search):
+def test_question_mark_shows_the_keys(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.page.keyboard.press("?")
@@ -101,7 +104,7 @@ def test_question_mark_shows_the_keys(open_search):
     expect(search.page.get_by_role("dialog", name="Keyboard shortcuts")).not_to_be_visible()
 
 
-def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_search):
+def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("a red circle")
     best = search.page.locator(".hit-score").first.inner_text().split()[0]
@@ -111,7 +114,7 @@ def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_s
     expect(first).to_have_count(1)
 
 
-def test_viewer_zooms_and_inverts(open_search):
+def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
     search = open_search("?q=circle&image=shape-3")
     picture = search.dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", 96)

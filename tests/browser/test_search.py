@@ -2,18 +2,22 @@
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
-from tests.browser.conftest import Sites, Watch
+from tests.browser.conftest import OpenSearch, Sites, Watch
 from tests.browser.search_page import PAGE_SIZE, expect
 from tests.browser.service import MARKUP
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.browser
 
 
-def test_text_search_shows_the_hits_of_the_service_in_rank_order(open_search):
+def test_text_search_shows_the_hits_of_the_service_in_rank_order(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("a red circle")
     assert search.ids() == search.found_by_text("a red circle")
@@ -21,7 +25,20 @@ def test_text_search_shows_the_hits_of_the_service_in_rank_order(open_search):
     assert search.scores() == sorted(search.scores(), reverse=True)
 
 
-def test_scores_are_cosines_and_never_percentages(open_search):
+def test_tiles_show_text_and_labels(open_search: OpenSearch) -> None:
+    search = open_search("?q=shape")
+    search.settle()
+    tile = search.page.locator(
+        '.hit[data-id="shape-6"], .hit[data-id="shape-7"], .hit[data-id="shape-8"]'
+    ).first
+    record = search.ask(f"v1/collections/shapes/images/{tile.get_attribute('data-id')}")
+    expect(tile.locator(".hit-text")).to_have_text(record["texts"][0])
+    expect(tile.locator(".tag")).to_have_text(record["labels"])
+    expect(tile.locator("img")).to_have_js_property("complete", True)
+    assert tile.locator("img").evaluate("image => image.naturalWidth") > 0
+
+
+def test_scores_are_cosines_and_never_percentages(open_search: OpenSearch) -> None:
     search = open_search("?q=blue+square")
     search.settle()
     first = search.ask("v1/collections/shapes/search/text", {"text": "blue square"})["hits"][0]
@@ -30,7 +47,7 @@ def test_scores_are_cosines_and_never_percentages(open_search):
     assert "%" not in search.page.locator("image-search").inner_text()
 
 
-def test_answer_line_names_model_generation_and_time(open_search):
+def test_answer_line_names_model_generation_and_time(open_search: OpenSearch) -> None:
     search = open_search("?q=blue+square")
     search.settle()
     expect(search.answer).to_contain_text("Best 24 images")
@@ -38,7 +55,7 @@ def test_answer_line_names_model_generation_and_time(open_search):
     expect(search.answer).to_contain_text(re.compile(r"\d ms"))
 
 
-def test_a_pause_in_typing_searches_without_enter(open_search):
+def test_a_pause_in_typing_searches_without_enter(open_search: OpenSearch) -> None:
     search = open_search()
     search.field.press_sequentially("green triangle", delay=5)
     search.settle()
@@ -46,7 +63,7 @@ def test_a_pause_in_typing_searches_without_enter(open_search):
     assert "q=green+triangle" in search.page.url
 
 
-def test_show_more_appends_the_next_pages_until_the_last(open_search):
+def test_show_more_appends_the_next_pages_until_the_last(open_search: OpenSearch) -> None:
     search = open_search("?q=square")
     search.settle()
     more = search.page.get_by_role("button", name="Show more")
@@ -61,7 +78,7 @@ def test_show_more_appends_the_next_pages_until_the_last(open_search):
     assert search.ranks() == list(range(1, 61))
 
 
-def test_dropped_image_finds_itself_first(open_search, sites: Sites):
+def test_dropped_image_finds_itself_first(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
     search.drop(_picture(sites, 7))
@@ -72,7 +89,7 @@ def test_dropped_image_finds_itself_first(open_search, sites: Sites):
     expect(search.page.locator(".field-chip img")).to_have_js_property("naturalWidth", 96)
 
 
-def test_pasted_and_chosen_images_are_searched_too(open_search, sites: Sites):
+def test_pasted_and_chosen_images_are_searched_too(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.drop(_picture(sites, 11), kind="paste", name="image.png")
     search.settle()
@@ -84,7 +101,7 @@ def test_pasted_and_chosen_images_are_searched_too(open_search, sites: Sites):
     expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
 
 
-def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search):
+def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search: OpenSearch) -> None:
     search = open_search()
     overlay = search.page.locator(".drop-over")
     search.drop(b"", kind="dragenter")
@@ -93,7 +110,7 @@ def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search):
     expect(overlay).not_to_be_visible()
 
 
-def test_more_like_this_searches_by_the_stored_image(open_search):
+def test_more_like_this_searches_by_the_stored_image(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     liked = search.ids()[2]
@@ -107,7 +124,7 @@ def test_more_like_this_searches_by_the_stored_image(open_search):
     assert liked not in search.ids()
 
 
-def test_removing_the_image_leads_back_to_the_beginning(open_search, sites: Sites):
+def test_removing_the_image_leads_back_to_the_beginning(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.drop(_picture(sites, 3))
     search.settle()
@@ -116,7 +133,7 @@ def test_removing_the_image_leads_back_to_the_beginning(open_search, sites: Site
     expect(search.tiles).to_have_count(0)
 
 
-def test_beginning_offers_sentences_and_images_of_the_collection(open_search):
+def test_beginning_offers_sentences_and_images_of_the_collection(open_search: OpenSearch) -> None:
     search = open_search()
     example = search.page.locator(".example").nth(1)
     sentence = example.inner_text()
@@ -126,7 +143,7 @@ def test_beginning_offers_sentences_and_images_of_the_collection(open_search):
     assert search.ids() == search.found_by_text(sentence)
 
 
-def test_another_collection_takes_the_text_along(open_search):
+def test_another_collection_takes_the_text_along(open_search: OpenSearch) -> None:
     search = open_search("?collection=shapes&q=circle")
     search.settle()
     search.page.get_by_label("Collection").select_option("tiles")
@@ -135,7 +152,7 @@ def test_another_collection_takes_the_text_along(open_search):
     assert "collection=tiles" in search.page.url
 
 
-def test_a_text_that_was_cut_is_told(open_search):
+def test_a_text_that_was_cut_is_told(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("a red circle beside a green square " * 10)
     expect(search.page.locator(".strip")).to_contain_text("The text was cut: the model reads 32 tokens")
@@ -143,12 +160,12 @@ def test_a_text_that_was_cut_is_told(open_search):
     expect(search.page.locator(".strip")).to_have_count(0)
 
 
-def test_late_answer_of_an_old_query_never_shows(open_search, watch: Watch):
+def test_late_answer_of_an_old_query_never_shows(open_search: OpenSearch, watch: Watch) -> None:
     search = open_search()
     held = []
 
-    def hold_the_old(route):
-        if "old" in route.request.post_data:
+    def hold_the_old(route: "Route") -> None:
+        if "old" in (route.request.post_data or ""):
             held.append(route)
         else:
             route.continue_()
@@ -165,7 +182,7 @@ def test_late_answer_of_an_old_query_never_shows(open_search, watch: Watch):
     expect(search.field).to_have_value("a blue square")
 
 
-def test_markup_in_texts_is_shown_as_text(open_search):
+def test_markup_in_texts_is_shown_as_text(open_search: OpenSearch) -> None:
     search = open_search("?image=shape-5")
     expect(search.dialog.locator(".texts")).to_have_text(MARKUP)
     expect(search.dialog.locator(".texts b")).to_have_count(0)
