@@ -1,0 +1,23 @@
+"""The description of the interface shows in a browser without any other server and within the page's policy."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Sites, Watch
+from tests.browser.search_page import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_description_shows_every_operation(desktop: "BrowserContext", sites: Sites, watch: Watch) -> None:
+    page = desktop.new_page()
+    watch.follow(page)
+    page.goto(f"{sites.service}/docs")
+    expect(page.locator(".opblock")).to_have_count(12, timeout=20_000)
+    page.locator("#operations-search-search_text").click()
+    expect(page.locator("#operations-search-search_text")).to_contain_text("application/problem+json")
+    page.close()
