@@ -19,7 +19,7 @@ readonly CACHE=${RECOQUEST_CHECK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/recoques
 readonly BASE_TAR=$CACHE/base-bookworm-python3.11.tar
 readonly WORK=$CACHE/work
 readonly IMAGE=localhost/recoquest:check
-readonly BASE_SECONDS=900 BUILD_SECONDS=1800 READY_SECONDS=60 STOP_SECONDS=15
+readonly BASE_SECONDS=900 BUILD_SECONDS=1800 READY_SECONDS=120 STOP_SECONDS=15
 readonly STORAGE=(--root "$WORK/storage" --runroot "$WORK/run" ${STORAGE_DRIVER:+--storage-driver "$STORAGE_DRIVER"})
 export TMPDIR=$WORK/tmp
 
