@@ -1,4 +1,4 @@
-"""The description of the interface shows in a browser without any other server and within the page's policy."""
+"""The description of the interface shows in a browser without any other server, within its policy."""
 
 from typing import TYPE_CHECKING
 
