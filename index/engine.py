@@ -15,7 +15,14 @@ from index.errors import GenerationError, NoActiveGenerationError, QueryError
 from index.facets import Overview, Overviews
 from index.filter_query import PassingKeys, known_fields
 from index.filters import Filter, filter_text
-from index.generations import Generation, find_generation, get_generation, require_collection
+from index.generations import (
+    Generation,
+    count_embeddings,
+    find_active,
+    find_generation,
+    get_generation,
+    require_collection,
+)
 from index.images import image_keys, read_found, read_image, require_image
 from index.results import (
     ActiveGeneration,
@@ -55,6 +62,7 @@ class SearchEngine:
         self.bundles_folder = bundles_folder
         self._views = Views(snapshots_folder or bundles_folder.parent / "snapshots")
         self._passing = PassingKeys()
+        self._counts: dict[int, tuple[int, int]] = {}
         self._overviews = Overviews(catalogue)
 
     def close(self) -> None:
@@ -118,11 +126,12 @@ class SearchEngine:
             NoActiveGenerationError: It cannot be searched yet.
         """
         with self.catalogue.read() as session:
-            row = require_collection(session, collection)
-            generation = find_generation(session, row.id, "active")
-            if generation is None:
+            found = find_active(session, collection)
+            if found is None:
+                require_collection(session, collection)
                 raise NoActiveGenerationError(collection)
-            count = _count_embeddings(session, generation)
+            generation, sequence = found
+            count = self._count(session, generation, sequence)
         self._views.retire(generation.collection_id, generation.id)
         return ActiveGeneration(
             collection=collection,
@@ -166,8 +175,7 @@ class SearchEngine:
             raise QueryError("k, the number of hits, must be at least 1.")
         name = "" if filter is None else filter_text(filter)
         with self.catalogue.read() as session:
-            generation = _same_generation(session, active)
-            sequence = _sequence(session, generation)
+            generation, sequence = _same_generation(session, active)
             view = self._views.current(session, generation, sequence)
             allowed = None
             if filter is not None:
@@ -194,7 +202,7 @@ class SearchEngine:
             GenerationError: The image is not in this generation, or the generation is gone.
         """
         with self.catalogue.read() as session:
-            generation = _same_generation(session, active)
+            generation, _ = _same_generation(session, active)
             image = require_image(session, active.collection, image_id)
             value = session.execute(
                 select(EmbeddingRow.vector).where(
@@ -250,6 +258,14 @@ class SearchEngine:
         with self.catalogue.read() as session:
             return require_image(session, collection, image_id).sha256
 
+    def _count(self, session: Session, generation: Generation, sequence: int) -> int:
+        """Return the number of embeddings, counted again only when something was written."""
+        place, count = self._counts.get(generation.id, (-1, 0))
+        if place != sequence:
+            count = count_embeddings(session, generation)
+            self._counts[generation.id] = (sequence, count)
+        return count
+
     def _hits(self, found: Neighbours, k: int, before: int) -> tuple[Hit, ...]:
         keys = found.keys[:k].tolist()
         # The view may hold what was written after the transaction that chose it, so this is a new one.
@@ -278,24 +294,14 @@ def _unit_query(vector: Vectors, dim: int) -> Vectors:
     return (query / np.float32(length)).astype(np.float32)
 
 
-def _same_generation(session: Session, active: ActiveGeneration) -> Generation:
-    generation = get_generation(session, active.generation)
+def _same_generation(session: Session, active: ActiveGeneration) -> tuple[Generation, int]:
+    """Return the generation that a caller means, and the sequence number of its collection."""
+    generation, sequence = get_generation(session, active.generation)
     if (generation.collection, generation.digest) != (active.collection, active.digest):
         raise GenerationError(
             f"Generation {active.generation} is not one of {active.collection!r} by bundle {active.digest}."
         )
-    return generation
-
-
-def _sequence(session: Session, generation: Generation) -> int:
-    return session.execute(
-        select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
-    ).scalar_one()
-
-
-def _count_embeddings(session: Session, generation: Generation) -> int:
-    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
-    return session.execute(query).scalar_one()
+    return generation, sequence
 
 
 def _without(found: Neighbours, excluded: set[int]) -> Neighbours:

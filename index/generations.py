@@ -5,7 +5,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
@@ -73,16 +73,17 @@ def next_sequence(session: Session, collection_id: int) -> int:
     ).scalar_one()
 
 
-def get_generation(session: Session, generation_id: int) -> Generation:
-    """Return a generation.
+def get_generation(session: Session, generation_id: int) -> tuple[Generation, int]:
+    """Return a generation and the sequence number of its collection.
 
     Raises:
         GenerationError: There is none with this number.
     """
-    row = session.execute(_GENERATIONS.where(GenerationRow.id == generation_id)).one_or_none()
+    row = session.execute(_ONE_GENERATION, {"generation_id": generation_id}).one_or_none()
     if row is None:
         raise GenerationError(f"There is no generation {generation_id}.")
-    return Generation(*row)
+    *values, sequence = row
+    return Generation(*values), sequence
 
 
 def find_generation(
@@ -96,6 +97,21 @@ def find_generation(
     return None if row is None else Generation(*row)
 
 
+def find_active(session: Session, collection: str) -> tuple[Generation, int] | None:
+    """Return the active generation of a collection and the collection's sequence number, if there is one."""
+    row = session.execute(_ACTIVE_GENERATION, {"collection": collection}).one_or_none()
+    if row is None:
+        return None
+    *values, sequence = row
+    return Generation(*values), sequence
+
+
+def count_embeddings(session: Session, generation: Generation) -> int:
+    """Return the number of embeddings of a generation."""
+    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+    return session.execute(query).scalar_one()
+
+
 def add_generation(session: Session, collection_id: int, model_id: int) -> Generation:
     """Begin a generation of a collection by a registered bundle."""
     row = GenerationRow(
@@ -103,7 +119,7 @@ def add_generation(session: Session, collection_id: int, model_id: int) -> Gener
     )
     session.add(row)
     session.flush()
-    return get_generation(session, row.id)
+    return get_generation(session, row.id)[0]
 
 
 def open_generation(session: Session, collection: str, model: ModelRow) -> Generation:
@@ -176,4 +192,10 @@ _GENERATIONS: Final = (
     )
     .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
     .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+)
+_ONE_GENERATION: Final = _GENERATIONS.add_columns(CollectionRow.sequence).where(
+    GenerationRow.id == bindparam("generation_id")
+)
+_ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(CollectionRow.sequence).where(
+    CollectionRow.name == bindparam("collection"), GenerationRow.state == "active"
 )

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
@@ -85,13 +85,8 @@ def image_keys(session: Session, collection_id: int, ids: Collection[str]) -> se
 
 
 def _texts(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    query = (
-        select(TextRow.image_id, TextRow.text)
-        .where(TextRow.image_id.in_(keys))
-        .order_by(TextRow.image_id, TextRow.position)
-    )
     found: dict[int, list[str]] = {}
-    for key, text in session.execute(query):
+    for key, text in session.execute(_TEXTS, {"keys": keys}):
         found.setdefault(key, []).append(text)
     return {key: tuple(texts) for key, texts in found.items()}
 
@@ -99,3 +94,14 @@ def _texts(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
 def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
     """Turn JSON lists back into tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}
+
+
+# Built once: every search runs these two.
+_FOUND: Final = select(ImageRow.id, ImageRow.external_id, ImageRow.details).where(
+    ImageRow.id.in_(bindparam("keys", expanding=True))
+)
+_TEXTS: Final = (
+    select(TextRow.image_id, TextRow.text)
+    .where(TextRow.image_id.in_(bindparam("keys", expanding=True)))
+    .order_by(TextRow.image_id, TextRow.position)
+)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import EmbeddingRow
 from index.errors import CatalogueError
-from index.generations import Generation
+from index.generations import Generation, count_embeddings
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors
 from index.vectors.exact import ExactView
@@ -95,7 +95,7 @@ class Views:
             view, held = found
             if held <= sequence:
                 _add_since(session, generation, view, held)
-            if held <= sequence and len(view) == _count(session, generation):
+            if held <= sequence and len(view) == count_embeddings(session, generation):
                 return view, sequence
             _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
         view = ExactView(generation.dim)
@@ -116,11 +116,6 @@ class Views:
 
 def _identity(generation: Generation) -> SnapshotOf:
     return SnapshotOf(generation.uid, generation.digest, generation.dim)
-
-
-def _count(session: Session, generation: Generation) -> int:
-    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
-    return session.execute(query).scalar_one()
 
 
 def _add_since(session: Session, generation: Generation, view: ExactView, sequence: int) -> None:

@@ -1,5 +1,6 @@
 """Connections and transactions of the catalogue."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ class Catalogue:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Give a session whose queries all see one state of the catalogue."""
-        with self._errors(), Session(self._reader) as session:
+        with self._errors(), Session(self._reader, autoflush=False) as session:
             yield session
 
     @contextmanager
@@ -71,12 +72,14 @@ class Catalogue:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except OperationalError as error:
-            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
         except DatabaseError as error:
-            if "not a database" in str(error.orig) or "malformed" in str(error.orig):
-                raise CatalogueError(f"The catalogue {self.url} is damaged: {error.orig}.") from error
-            raise
+            # Its other kinds, such as a broken constraint, are defects of ours.
+            if type(error) not in (DatabaseError, OperationalError):
+                raise
+            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
+        except sqlite3.Error as error:
+            # What fails while a connection is set up comes without SQLAlchemy's wrapping.
+            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error}.") from error
 
 
 def open_catalogue(url: str) -> Catalogue:
@@ -126,27 +129,17 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
-    raw = engine.raw_connection()
+    deadline = time.monotonic() + BUSY_SECONDS
+    connection = engine.raw_connection()
     try:
-        deadline = time.monotonic() + BUSY_SECONDS
-        while not _switched_to_wal(raw.driver_connection):
-            # The switch does not wait for other processes by itself.
-            if time.monotonic() > deadline:
-                raise CatalogueError("The catalogue is held by another process; end it and try again.")
-            time.sleep(0.02)
+        while True:
+            try:
+                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # The switch does not wait for other processes by itself.
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
     finally:
-        raw.close()
-
-
-def _switched_to_wal(connection: Any) -> bool:
-    import sqlite3
-
-    try:
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
-            return False
-        raise CatalogueError(f"The catalogue cannot be used: {error}.") from error
-    except sqlite3.DatabaseError as error:
-        raise CatalogueError(f"The catalogue is not a database of recoquest: {error}.") from error
-    return bool(mode == "wal")
+        connection.close()

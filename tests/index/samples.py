@@ -65,7 +65,8 @@ def make_manifest(folder: Path, records: Sequence[Record]) -> Manifest:
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:
     vectors = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
 
 
 def begin_generation(

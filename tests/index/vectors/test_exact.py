@@ -21,8 +21,17 @@ def _both(keys: Keys, vectors: Vectors) -> tuple[ExactView, ReferenceView]:
     return views
 
 
-def _assert_same(exact: VectorView, reference: VectorView, query: Vectors, k: int, **among: object) -> None:
-    found, expected = exact.search(query, k, **among), reference.search(query, k, **among)
+def _assert_same(
+    exact: VectorView,
+    reference: VectorView,
+    query: Vectors,
+    k: int,
+    *,
+    allowed: Keys | None = None,
+    after: After | None = None,
+) -> None:
+    found = exact.search(query, k, allowed=allowed, after=after)
+    expected = reference.search(query, k, allowed=allowed, after=after)
     np.testing.assert_array_equal(found.keys, expected.keys)
     np.testing.assert_array_equal(found.scores, expected.scores)
 
