@@ -79,7 +79,7 @@ class Augmentation:
         # The part that is kept is enlarged to the whole square, and lies anywhere in the image.
         kept = _between(config.crop_scale, draws["crop"]).sqrt()
         place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
-        offset = place * ((1 - kept) / kept * side / 2)[:, None]
+        offset = place * ((1 - kept) / kept * (side - 1) / 2)[:, None]
         zoom = _between(config.scale, draws["scale"]) / kept
         matrix = get_affine_matrix2d(
             translations=shift * (config.translation * side) + offset,

@@ -14,6 +14,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(problem="a key is a list or a mapping")
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(problem=f"the key {key.value} is given twice")
             seen.add(key.value)

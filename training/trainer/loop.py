@@ -60,6 +60,7 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self._figures = LossFigures(self.fabric.device)
+        self._recipe_yaml = dump_recipe(self.recipe)
         self._saved_at = time.monotonic()
 
     def run(self, log: MetricsLog, *, show_progress: bool = True) -> None:
@@ -107,7 +108,7 @@ class TrainingLoop:
             optimizer=self.optimizer.state_dict(),
             random=random_state(),
             metrics=self.metrics,
-            recipe=dump_recipe(self.recipe),
+            recipe=self._recipe_yaml,
             data=self.fingerprint,
         )
         save_checkpoint(self.folder / name, checkpoint)

@@ -1,0 +1,114 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data.pairs import PairSampler, Position, describable, positive_mask
+from training.data.record import Record
+from training.errors import DataError
+
+
+def record(number: int, *texts: str, labels: tuple[str, ...] = (), study: str | None = None) -> Record:
+    metadata = {} if study is None else {"study": study}
+    return Record(
+        id=str(number), image=f"{number}.png", split="train", texts=texts, labels=labels, metadata=metadata
+    )
+
+
+def records(count: int, texts: int = 3) -> list[Record]:
+    return [record(number, *(f"{number}/{text}" for text in range(texts))) for number in range(count)]
+
+
+def rows_of_epoch(sampler: PairSampler, epoch: int) -> list[int]:
+    return [
+        row for index in range(sampler.batches_per_epoch) for row in sampler.draw(epoch, index).rows.tolist()
+    ]
+
+
+@settings(deadline=None)
+@given(st.integers(4, 40), st.integers(2, 4), st.integers(0, 5))
+def test_epoch_draws_each_image_at_most_once_and_drops_the_last_incomplete_batch(
+    count: int, batch: int, epoch: int
+) -> None:
+    sampler = PairSampler(records(count), batch, seed=1)
+    rows = rows_of_epoch(sampler, epoch)
+    assert len(rows) == count // batch * batch
+    assert len(set(rows)) == len(rows)
+
+
+def test_any_batch_can_be_drawn_at_any_time() -> None:
+    ahead, back = PairSampler(records(20), 4, seed=3), PairSampler(records(20), 4, seed=3)
+    places = [(epoch, index) for epoch in range(3) for index in range(5)]
+    drawn = {place: ahead.draw(*place) for place in places}
+    for place in reversed(places):
+        pairs = back.draw(*place)
+        assert pairs.texts == drawn[place].texts
+        assert np.array_equal(pairs.rows, drawn[place].rows)
+
+
+def test_epochs_and_seeds_differ() -> None:
+    sampler, other = PairSampler(records(30), 5, seed=0), PairSampler(records(30), 5, seed=1)
+    assert rows_of_epoch(sampler, 0) != rows_of_epoch(sampler, 1)
+    assert rows_of_epoch(sampler, 0) != rows_of_epoch(other, 0)
+
+
+def test_texts_belong_to_their_image_and_all_have_their_turn() -> None:
+    sampler = PairSampler(records(10), 5, seed=0)
+    seen: Counter[str] = Counter()
+    for epoch in range(60):
+        for index in range(2):
+            pairs = sampler.draw(epoch, index)
+            for row, text in zip(pairs.rows, pairs.texts, strict=True):
+                assert text.startswith(f"{row}/")
+                seen[text] += 1
+    assert len(seen) == 30
+    assert min(seen.values()) > 5
+
+
+def test_too_few_images_are_named() -> None:
+    with pytest.raises(DataError, match=r"3 images.*batch of 4.*train\.batch_size"):
+        PairSampler(records(3), 4, seed=0)
+
+
+def test_one_image_of_each_study() -> None:
+    several = [record(number, f"t{number}", study=f"s{number // 3}") for number in range(12)]
+    alone = [record(number, f"t{number}") for number in range(12, 16)]
+    sampler = PairSampler([*several, *alone], 4, seed=0, one_image_per="study")
+    assert sampler.batches_per_epoch == 2
+    drawn = set()
+    for epoch in range(30):
+        rows = rows_of_epoch(sampler, epoch)
+        studies = [row // 3 if row < 12 else row for row in rows]
+        assert len(set(studies)) == 8
+        drawn |= set(rows)
+    assert drawn == set(range(16))
+
+
+def test_mask_marks_texts_that_belong_to_another_image_of_the_batch() -> None:
+    batch = [record(0, "a", "b"), record(1, "b"), record(2, "c"), record(3, "b", "c")]
+    mask = positive_mask(batch, ("a", "b", "c", "b"))
+    expected = [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 1, 1]]
+    assert mask is not None
+    assert mask.to(torch.int64).tolist() == expected
+
+
+def test_no_mask_when_every_text_is_of_one_image() -> None:
+    assert positive_mask(records(4), ("0/1", "1/0", "2/2", "3/0")) is None
+
+
+def test_images_without_a_text_are_described_by_their_labels_or_left_out() -> None:
+    given_records = [record(0, "text", labels=("x",)), record(1, labels=("x", "y")), record(2)]
+    assert [r.id for r in describable(given_records, None)] == ["0"]
+    described = describable(given_records, "showing {labels}")
+    assert [(r.id, r.texts) for r in described] == [("0", ("text",)), ("1", ("showing x, y",))]
+
+
+@given(st.integers(1, 6), st.integers(0, 40))
+def test_position_counts_epochs(per_epoch: int, steps: int) -> None:
+    position = Position()
+    for _ in range(steps):
+        position = position.next(per_epoch)
+    assert position == Position(steps, *divmod(steps, per_epoch))

@@ -1,0 +1,207 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.errors import RecipeError
+from training.models.config import DualEncoderConfig
+from training.objectives import InfoNCESettings, ReCoSettings
+from training.recipes.load import dump_recipe, first_difference, list_recipes, load_recipe, parse_recipe
+
+NAMES = [recipe.name for recipe in list_recipes()]
+PUBLISHED = ["reco-mimic-cxr", "infonce-mimic-cxr", "reco-flickr30k", "infonce-flickr30k"]
+SMALL = ["reco-flickr-small", "infonce-flickr-small", "reco-cxr-small", "infonce-cxr-small"]
+
+PAIRS = list(zip(PUBLISHED[::2] + SMALL[::2], PUBLISHED[1::2] + SMALL[1::2], strict=True))
+
+
+def test_all_promised_recipes_are_there() -> None:
+    assert set(NAMES) == {*PUBLISHED, *SMALL, "demo-radiographs", "demo-scenes"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recipe_says_who_it_is_and_survives_writing(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description
+    assert recipe.source
+    path = tmp_path / "copy.yaml"
+    path.write_text(dump_recipe(recipe), encoding="utf-8")
+    assert load_recipe(str(path)) == recipe
+
+
+@pytest.mark.parametrize(("reco", "infonce"), PAIRS)
+def test_both_objectives_train_under_the_same_settings(reco: str, infonce: str) -> None:
+    ours, theirs = load_recipe(reco), load_recipe(infonce)
+    assert isinstance(ours.objective, ReCoSettings)
+    assert isinstance(theirs.objective, InfoNCESettings)
+    named = {"name", "description", "source", "objective"}
+    assert ours.model_dump(exclude=named) == theirs.model_dump(exclude=named)
+
+
+def test_mimic_settings_are_the_paper_s() -> None:
+    recipe = load_recipe("reco-mimic-cxr")
+    assert recipe.objective == ReCoSettings(negative_weight=0.6, reduction="paper")
+    assert (recipe.train.batch_size, recipe.train.steps, recipe.model.dim) == (64, 300_000, 512)
+    optimizer = recipe.optimizer
+    assert (optimizer.name, optimizer.lr, optimizer.weight_decay) == ("adam", 1e-4, 1e-6)
+    assert recipe.schedule.name == "cosine"
+    assert recipe.model.text.frozen_layers == 6
+    assert recipe.model.text.pooling == "max"
+    assert recipe.model.image.head.kind == recipe.model.text.head.kind == "mlp"
+    baseline = load_recipe("infonce-mimic-cxr").objective
+    assert baseline == InfoNCESettings(image_weight=0.75, temperature=0.1, learnable_temperature=False)
+
+
+def test_flickr30k_settings_are_the_paper_s() -> None:
+    recipe = load_recipe("reco-flickr30k")
+    assert (recipe.train.batch_size, recipe.train.steps) == (64, 80_000)
+    assert (recipe.optimizer.lr, recipe.optimizer.weight_decay) == (1e-6, 1e-2)
+    assert recipe.model.image.architecture == "clip_resnet"
+    assert recipe.model.image.head.kind == recipe.model.text.head.kind == "linear"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_augmentation(name: str) -> None:
+    changes = load_recipe(name).augmentation
+    assert (changes.flip, changes.rotation, changes.translation) == (0.5, 20, 0.1)
+    assert changes.scale == (0.75, 1.25)
+    assert (changes.brightness, changes.contrast) == (0.4, 0.4)
+    assert (changes.blur_kernel, changes.blur_sigma) == (5, (0.1, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("optimizer.lr=1e-4", "optimizer.lr", 1e-4),
+        ("optimizer.tower_lr=null", "optimizer.tower_lr", None),
+        ("augmentation.scale=[0.5, 2]", "augmentation.scale", (0.5, 2.0)),
+        ("data.label_sentences=true", "data.label_sentences", True),
+        ("model.image.frozen_layers=all", "model.image.frozen_layers", "all"),
+        ("model.text.pretrained=/a/b=c", "model.text.pretrained", "/a/b=c"),
+        ("name=other", "name", "other"),
+        ("model.text.options={width: 32}", "model.text.options", {"width": 32}),
+        ("model.text.options.width=32", "model.text.options.width", 32),
+    ],
+)
+def test_override_has_the_type_that_yaml_gives_it(override: str, key: str, value: object) -> None:
+    found: object = load_recipe("demo-scenes", [override])
+    for part in key.split("."):
+        found = found[part] if isinstance(found, dict) else getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_later_override_wins() -> None:
+    recipe = load_recipe("demo-scenes", ["train.seed=1", "train.seed=2"])
+    assert recipe.train.seed == 2
+
+
+def test_another_objective_starts_from_its_own_settings() -> None:
+    recipe = load_recipe("reco-mimic-cxr", ["objective.name=infonce", "objective.temperature=0.2"])
+    assert recipe.objective == InfoNCESettings(temperature=0.2)
+    same = load_recipe("reco-mimic-cxr", ["objective.name=reco", "objective.negative_weight=0.3"])
+    assert same.objective == ReCoSettings(negative_weight=0.3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.batch_sise=3", r"no setting train\.batch_sise; did you mean batch_size"),
+        ("objective.temprature=3", r"no setting objective\.temprature; did you mean temperature"),
+        ("model.image.head.kindd=mlp", r"no setting model\.image\.head\.kindd; did you mean kind"),
+        ("zzz=1", "no setting zzz; there are name, description"),
+        ("objective.name=softmax", r"objective\.name: 'softmax' is none of"),
+        ("optimizer.lr=fast", r"optimizer\.lr: .*number.*'fast'"),
+        ("optimizer.lr=-1", r"optimizer\.lr: .*greater than 0, not -1"),
+        ("model.image.architecture=resnat", r"model\.image\.architecture: .*'resnet'.*'resnat'"),
+        ("augmentation.scale=[1, x]", r"augmentation\.scale\.1: "),
+        ("augmentation.blur_kernel=4", "blur_kernel is odd"),
+        ("augmentation.scale=[2, 1]", "scale goes from a smaller to a larger"),
+        ("data.label_template=nothing here", "needs {labels}"),
+        ("train.steps=5", r"exactly one of train\.steps and train\.epochs"),
+        ("model=3", "model: "),
+        ("train.seed", "not of the form"),
+        ("=3", "not of the form"),
+        ("train..seed=3", "not of the form"),
+        ("train.seed=[", "not valid YAML"),
+    ],
+)
+def test_wrong_override_is_one_sentence_that_names_the_key(override: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message) as caught:
+        load_recipe("infonce-mimic-cxr" if override == "train.batch_sise=3" else "demo-scenes", [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="did you mean reco-flickr30k"):
+        load_recipe("reco-flikr30k")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe("nowhere/recipe.yaml")
+
+
+def write(path: Path, content: dict[str, object]) -> str:
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(path)
+
+
+def test_file_may_build_on_a_recipe(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "mine.yaml",
+        {"base": "demo-scenes", "name": "mine", "train": {"seed": 7}, "objective": {"name": "reco"}},
+    )
+    mine, base = load_recipe(path), load_recipe("demo-scenes")
+    assert mine.objective == ReCoSettings()
+    assert mine.train == base.train.model_copy(update={"seed": 7})
+    assert mine.model == base.model
+
+
+def test_base_has_no_base(tmp_path: Path) -> None:
+    first = write(tmp_path / "first.yaml", {"base": "demo-scenes", "name": "first"})
+    second = write(tmp_path / "second.yaml", {"base": first, "name": "second"})
+    with pytest.raises(RecipeError, match="has a base itself"):
+        load_recipe(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nname: b\n", "name is given twice"),
+        ("- a\n- b\n", "not a mapping"),
+        ("name: [\n", "not valid YAML"),
+        ("name: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
+        ("name: a\n", "is missing"),
+        ("[1]: a\n", "not valid YAML"),
+    ],
+)
+def test_wrong_file_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError, match=message) as caught:
+        load_recipe(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(min_value=1e-12, max_value=1e6), st.integers(2, 10**9), st.text(max_size=20))
+def test_every_value_survives_writing(lr: float, batch: int, description: str) -> None:
+    recipe = load_recipe("demo-scenes")
+    changed = recipe.model_copy(
+        update={
+            "description": description,
+            "optimizer": recipe.optimizer.model_copy(update={"lr": lr}),
+            "train": recipe.train.model_copy(update={"batch_size": batch}),
+        }
+    )
+    assert parse_recipe(yaml.safe_load(dump_recipe(changed)), "copy") == changed
+
+
+def test_first_difference_is_a_dotted_key() -> None:
+    recipe = load_recipe("demo-scenes")
+    assert first_difference(recipe, load_recipe("demo-scenes")) is None
+    assert first_difference(recipe, load_recipe("demo-scenes", ["optimizer.lr=1"])) == "optimizer.lr"
+    other = load_recipe("demo-scenes", ["objective.name=reco"])
+    assert (first_difference(recipe, other) or "").startswith("objective.")
+    assert isinstance(recipe.model, DualEncoderConfig)

@@ -1,0 +1,179 @@
+"""The parts around the loop: rates, groups, figures, metrics, checkpoints, prefetching, stopping."""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.trainer.scenes import tiny_recipe
+from training.data.image_source import CachedImages
+from training.data.pairs import Position
+from training.models.dual_encoder import build_dual_encoder
+from training.models.tokenizer import learn_tokenizer
+from training.recipes.schema import OptimizerConfig, ScheduleConfig
+from training.trainer.batches import prefetched
+from training.trainer.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
+from training.trainer.errors import TrainingError
+from training.trainer.figures import LossFigures
+from training.trainer.metrics_log import MetricsLog
+from training.trainer.optimisation import build_optimizer, learning_rate_factor, set_learning_rate
+from training.trainer.stopping import StopSignal
+from training.trainer.task import TrainingTask
+from training.trainer.validation import is_better
+
+CPU = torch.device("cpu")
+
+
+def test_learning_rate_warms_up_and_follows_a_cosine_to_nearly_zero() -> None:
+    config = ScheduleConfig(name="cosine", warmup_steps=4)
+    factors = [learning_rate_factor(config, step, 24) for step in range(24)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4] == 1.0
+    assert factors[14] == pytest.approx(0.5)
+    assert factors[4:] == sorted(factors[4:], reverse=True)
+    assert 0 < factors[-1] < 0.01
+
+
+def test_constant_learning_rate() -> None:
+    config = ScheduleConfig(name="constant", warmup_steps=2)
+    assert [learning_rate_factor(config, step, 5) for step in range(5)] == [0.5, 1, 1, 1, 1]
+
+
+def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
+    recipe = tiny_recipe()
+    tokenizer = learn_tokenizer(["a red square"], 300)
+    task = TrainingTask(
+        build_dual_encoder(recipe.model, tokenizer, load_pretrained=False), recipe.objective.build()
+    )
+    config = OptimizerConfig(name="adamw", lr=1e-2, tower_lr=1e-3, weight_decay=0.1)
+    optimizer = build_optimizer(task, config, CPU)
+    set_learning_rate(optimizer, 0.5)
+    settings = {
+        id(parameter): (group["lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    towers = {id(parameter) for parameter in task.model.tower_parameters()}
+    named = dict(task.named_parameters())
+    assert len(settings) == len(named)
+    for parameter in named.values():
+        rate = 0.5e-3 if id(parameter) in towers else 0.5e-2
+        assert settings[id(parameter)] == (rate, 0.1 if parameter.ndim > 1 else 0.0)
+    assert settings[id(named["objective.log_scale"])] == (0.5e-2, 0.0)
+
+
+def test_figures_are_means_and_start_anew() -> None:
+    figures = LossFigures(CPU)
+    for step, value in enumerate([1.0, 2.0, 6.0], 1):
+        figures.add(step, 4, torch.tensor(value), {"part": torch.tensor(value * 10)})
+    means = figures.read()
+    assert (means["loss"], means["part"]) == (3.0, 30.0)
+    figures.add(4, 4, torch.tensor(5.0), {"part": torch.tensor(0.0)})
+    assert figures.read()["loss"] == 5.0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_figures_name_the_first_step_whose_loss_is_no_number(bad: float) -> None:
+    figures = LossFigures(CPU)
+    for step, value in enumerate([1.0, bad, 3.0, bad], 1):
+        figures.add(step, 1, torch.tensor(value), {})
+    with pytest.raises(TrainingError, match="step 2 is not"):
+        figures.check()
+
+
+def test_metrics_beyond_the_checkpoint_are_taken_out(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path, 0) as log:
+        for step in (10, 20, 30):
+            log.write(step, "train", {"loss": float(step)})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 40, "los')
+    with MetricsLog(tmp_path, 20) as log:
+        log.write(30, "train", {"loss": 0.5})
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(10, 10.0), (20, 20.0), (30, 0.5)]
+
+
+def test_random_state_comes_back_through_a_checkpoint(tmp_path: Path) -> None:
+    def draw() -> tuple[float, float, float, float]:
+        return random.gauss(0, 1), float(np.random.normal()), np.random.random(), float(torch.rand(()))
+
+    draw()
+    state = random_state()
+    expected = draw()
+    save_checkpoint(tmp_path / "c.pt", Checkpoint(Position(3, 1, 2), {}, {}, state, {"a": 1.0}, "r", "d"))
+    loaded = load_checkpoint(tmp_path / "c.pt")
+    draw()
+    restore_random_state(loaded.random)
+    assert draw() == expected
+    assert loaded.position == Position(3, 1, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
+
+
+def test_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
+    torch.save({"format": 99}, tmp_path / "newer.pt")
+    with pytest.raises(TrainingError, match="not a checkpoint of this release"):
+        load_checkpoint(tmp_path / "newer.pt")
+    torch.save(Path("code"), tmp_path / "pickled.pt")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        load_checkpoint(tmp_path / "pickled.pt")
+
+
+def test_prefetching_keeps_order_and_passes_errors_on() -> None:
+    def failing() -> Iterator[int]:
+        yield from range(3)
+        raise TrainingError("broken")
+
+    with prefetched(iter(range(50))) as items:
+        assert list(items) == list(range(50))
+    with prefetched(failing()) as items, pytest.raises(TrainingError, match="broken"):
+        list(items)
+
+
+def test_stop_signal_notes_the_first_and_restores_the_handlers() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignal() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.received is signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_stop_signal_works_outside_the_main_thread() -> None:
+    noted: list[signal.Signals | None] = []
+
+    def use() -> None:
+        with StopSignal() as stop:
+            noted.append(stop.received)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert noted == [None]
+
+
+def test_better_is_higher_except_for_the_loss() -> None:
+    assert is_better("rsum", {"rsum": 2.0}, {"rsum": 1.0})
+    assert not is_better("rsum", {"rsum": float("nan")}, {"rsum": 1.0})
+    assert is_better("loss", {"loss": 1.0}, {"loss": 2.0})
+    assert not is_better("loss", {"loss": 2.0}, {"loss": 2.0})
+    assert is_better("rsum", {"rsum": 0.0}, {})
+
+
+def test_cache_skips_rows_that_could_not_be_read() -> None:
+    pixels = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, 2, 2)
+    images, kept = CachedImages(pixels, [0, 2, 3]).load(np.array([2, 1]))
+    assert images[:, 0, 0, 0].tolist() == [3, 2]
+    assert kept == [0, 1]
