@@ -168,14 +168,14 @@ def _of_field(collection_id: int, name: str) -> tuple[ColumnElement[bool], Colum
 def _spread(
     session: Session, collection_id: int, *conditions: ColumnElement[bool]
 ) -> Iterator[tuple[int, str]]:
-    """Walk over the images that come next after evenly spaced keys."""
+    """Walk over the images at evenly spaced keys, or the next ones after them."""
     here = ImageRow.collection_id == collection_id
     first, last = session.execute(
         select(func.min(ImageRow.id), func.max(ImageRow.id)).where(here, *conditions)
     ).one()
     if first is None:
         return
-    step = (last - first) / MOST_EXAMPLES
+    step = (last - first) / (MOST_EXAMPLES - 1)
     query = select(ImageRow.id, ImageRow.external_id).where(here, *conditions).order_by(ImageRow.id).limit(1)
     for place in range(MOST_EXAMPLES):
         key, name = session.execute(query.where(ImageRow.id >= first + int(place * step))).one()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 expect = pytest.importorskip(
     "playwright.sync_api", reason="Browser tests need `pip install playwright`."
 ).expect
+expect.set_options(timeout=15_000)
 
 PAGE_SIZE = 24
 

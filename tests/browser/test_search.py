@@ -28,9 +28,7 @@ def test_text_search_shows_the_hits_of_the_service_in_rank_order(open_search: Op
 def test_tiles_show_text_and_labels(open_search: OpenSearch) -> None:
     search = open_search("?q=shape")
     search.settle()
-    tile = search.page.locator(
-        '.hit[data-id="shape-6"], .hit[data-id="shape-7"], .hit[data-id="shape-8"]'
-    ).first
+    tile = search.page.locator('.hit:not([data-id="shape-5"], [data-id="shape #4?"])').first
     record = search.ask(f"v1/collections/shapes/images/{tile.get_attribute('data-id')}")
     expect(tile.locator(".hit-text")).to_have_text(record["texts"][0])
     expect(tile.locator(".tag")).to_have_text(record["labels"])

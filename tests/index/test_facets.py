@@ -51,9 +51,7 @@ def test_numbers_have_a_range_instead_of_values(indexed: SearchEngine) -> None:
     assert (age.kinds, age.minimum, age.maximum, age.values) == (("number",), 20, 39, ())
 
 
-def test_field_of_several_kinds_and_many_values(
-    engine: SearchEngine, encoder: Encoder, tmp_path: Path
-) -> None:
+def test_field_of_several_kinds(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> None:
     values: list[str | int | bool] = [f"word {number}" for number in range(MOST_VALUES + 5)]
     records = [
         replace(record, metadata={"mixed": value})
