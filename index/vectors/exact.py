@@ -11,7 +11,7 @@ from index.vectors.lock import ReadWriteLock
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
 # Copying out the allowed vectors beats a scan with a selector up to about this share of all (measured).
-_GATHER_SHARE: Final = 0.1
+_GATHER_SHARE: Final = 0.03
 # Scores this close are ranked by float64 sums instead of trusting FAISS's order of float32 additions.
 _TIE: Final = 1e-5
 
