@@ -14,6 +14,7 @@ from app.cli.output import console
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from PIL import Image
 
     from app.schemas import SearchResponse, Truncation
     from app.settings import Settings
@@ -123,12 +124,20 @@ def _vector(
     encoder = load_encoder(active.bundle, settings.device)
     started = perf_counter()
     if query.image is not None:
-        from training.data.images import decode_image
-
-        prepared = encoder.prepare_image(decode_image(query.image))
+        prepared = encoder.prepare_image(_read_image(query.image))
         return _Vector(encoder.embed_images(prepared[None])[0], _ms_since(started))
     embedded = encoder.embed_texts([query.text or ""])
     return _Vector(embedded.vectors[0], _ms_since(started), _truncation(embedded.truncations[0]))
+
+
+def _read_image(path: Path) -> "Image.Image":
+    from training.data.images import decode_image
+    from training.errors import ImageError
+
+    try:
+        return decode_image(path)
+    except ImageError as error:
+        raise ImageError(f"{path}: {error}") from None
 
 
 def _truncation(cut: Any) -> "Truncation | None":

@@ -1,0 +1,199 @@
+"""The whole way through the command line, then over HTTP from a service in a process of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from training.data.manifest import Record, read_manifest
+
+COMMAND = [sys.executable, "-c", "from app.cli.main import run; run()"]
+TINY = [
+    "train.epochs=2",
+    "train.batch_size=16",
+    "preprocessing.image.size=32",
+    "model.dim=16",
+    "model.image.options.hidden_sizes=[8, 8, 16, 16]",
+    "model.image.options.embedding_size=8",
+    "model.text.vocabulary_size=300",
+]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A folder with sample data, a trained encoder, and a home in which `scenes` is indexed."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "samples" / "scenes"
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return read_manifest(self.data).records
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "RECOQUEST_HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"}
+
+    def run(self, *arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment(),
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def search(self, *arguments: object) -> dict[str, Any]:
+        page: dict[str, Any] = json.loads(self.run("search", "scenes", *arguments, "--json").stdout)
+        return page
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Everything up to the index, each step by its command."""
+    work = Work(tmp_path_factory.mktemp("work"))
+    work.run("sample-data", "samples", "--images", 40)
+    overrides = [part for setting in TINY for part in ("--set", setting)]
+    trained = work.run("train", "demo-scenes", "--data", work.data, "--out", "run", *overrides)
+    assert "Encoder: run/bundle" in trained.stdout
+    indexed = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
+    assert "40 added, 0 updated, 0 unchanged, 0 left out" in indexed.stdout
+    return work
+
+
+@contextlib.contextmanager
+def service(work: Work) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]]:
+    """`recoquest serve` on a free port, once it is ready."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=work.folder,
+        env=work.environment(),
+    )
+    assert process.stderr is not None
+    try:
+        announcement = process.stderr.readline()
+        assert announcement.startswith("Serving on http://127.0.0.1:"), announcement
+        with httpx.Client(base_url=announcement.split()[-1], timeout=30) as client:
+            _wait_until_ready(client, process)
+            yield client, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_until_ready(client: httpx.Client, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        with contextlib.suppress(httpx.TransportError):
+            if client.get("/readyz").status_code == 200:
+                return
+        time.sleep(0.2)
+    raise AssertionError("the service did not become ready within a minute")
+
+
+def test_evaluate_writes_its_report_and_pictures(work: Work) -> None:
+    done = work.run(
+        "evaluate", "run/bundle", "--data", work.data, "--json", "out/report.json", "--plots", "plots"
+    )
+    assert "RSUM" in done.stdout
+    report = json.loads((work.folder / "out" / "report.json").read_text())
+    test_records = [record for record in work.records if record.split == "test"]
+    assert report["images"] == len(test_records)
+    assert report["captions"]["texts"] == sum(len(record.texts) for record in test_records)
+    assert sorted(path.name for path in (work.folder / "plots").iterdir()) == [
+        "label-cosines.png",
+        "text-image-cosines.png",
+    ]
+
+
+def test_indexing_again_doubles_nothing(work: Work) -> None:
+    again = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
+    assert "0 added, 0 updated, 40 unchanged, 0 left out" in again.stdout
+    assert "40" in work.run("collections").stdout
+
+
+def test_an_image_finds_itself_and_its_likes_without_itself(work: Work) -> None:
+    record = work.records[7]
+    page = work.search("--image", work.data / record.image, "-k", 3)
+    assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
+    assert page["hits"][0]["id"] == record.id
+    assert page["hits"][0]["score"] == pytest.approx(1, abs=1e-3)
+    likes = work.search("--like", record.id, "-k", 40)
+    assert len(likes["hits"]) == 39
+    assert record.id not in {hit["id"] for hit in likes["hits"]}
+
+
+def test_a_table_for_people(work: Work) -> None:
+    done = work.run("search", "scenes", "a dog in the snow", "-k", 2)
+    assert "Rank" in done.stdout
+    assert done.stdout.count("scene0") == 2
+
+
+def test_mistakes_are_one_sentence(work: Work) -> None:
+    for arguments in (
+        ("search", "nothing", "a dog"),
+        ("search", "scenes", "a dog", "--filter", '{"field": "nothing", "eq": 1}'),
+        ("search", "scenes", "--like", "nobody"),
+        ("search", "scenes", "--image", work.data / "manifest.jsonl"),
+        ("train", "demo-scenes", "--data", work.data, "--out", "run"),
+    ):
+        done = work.run(*arguments, code=1)
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_service_answers_what_the_command_answers(work: Work) -> None:
+    place = work.records[0].metadata["place"]
+    condition = {"field": "place", "eq": place}
+    passing = sum(record.metadata["place"] == place for record in work.records)
+    asked = {"text": "a white dog", "k": passing + 5, "filter": condition}
+    with service(work) as (client, process):
+        answer = client.post("/v1/collections/scenes/search/text", json=asked)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert len(page["hits"]) == passing
+        assert {hit["metadata"]["place"] for hit in page["hits"]} == {place}
+        printed = work.search("a white dog", "-k", passing + 5, "--filter", json.dumps(condition))
+        assert [hit["id"] for hit in printed["hits"]] == [hit["id"] for hit in page["hits"]]
+        assert printed.keys() == page.keys()
+        assert printed["served_by"] == page["served_by"]
+
+        links = page["hits"][0]["links"]
+        assert client.get(links["thumbnail"]).headers["content-type"] == "image/webp"
+        assert client.get(links["similar"]).json()["hits"]
+        problem = client.post("/v1/collections/nothing/search/text", json=asked)
+        assert problem.status_code == 404
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert "image-search" in client.get("/").text
+
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+
+
+def test_a_port_in_use_is_said_before_any_work(work: Work) -> None:
+    with service(work) as (client, _):
+        port = client.base_url.port
+        for command in (("serve",), ("demo", "--folder", "never-made")):
+            done = work.run(*command, "--port", port, code=1)
+            assert f"Port {port} of 127.0.0.1 cannot be used" in done.stderr
+    assert not (work.folder / "never-made").exists()
