@@ -105,6 +105,7 @@ def train(
         broken,
         device=fabric.device,
         batch_size=recipe.train.batch_size,
+        one_image_per=recipe.data.one_image_per,
         show_progress=show_progress,
     )
     loop = _build_loop(recipe, fabric, model, preprocessing, pairs, folder)
@@ -156,6 +157,7 @@ def _validation(
             Rejections(len(described.records), recipe.data.max_rejected, source=str(split.folder)),
             device=loop.fabric.device,
             batch_size=min(recipe.train.batch_size, len(described.records)),
+            one_image_per=None,
             show_progress=False,
         )
     encoder = Encoder(model, preprocessing, loop.fabric.device)

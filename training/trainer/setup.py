@@ -85,6 +85,7 @@ def open_split(
     *,
     device: torch.device,
     batch_size: int,
+    one_image_per: str | None,
     show_progress: bool,
 ) -> SplitData:
     """Read the images of a split and prepare to draw its pairs.
@@ -102,7 +103,7 @@ def open_split(
         show_progress=show_progress,
     )
     records = [split.records[row] for row in images.readable]
-    sampler = PairSampler(records, batch_size, recipe.train.seed, recipe.data.one_image_per)
+    sampler = PairSampler(records, batch_size, recipe.train.seed, one_image_per)
     return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records))
 
 
