@@ -60,7 +60,7 @@ def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> 
     assert set(page["took_ms"]) == {"encode", "search", "total"}
     assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
     hit = page["hits"][0]
-    assert set(hit) == {"id", "rank", "score", "score_kind", "texts", "metadata", "links"}
+    assert set(hit) == {"id", "rank", "score", "score_kind", "texts", "labels", "metadata", "links"}
     assert set(hit["links"]) == {"image", "thumbnail", "similar"}
     assert hit["score_kind"] == "cosine"
     assert hit["metadata"]["view"] == "PA"
