@@ -26,14 +26,16 @@ const OFFLINE = {
 
 /** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
 export class ProblemError extends Error {
-  /** @param {{title?: string, status?: number, detail?: string, field?: string}} problem @param {number | null} [retryAfter] seconds */
+  /** @param {{title?: string, status?: number, detail?: string, request_id?: string | null,
+   *   errors?: Array<{field: string}>}} problem @param {number | null} [retryAfter] seconds */
   constructor(problem, retryAfter = null) {
     super(problem.detail || problem.title || 'The service gave no reason.');
     this.name = 'ProblemError';
     this.title = problem.title || 'The search did not work';
     this.status = problem.status ?? 0;
     this.detail = this.message;
-    this.field = problem.field ?? null;
+    this.fields = (problem.errors ?? []).map(({ field }) => field);
+    this.requestId = problem.request_id ?? null;
     this.retryAfter = retryAfter;
   }
 }

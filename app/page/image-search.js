@@ -243,7 +243,7 @@ export class ImageSearch extends HTMLElement {
       this.results.showPage(page);
       this.#showOpened();
     } catch (error) {
-      if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search());
+      if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null);
     }
   }
 

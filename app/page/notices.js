@@ -7,16 +7,19 @@ import { icon } from './icons.js';
 
 /**
  * @param {ProblemError} problem
- * @param {() => void} retry
+ * @param {() => void} retry offered when the same search may work another time
+ * @param {(() => void) | null} [clearFilter] offered when a filter may be what was wrong
  * @returns {HTMLElement}
  */
-export function problemNotice(problem, retry) {
+export function problemNotice(problem, retry, clearFilter = null) {
+  const passing = problem.status < 400 || problem.status === 429 || problem.status >= 500;
   return h('div', { class: 'notice problem', role: 'alert' }, icon('warning'),
     h('h2', {}, problem.title),
     h('p', {}, problem.detail),
-    problem.field && h('p', { class: 'quiet' }, 'Concerns: ', h('code', {}, problem.field)),
-    retryButton(problem.retryAfter, retry),
-    problem.status > 0 && h('p', { class: 'quiet small' }, `Status ${problem.status}`));
+    problem.fields.length > 0 && h('p', { class: 'quiet' }, 'Concerns: ', h('code', {}, problem.fields.join(', '))),
+    passing && retryButton(problem.retryAfter, retry),
+    problem.status === 422 && clearFilter && h('button', { class: 'button primary', type: 'button', on: { click: clearFilter } }, 'Clear the filters'),
+    problem.status > 0 && h('p', { class: 'quiet small' }, `Status ${problem.status}${problem.requestId ? `, request ${problem.requestId}` : ''}`));
 }
 
 /** A button that waits as long as the service asked for. @param {number | null} seconds @param {() => void} retry */

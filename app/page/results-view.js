@@ -86,9 +86,9 @@ export class ResultsView {
     this.grid.focus(first);
   }
 
-  /** @param {ProblemError} problem @param {() => void} retry */
-  showProblem(problem, retry) {
-    this.showNotice(problemNotice(problem, retry));
+  /** @param {ProblemError} problem @param {() => void} retry @param {boolean} [filtered] */
+  showProblem(problem, retry, filtered = false) {
+    this.showNotice(problemNotice(problem, retry, filtered ? this.actions.clearFilter : null));
     this.spoken.textContent = '';
   }
 

@@ -26,6 +26,9 @@ def test_a_filter_on_an_unknown_field_is_told_with_the_known_ones(
     expect(search.notice).to_contain_text("colour")
     expect(search.notice).to_contain_text("422")
     expect(search.tiles).to_have_count(0)
+    search.page.get_by_role("button", name="Clear the filters").click()
+    search.settle()
+    assert search.ids() == search.found_by_text("circle")
 
 
 def test_a_file_that_is_no_image_is_told(open_search: OpenSearch, watch: Watch) -> None:
