@@ -160,16 +160,7 @@ class _Subject:
 
 
 def _summary(report: EvaluationReport) -> str:
-    parts = []
-    if report.captions is not None:
-        found, images = report.captions.image_recall[10], report.captions.images
-        parts.append(f"{found:.0f} % of the texts find their image among the first 10 of {images:,}")
-    if report.labels is not None:
-        by_text = report.labels.text_to_image
-        precision = _percent(by_text.precision[10])
-        parts.append(f"{precision} of the first 10 for a label have it, by chance {by_text.chance:.0f} %")
-    return "; ".join(parts)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} %"
+    if report.captions is None:
+        return ""
+    found, images = report.captions.image_recall[10], report.captions.images
+    return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"

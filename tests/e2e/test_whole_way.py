@@ -1,20 +1,25 @@
-"""The whole way through the command line, then over HTTP from a service in a process of its own."""
+"""The whole way by the commands, then over HTTP from a service in a process of its own."""
 
 import contextlib
+import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from app.cli.endings import ended
+from app.cli.main import build
 from training.data.manifest import Record, read_manifest
 
 COMMAND = [sys.executable, "-c", "from app.cli.main import run; run()"]
@@ -27,6 +32,14 @@ TINY = [
     "model.image.options.embedding_size=8",
     "model.text.vocabulary_size=300",
 ]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed."""
+
+    stdout: str
+    stderr: str
 
 
 @dataclass(frozen=True)
@@ -43,19 +56,20 @@ class Work:
     def records(self) -> tuple[Record, ...]:
         return read_manifest(self.data).records
 
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "RECOQUEST_HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"}
-
-    def run(self, *arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment(),
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
+    def run(self, *arguments: object, code: int = 0) -> Done:
+        """Run a command in this process, which has imported everything already."""
+        output, errors = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+            pytest.raises(SystemExit) as left,
+        ):
+            patch.chdir(self.folder)
+            patch.setenv("RECOQUEST_HOME", "home")
+            ended(partial(build(), [str(argument) for argument in arguments]))
+        done = Done(output.getvalue(), errors.getvalue())
+        assert left.value.code == code, done.stderr
         assert "Traceback" not in done.stderr
         return done
 
@@ -86,7 +100,7 @@ def service(work: Work) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]
         stderr=subprocess.PIPE,
         text=True,
         cwd=work.folder,
-        env=work.environment(),
+        env={**os.environ, "RECOQUEST_HOME": "home"},
     )
     assert process.stderr is not None
     try:
@@ -191,8 +205,8 @@ def test_the_service_answers_what_the_command_answers(work: Work) -> None:
 
 
 def test_a_port_in_use_is_said_before_any_work(work: Work) -> None:
-    with service(work) as (client, _):
-        port = client.base_url.port
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
         for command in (("serve",), ("demo", "--folder", "never-made")):
             done = work.run(*command, "--port", port, code=1)
             assert f"Port {port} of 127.0.0.1 cannot be used" in done.stderr
