@@ -50,6 +50,7 @@ export class ImageSearch extends HTMLElement {
   #imageAddress = null;
   /** @type {AbortController | null} */
   #connection = null;
+  #started = Promise.resolve();
 
   constructor() {
     super();
@@ -92,7 +93,7 @@ export class ImageSearch extends HTMLElement {
     const stopDrop = takeImages(target, {
       over: (over) => this.shell.showDrop(over),
       image: (image) => this.#goToImage(image),
-      refused: (reason) => this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage()),
+      refused: (reason) => this.#refuse(reason),
     });
     const stopKeys = takeKeys(target, {
       search: () => this.field.focus(),
@@ -101,7 +102,7 @@ export class ImageSearch extends HTMLElement {
     });
     this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
     this.styled.then(() => this.#appear());
-    this.#start();
+    this.#started = this.#start();
   }
 
   disconnectedCallback() {
@@ -136,6 +137,12 @@ export class ImageSearch extends HTMLElement {
     if (this.#collections === null) return;
     if (same) this.#showOpened();
     else this.#enter();
+  }
+
+  /** Said once the beginning is there, which would replace it. @param {string} reason */
+  async #refuse(reason) {
+    await this.#started;
+    this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
   }
 
   #makeApi() {
