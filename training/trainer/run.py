@@ -27,6 +27,7 @@ from training.trainer.setup import (
     build_fabric,
     build_model,
     open_split,
+    thaw_random_towers,
     usable_records,
 )
 from training.trainer.task import TrainingTask
@@ -81,6 +82,7 @@ def train(
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
+    recipe = thaw_random_towers(recipe)
     folder = RunFolder(out)
     checkpoint = None
     if resume:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,6 +22,8 @@ from training.models.tokenizer import build_tokenizer
 from training.recipes.schema import Recipe
 from training.trainer.batches import BatchLoader
 
+logger = logging.getLogger(__name__)
+
 _FABRIC_PRECISION: dict[str, Literal["bf16-mixed", "32-true"]] = {"bf16": "bf16-mixed", "fp32": "32-true"}
 
 
@@ -34,6 +37,21 @@ def build_fabric(precision: Literal["auto", "fp32", "bf16"], device: torch.devic
         devices=[device.index or 0] if on_gpu else 1,
         precision=_FABRIC_PRECISION[precision],
     )
+
+
+def thaw_random_towers(recipe: Recipe) -> Recipe:
+    """The recipe with nothing frozen in towers that start from random weights: noise is not worth keeping."""
+    changes = {}
+    for name, tower in (("image", recipe.model.image), ("text", recipe.model.text)):
+        if tower.pretrained is None and tower.frozen_layers:
+            logger.warning(
+                "The %s tower starts from random weights, so all its layers are trained. "
+                "Give pretrained weights with --set model.%s.pretrained=FOLDER.",
+                name,
+                name,
+            )
+            changes[name] = tower.model_copy(update={"frozen_layers": 0})
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update=changes)})
 
 
 def usable_records(recipe: Recipe, manifest: Manifest) -> Manifest:
