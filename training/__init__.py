@@ -1,1 +1,1 @@
-"""Models, objectives, data, evaluation and the trainer: everything that decides how an image becomes a vector."""
+"""Models, objectives, data, evaluation, trainer: everything that decides how an image becomes a vector."""

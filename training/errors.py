@@ -18,7 +18,7 @@ class ImageError(DataError):
 
 
 class ImageTooLargeError(ImageError):
-    """An image over the limits of bytes, pixels or frames, found in its header before any pixel was decoded."""
+    """An image over the limits of bytes, pixels or frames, refused before any pixel was decoded."""
 
 
 class RecipeError(RecoquestError):

@@ -14,7 +14,8 @@ def keep_freed_memory() -> bool:
     """Let the C library reuse freed memory instead of returning it to the kernel.
 
     A convolution's output is tens of megabytes. By default glibc maps each afresh and the kernel zeroes every
-    page on first touch, which costs more than the arithmetic: MobileNetV2 runs two to four times faster without.
+    page on first touch, which costs more than the arithmetic: MobileNetV2 runs two to four times faster
+    without.
 
     Returns:
         False where the C library is not glibc; nothing has changed then.
