@@ -1,9 +1,8 @@
 """Open the search engine that the settings describe; the service and the command line share it."""
 
-from index.engine import SearchEngine
-
 from app.settings import Settings
 from index.catalogue import open_catalogue
+from index.engine import SearchEngine
 from index.store import ImageStore
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import anyio
 import structlog
-from index.engine import SearchEngine
 
 from app.encoders import Encoders
 from app.encoding import EncodingQueue, QueueFullError
+from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.results import ActiveGeneration
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
-from index.engine import SearchEngine
 
 from app.encoders import Encoders
 from app.health import Readiness
 from app.intake import QueryImages
 from app.metrics import Metrics
 from app.settings import Settings
+from index.engine import SearchEngine
 
 
 @dataclass(frozen=True, slots=True)
