@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.vectors.exact import ExactView
-from training.atomic import atomic_file, sync_folder
+from training.atomic import atomic_file, sync
 
 _FORMAT: Final = 1
 _MANIFEST: Final = "snapshot.json"
@@ -77,7 +77,7 @@ def write_snapshot(folder: Path, view: ExactView, of: SnapshotOf, sequence: int)
             vectors=_synced(vectors),
             keys=_synced(keys),
         )
-        sync_folder(folder)
+        sync(folder)
         with atomic_file(folder / _MANIFEST) as file:
             file.write(manifest.model_dump_json(indent=2).encode())
     except BaseException:

@@ -27,37 +27,57 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a new folder that takes the name `path` only when the block ends well.
 
+    Everything in it is flushed to the disk before the rename; after an error nothing is left.
+
+    Args:
+        path: Name of the finished folder.
+        replace: Put it in the place of a folder that is there. Both are whole at any moment; a power cut
+            between the two renames leaves them beside `path`.
+
     Raises:
-        FileExistsError: `path` exists already and is not an empty folder.
+        FileExistsError: `path` exists already, is not an empty folder, and is not to be replaced.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if occupied and not replace:
         raise FileExistsError(f"{path} exists already.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    part = _folder_beside(path, ".part")
     try:
         yield part
         part.chmod(0o777 & ~_umask())
-        part.replace(path)
+        for inside in (*part.rglob("*"), part):
+            sync(inside)
+        if occupied:
+            old = _folder_beside(path, ".old")
+            path.replace(old)
+            part.replace(path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            part.replace(path)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder, such as a rename just done, survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder such as a rename just done, so that they survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _folder_beside(path: Path, suffix: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent))
 
 
 def _umask() -> int:

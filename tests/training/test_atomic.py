@@ -61,3 +61,18 @@ def test_folder_takes_an_empty_place_but_no_other(tmp_path: Path) -> None:
         (folder / "inner").touch()
     with pytest.raises(FileExistsError, match="exists already"), atomic_folder(empty):
         pass
+
+
+def test_folder_in_use_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path, replace=True) as folder:
+        (folder / "new").write_text("new")
+        raise KeyboardInterrupt
+    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "old"]
+
+    with atomic_folder(path, replace=True) as folder:
+        (folder / "new").write_text("new")
+    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "new"]

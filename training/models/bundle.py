@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
 
+from training.atomic import atomic_folder
 from training.errors import BundleError
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import DualEncoder
@@ -99,9 +97,7 @@ def save_bundle(
     weights = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     folder = folder.absolute()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
+        with atomic_folder(folder, replace=True) as fresh:
             save_file(weights, fresh / WEIGHTS_FILE, metadata={"format": "pt"})
             _write_json(fresh / CONFIG_FILE, model.config.model_dump(mode="json"))
             _write_json(fresh / PREPROCESSING_FILE, preprocessing.config.model_dump(mode="json"))
@@ -113,10 +109,6 @@ def save_bundle(
             _write_json(fresh / _DIGEST_FILE, seal.model_dump(mode="json"))
             card = model_card(name, seal.digest, created, model.config, preprocessing.config, metrics)
             (fresh / _CARD_FILE).write_text(card, encoding="utf-8")
-            fresh.chmod(0o755)
-            _replace_folder(fresh, folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
     except OSError as error:
         raise BundleError(f"The bundle cannot be written to {folder}: {error.strerror or error}.") from error
     return read_bundle(folder)
@@ -205,25 +197,3 @@ def _sha256(path: Path) -> str:
 def _digest(files: Mapping[str, str]) -> str:
     lines = "".join(f"{name} {files[name]}\n" for name in sorted(files))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _replace_folder(fresh: Path, folder: Path) -> None:
-    """Put a whole folder in the place of another; an interruption leaves both beside it, each whole."""
-    for path in (*fresh.iterdir(), fresh):
-        _sync(path)
-    if folder.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-        folder.rename(old)
-        fresh.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        fresh.rename(folder)
-    _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
