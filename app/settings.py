@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
+_TEST_PREFIX = PREFIX + "TEST_"
 
 MIB = 2**20
 
@@ -121,7 +122,8 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     """Names in the environment that look like settings and are none: a likely slip of the pen."""
     names = os.environ if environment is None else environment
     known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(n for n in names if n.upper().startswith(PREFIX) and n.upper() not in known)
+    candidates = (name for name in names if name.upper().startswith(PREFIX))
+    return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
 
 
 def _explain(errors: Iterable[Mapping[str, Any]]) -> str:
