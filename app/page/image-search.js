@@ -171,20 +171,21 @@ export class ImageSearch extends HTMLElement {
       if (api !== this.api) return;
       this.#collections = collections;
       this.#state.collection ??= this.getAttribute('collection') ?? (collections.find(({ generation }) => generation) ?? collections[0])?.name ?? null;
-      this.#enter();
+      this.#enter({ keepTyped: true });
     } catch (error) {
       if (api === this.api) this.results.showProblem(problemFrom(error), () => this.#start());
     }
   }
 
-  #enter() {
+  /** @param {{keepTyped?: boolean}} [options] whether to leave what the reader typed while the page was starting */
+  #enter({ keepTyped = false } = {}) {
     this.shell.showCollections(this.#collections ?? [], this.#state.collection, this.hasAttribute('collection'));
     if (this.#state.collection === null) {
       this.results.showNotice(noCollections());
       return;
     }
     this.#describe();
-    this.#search();
+    this.#search(keepTyped);
     this.#showOpened();
   }
 
@@ -232,10 +233,10 @@ export class ImageSearch extends HTMLElement {
     this.#describe();
   }
 
-  async #search() {
+  async #search(keepTyped = false) {
     this.#request?.abort();
     const request = (this.#request = new AbortController());
-    this.#showQuery();
+    this.#showQuery(keepTyped);
     // Until the collections are known nothing is asked: #start searches then.
     if (this.#collections === null) return;
     if (this.#state.query.kind === 'none') {
@@ -288,13 +289,14 @@ export class ImageSearch extends HTMLElement {
     } else this.results.showNotice(document.createTextNode(''));
   }
 
-  #showQuery() {
+  #showQuery(keepTyped) {
     const { collection, query, filter } = this.#state;
     if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
     this.#imageAddress = query.kind === 'image' ? URL.createObjectURL(query.image) : null;
     if (query.kind === 'image') this.field.showImage(query.name, this.#imageAddress);
     else if (query.kind === 'like') this.field.showImage(`like ${query.id}`, this.api.thumbnailAddress(collection, query.id));
-    else this.field.showText(query.kind === 'text' ? query.text : '');
+    else if (query.kind === 'text') this.field.showText(query.text);
+    else if (!keepTyped) this.field.showText('');
     this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));
     this.shell.showFilter(filter);
     this.panel.show(filter);

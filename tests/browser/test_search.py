@@ -180,6 +180,20 @@ def test_late_answer_of_an_old_query_never_shows(open_search: OpenSearch, watch:
     expect(search.field).to_have_value("a blue square")
 
 
+def test_text_typed_while_the_page_starts_is_kept(open_search: OpenSearch) -> None:
+    held: list[Route] = []
+    search = open_search(
+        before=lambda page: page.route("**/v1/collections", lambda route: held.append(route))
+    )
+    search.field.fill("a blue square")
+    held[0].continue_()
+    expect(search.page.get_by_role("button", name="a red circle")).to_be_visible()
+    expect(search.field).to_have_value("a blue square")
+    search.field.press("Enter")
+    search.settle()
+    assert search.ids() == search.found_by_text("a blue square")
+
+
 def test_markup_in_texts_is_shown_as_text(open_search: OpenSearch) -> None:
     search = open_search("?image=shape-5")
     expect(search.dialog.locator(".texts")).to_have_text(MARKUP)

@@ -74,6 +74,7 @@ class Rejections:
         return f"{len(self._items):,} of {self._total:,} {self._unit}s"
 
     def _first(self) -> str:
-        shown = "; ".join(f"{self._unit} {item.line}: {item.reason}" for item in self._items[:_SHOWN])
+        reasons = [f"{self._unit} {item.line}: {item.reason}".rstrip(".") for item in self._items[:_SHOWN]]
+        shown = "; ".join(reasons)
         more = "; and more" if len(self._items) > _SHOWN else ""
         return f"{shown[:1].upper()}{shown[1:]}{more}."

@@ -47,8 +47,8 @@ def test_an_image_alone_equals_the_same_image_in_a_batch(architecture: ImageArch
         alone = torch.cat([normalize(tower(pixel[None]).pooled) for pixel in pixels])
         backwards = normalize(tower(pixels.flip(0)).pooled).flip(0)
     assert together.std(dim=0).max() > 1e-4
-    torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
-    torch.testing.assert_close(backwards, together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(backwards, together, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
