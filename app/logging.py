@@ -1,4 +1,4 @@
-"""Log lines as JSON on standard error, from our code and from the libraries."""
+"""Log lines on standard error, from our code and from the libraries: JSON, or readable on a terminal."""
 
 import logging
 import sys
@@ -28,14 +28,16 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream or sys.stderr)
+    stream = stream or sys.stderr
+    renderer = structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=list(_SHARED),
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _name_exception,
-                structlog.processors.JSONRenderer(),
+                renderer,
             ],
         )
     )

@@ -45,7 +45,7 @@ def save_histogram(
     axes.set(title=title, xlabel="cosine", ylabel="density", xlim=_limits(cosines))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(top=_HEADROOM * axes.get_ylim()[1])
-    axes.legend(frameon=False, ncols=2, loc="upper center")
+    axes.legend(ncols=2, loc="upper center", framealpha=1, edgecolor="none")
     with atomic_file(path) as file:
         canvas.print_figure(file, format="png")
 

@@ -10,7 +10,7 @@ from training.data.sample.radiograph_factors import Film, Finding
 _SIZE_WORDS: Final = {
     "small": ("small", "mild", "slight"),
     "moderate": ("moderate", "medium-sized"),
-    "large": ("large", "marked", "extensive"),
+    "large": ("large", "marked", "massive"),
 }
 _HEART_WORDS: Final = {"small": "mildly", "moderate": "moderately", "large": "severely"}
 _EDEMA_WORDS: Final = {"small": "mild", "moderate": "moderate", "large": "severe"}
@@ -19,7 +19,7 @@ _COUNT_WORDS: Final = {1: "one", 2: "two", 3: "three"}
 _SENTENCES: Final[dict[str, tuple[str, ...]]] = {
     "Cardiomegaly": (
         "The heart is {grade} enlarged.",
-        "There is {grade} enlarged cardiac silhouette, in keeping with cardiomegaly.",
+        "There is a {grade} enlarged cardiac silhouette, in keeping with cardiomegaly.",
         "Cardiomegaly, {grade} pronounced.",
         "The cardiothoracic ratio is increased; the heart is {grade} enlarged.",
     ),

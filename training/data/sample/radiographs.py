@@ -80,7 +80,7 @@ def _metadata(film: Film) -> dict[str, MetadataValue]:
         "year": film.year,
         "exposure": film.exposure,
         "marker": film.marker,
-        "tilt": round(film.tilt, 1),
+        "tilt": round(film.tilt, 1) + 0.0,
         "indication": film.indication,
         "comparison": film.comparison,
     }
