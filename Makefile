@@ -6,7 +6,7 @@ FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: install demo test test-slow test-all lint format types clean
+.PHONY: install demo test lint format types benchmark check-image clean
 
 install: $(INSTALLED)
 
@@ -22,12 +22,7 @@ demo: install
 	$(BIN)/recoquest demo $(ARGS)
 
 test: install lint types
-	$(BIN)/pytest -m "not slow" $(ARGS)
-
-test-slow: install
-	$(BIN)/pytest -m slow $(ARGS)
-
-test-all: test test-slow
+	$(BIN)/pytest $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
@@ -39,6 +34,14 @@ format: install
 
 types: install
 	$(BIN)/mypy
+
+# What a search over HTTP costs beside encoding and scanning.
+benchmark: install
+	$(BIN)/python -m tests.benchmarks.http_overhead
+
+# Builds and starts the Docker image without an engine; needs root, buildah and debootstrap.
+check-image:
+	docker/check.sh $(ARGS)
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache build *.egg-info
