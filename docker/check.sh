@@ -9,7 +9,7 @@
 # Environment:
 #   RECOQUEST_CHECK_CACHE   folder for the base image and the work (default: ~/.cache/recoquest-docker-check)
 #   RECOQUEST_CHECK_KEEP    1 leaves what was built in the folder, to be looked at
-#   DEBIAN_MIRROR           where debootstrap fetches from (default: http://deb.debian.org/debian)
+#   DEBIAN_MIRROR           where debootstrap fetches from (default: debootstrap's own)
 #   STORAGE_DRIVER          buildah's storage driver (default: its own choice; vfs needs no overlay in the kernel)
 set -euo pipefail
 
@@ -76,7 +76,7 @@ make_base() {
     say "making the base image with debootstrap"
     timeout "$BASE_SECONDS" debootstrap --variant=minbase \
         --include=ca-certificates,python3.11,python3.11-venv,python3-distutils \
-        bookworm "$root" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$CACHE/debootstrap.log" ||
+        bookworm "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$CACHE/debootstrap.log" ||
         fail "debootstrap did not finish; $CACHE/debootstrap.log says why"
     ln -s ../../bin/python3.11 "$root/usr/local/bin/python"
     rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,locale,man}/*
