@@ -1,8 +1,8 @@
 """Files and folders that appear whole or not at all."""
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +15,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    part = Path(name)
+    part = _beside(path, "part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -48,14 +46,14 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     if occupied and not replace:
         raise FileExistsError(f"{path} exists already.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = _folder_beside(path, ".part")
+    part = _beside(path, "part")
+    part.mkdir()
     try:
         yield part
-        part.chmod(0o777 & ~_umask())
         for inside in (*part.rglob("*"), part):
             sync(inside)
         if occupied:
-            old = _folder_beside(path, ".old")
+            old = _beside(path, "old")
             path.replace(old)
             part.replace(path)
             shutil.rmtree(old, ignore_errors=True)
@@ -76,12 +74,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _folder_beside(path: Path, suffix: str) -> Path:
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent))
-
-
-def _umask() -> int:
-    # The mask can only be read by setting it; temporary files are made private, finished ones are not.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _beside(path: Path, suffix: str) -> Path:
+    # Not tempfile: what it makes is private, and the umask that a finished file should have can only be read
+    # by setting it, which another thread that does the same at that moment makes permanent.
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{suffix}")

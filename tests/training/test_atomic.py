@@ -1,5 +1,7 @@
 """Files and folders appear whole or not at all."""
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,34 @@ def test_finished_files_are_readable_by_others(tmp_path: Path) -> None:
         (folder / "inner").touch()
     assert (tmp_path / "file").stat().st_mode & 0o777 == plain.stat().st_mode & 0o777
     assert (tmp_path / "folder").stat().st_mode & 0o444 == 0o444
+
+
+def test_the_mask_of_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that read the mask by setting it may leave it changed for good."""
+
+    def forbidden(_: int) -> int:
+        raise AssertionError("the mask was set")
+
+    monkeypatch.setattr(os, "umask", forbidden)
+    with atomic_file(tmp_path / "file") as file, atomic_folder(tmp_path / "folder"):
+        file.write(b"x")
+
+
+def test_many_threads_write_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def write(letter: bytes) -> None:
+        for _ in range(20):
+            with atomic_file(path) as file:
+                file.write(letter * 1000)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(path.read_bytes())) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_folder_appears_at_the_end(tmp_path: Path) -> None:
