@@ -89,7 +89,7 @@ class StreamedImages(ImageSource):
                 self._broken.add(wanted[place])
                 _reject(self._decoder, wanted[place], image, self._rejections)
         if not images:
-            raise DataError(f"{self._rejections.summary()}: a whole batch cannot be read; mend the data.")
+            raise DataError(f"{self._rejections.summary()} A whole batch cannot be read: mend the data.")
         return torch.stack(images), kept
 
 

@@ -58,7 +58,7 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
         if record.texts:
             described.append(record)
         elif record.labels and label_template is not None:
-            sentence = label_template.format(labels=", ".join(record.labels))
+            sentence = label_template.replace("{labels}", ", ".join(record.labels))
             described.append(replace(record, texts=(sentence,)))
     return tuple(described)
 
@@ -90,8 +90,8 @@ class PairSampler:
         self.batches_per_epoch = len(self._units) // batch_size
         if self.batches_per_epoch == 0:
             raise DataError(
-                f"The train split has {len(self._units):,} images with a text, fewer than a batch of "
-                f"{batch_size}: give more data, or set train.batch_size to less."
+                f"Only {len(self._units):,} images with a text are there, fewer than a batch of {batch_size}: "
+                "give more data, or set train.batch_size to less."
             )
 
     def draw(self, epoch: int, index: int) -> Pairs:

@@ -146,7 +146,7 @@ def _embed_images(
             vectors.append(encoder.embed_images(torch.stack([image for _, image in readable])))
         bar.advance(len(prepared))
     if not vectors:
-        raise DataError(f"{skipped.summary()}: mend the data.")
+        raise DataError(f"{skipped.summary()} Mend the data.")
     return tuple(records), np.concatenate(vectors)
 
 

@@ -54,7 +54,7 @@ class DataConfig(Frozen):
     )
     workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
     cache_images: bool = Field(
-        default=True, description="Keep resized uint8 images in memory after the first epoch."
+        default=True, description="Decode all images before the first step and keep them resized."
     )
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."

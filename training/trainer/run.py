@@ -106,8 +106,7 @@ def train(
         preprocessing,
         broken,
         device=fabric.device,
-        batch_size=recipe.train.batch_size,
-        one_image_per=recipe.data.one_image_per,
+        training=True,
         show_progress=show_progress,
     )
     loop = _build_loop(recipe, fabric, model, preprocessing, pairs, folder)
@@ -115,8 +114,9 @@ def train(
     _start(loop, folder, checkpoint)
     with MetricsLog(out, loop.position.step) as log:
         loop.run(log, show_progress=show_progress)
-    _write_bundle(recipe, loop, folder, model, preprocessing)
-    return TrainResult(folder.bundle, loop.metrics, _report(manifest.rejections, broken))
+    metrics = _write_bundle(recipe, loop, folder, model, preprocessing)
+    left_out = _report(manifest.rejections, broken, _unreadable(loop.validation, str(data)))
+    return TrainResult(folder.bundle, metrics, left_out)
 
 
 def _build_loop(
@@ -158,8 +158,7 @@ def _validation(
             preprocessing,
             Rejections(len(described.records), recipe.data.max_rejected, source=str(split.folder)),
             device=loop.fabric.device,
-            batch_size=min(recipe.train.batch_size, len(described.records)),
-            one_image_per=None,
+            training=False,
             show_progress=False,
         )
     encoder = Encoder(model, preprocessing, loop.fabric.device)
@@ -182,7 +181,8 @@ def _start(loop: TrainingLoop, folder: RunFolder, checkpoint: Checkpoint | None)
 
 def _write_bundle(
     recipe: Recipe, loop: TrainingLoop, folder: RunFolder, model: DualEncoder, preprocessing: Preprocessing
-) -> None:
+) -> dict[str, float]:
+    """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
     chosen = load_checkpoint(folder.best if loop.metrics else folder.last)
     loop.task.load_state_dict(chosen.task)
     save_bundle(
@@ -190,13 +190,23 @@ def _write_bundle(
         name=recipe.name,
         model=model,
         preprocessing=preprocessing,
-        metrics=loop.metrics,
+        metrics=chosen.metrics,
         recipe_yaml=dump_recipe(recipe),
     )
+    return chosen.metrics
 
 
-def _report(lines: Rejections, images: Rejections) -> tuple[Rejection, ...]:
-    for rejections in (lines, images):
+def _unreadable(validation: Validation | None, source: str) -> Rejections:
+    """The images of the validation split that turned out to be broken."""
+    total = 0 if validation is None else len(validation.manifest.records)
+    rejections = Rejections(total, max_share=1.0, source=f"the validation split of {source}")
+    for broken in () if validation is None else validation.broken.values():
+        rejections.add(broken.line, broken.reason)
+    return rejections
+
+
+def _report(*parts: Rejections) -> tuple[Rejection, ...]:
+    for rejections in parts:
         if rejections.items:
-            logger.warning("%s.", rejections.summary())
-    return (*lines.items, *images.items)
+            logger.warning("%s", rejections.summary())
+    return tuple(item for rejections in parts for item in rejections.items)

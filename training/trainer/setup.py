@@ -31,7 +31,9 @@ def build_fabric(precision: Literal["auto", "fp32", "bf16"], device: torch.devic
     """Fabric for one device; `auto` takes bfloat16 on a GPU that has it, else float32."""
     on_gpu = device.type == "cuda"
     if precision == "auto":
-        precision = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "fp32"
+        # Emulated bfloat16, on GPUs before Ampere, is slower than float32.
+        has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "fp32"
     return Fabric(
         accelerator=device.type,
         devices=[device.index or 0] if on_gpu else 1,
@@ -102,11 +104,19 @@ def open_split(
     rejections: Rejections,
     *,
     device: torch.device,
-    batch_size: int,
-    one_image_per: str | None,
+    training: bool,
     show_progress: bool,
 ) -> SplitData:
     """Read the images of a split and prepare to draw its pairs.
+
+    Args:
+        recipe: Of the run.
+        split: Records with at least one text.
+        preprocessing: Of images and texts.
+        rejections: Where broken images are counted.
+        device: That the loop computes on.
+        training: False draws every image, and a split smaller than a batch is one batch.
+        show_progress: Show a bar on standard error.
 
     Raises:
         DataError: Too many images are broken, or fewer than a batch remain.
@@ -121,7 +131,11 @@ def open_split(
         show_progress=show_progress,
     )
     records = [split.records[row] for row in images.readable]
-    sampler = PairSampler(records, batch_size, recipe.train.seed, one_image_per)
+    batch_size = recipe.train.batch_size
+    if training:
+        sampler = PairSampler(records, batch_size, recipe.train.seed, recipe.data.one_image_per)
+    else:
+        sampler = PairSampler(records, max(1, min(batch_size, len(records))), recipe.train.seed)
     return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records))
 
 

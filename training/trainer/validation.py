@@ -1,14 +1,16 @@
 """The figures of the validation split, and which of two is better."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from training.data.manifest import Manifest
+from training.data.manifest import Manifest, Rejection
 from training.errors import RecipeError
-from training.evaluation.evaluate import evaluate
+from training.evaluation.embed import embed_manifest
+from training.evaluation.evaluate import measure
 from training.models.encoder import Encoder
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch, BatchLoader
@@ -26,6 +28,7 @@ class Validation:
         encoder: Around the model in training.
         loss_batches: Its pairs, when the loss is what selects; None otherwise.
         loss: The objective on a batch, without gradient.
+        broken: By line, the images that could not be read when it was measured.
     """
 
     recipe: Recipe
@@ -33,6 +36,7 @@ class Validation:
     encoder: Encoder
     loss_batches: BatchLoader | None
     loss: BatchLoss
+    broken: dict[int, Rejection] = field(default_factory=dict)
 
     def measure(self) -> dict[str, float]:
         """All figures by name.
@@ -44,15 +48,16 @@ class Validation:
         if self.loss_batches is not None:
             figures["loss"] = self._mean_loss(self.loss_batches)
         if any(record.texts or record.labels for record in self.manifest.records):
-            report = evaluate(
+            embedded = embed_manifest(
                 self.encoder,
                 self.manifest,
                 batch_size=self.recipe.train.batch_size,
-                label_template=self.recipe.data.label_template,
                 max_rejected=self.recipe.data.max_rejected,
                 show_progress=False,
             )
-            figures |= report.metrics()
+            self.broken.update((rejection.line, rejection) for rejection in embedded.skipped)
+            template = self.recipe.data.label_template
+            figures |= measure(self.encoder, embedded, label_template=template).metrics()
         select_by = self.recipe.train.select_by
         if select_by not in figures:
             known = [name for name in ("rsum", "precision_at_10") if name in figures]
@@ -86,6 +91,8 @@ def check_selectable(select_by: str, manifest: Manifest) -> None:
 def is_better(select_by: str, figures: Mapping[str, float], best: Mapping[str, float]) -> bool:
     """Whether the figures beat the best so far, which may be empty; a figure that is no number never does."""
     value = figures[select_by]
+    if math.isnan(value):
+        return False
     if not best:
         return True
     return value < best[select_by] if select_by == "loss" else value > best[select_by]

@@ -104,6 +104,8 @@ def test_images_without_a_text_are_described_by_their_labels_or_left_out() -> No
     assert [r.id for r in describable(given_records, None)] == ["0"]
     described = describable(given_records, "showing {labels}")
     assert [(r.id, r.texts) for r in described] == [("0", ("text",)), ("1", ("showing x, y",))]
+    (braced,) = describable([record(1, labels=("{x}",))], "} {labels}")
+    assert braced.texts == ("} {x}",)
 
 
 @given(st.integers(1, 6), st.integers(0, 40))

@@ -167,6 +167,7 @@ def test_stop_signal_works_outside_the_main_thread() -> None:
 def test_better_is_higher_except_for_the_loss() -> None:
     assert is_better("rsum", {"rsum": 2.0}, {"rsum": 1.0})
     assert not is_better("rsum", {"rsum": float("nan")}, {"rsum": 1.0})
+    assert not is_better("loss", {"loss": float("nan")}, {})
     assert is_better("loss", {"loss": 1.0}, {"loss": 2.0})
     assert not is_better("loss", {"loss": 2.0}, {"loss": 2.0})
     assert is_better("rsum", {"rsum": 0.0}, {})

@@ -5,11 +5,13 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
@@ -20,7 +22,7 @@ from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer import run as run_module
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 from training.trainer.loop import TrainingLoop
 from training.trainer.run import TrainResult, train
@@ -154,6 +156,16 @@ def test_resuming_a_finished_run_changes_nothing(scenes: Path, straight: Path, t
     assert lines(out) == lines(straight)
 
 
+def test_figures_of_a_bundle_belong_to_its_weights(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    """A run killed between its best and its last checkpoint may not find the same best again on a GPU."""
+    out = tmp_path / "out"
+    shutil.copytree(straight, out)
+    best = out / "checkpoints/best.pt"
+    save_checkpoint(best, replace(load_checkpoint(best), metrics={"rsum": 1.5}))
+    result = run(tiny_recipe(), scenes, out, resume=True)
+    assert result.metrics == read_bundle(result.bundle).metrics == {"rsum": 1.5}
+
+
 def test_refuses_a_folder_with_something_in_it(scenes: Path, straight: Path) -> None:
     with pytest.raises(TrainingError, match=r"is not empty.*--resume"):
         run(tiny_recipe(), scenes, straight)
@@ -222,9 +234,10 @@ def test_without_a_validation_split_the_last_weights_are_kept(
     result = run(tiny_recipe(), data, tmp_path / "out")
     assert "no validation split" in caplog.text
     assert result.metrics == {}
-    last = load_checkpoint(tmp_path / "out/checkpoints/last.pt").task
-    name = next(name for name in last if name.endswith("image_head.1.weight"))
-    assert last[name].isfinite().all()
+    last = load_checkpoint(tmp_path / "out/checkpoints/last.pt")
+    assert last.position.step == 2 * BATCHES_PER_EPOCH
+    weights = load_file(result.bundle / "model.safetensors")
+    assert_same(weights, {name: last.task[f"model.{name}"] for name in weights})
     assert read_bundle(result.bundle).metrics == {}
 
 
@@ -238,6 +251,19 @@ def test_broken_images_are_counted_and_named(tmp_path: Path, caplog: pytest.LogC
     assert sorted(rejection.line for rejection in result.rejections) == [4, 6]
     assert result.rejected == 2
     assert "images/3.png" in caplog.text
+
+
+def test_broken_images_of_the_validation_split_are_named_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_scenes(tmp_path / "data", val=5)
+    (data / "images/15.png").write_bytes(b"not an image")
+    recipe = tiny_recipe(select_by="loss", batch_size=5)
+    lenient = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_rejected": 0.2})})
+    result = run(lenient, data, tmp_path / "out")
+    assert [rejection.line for rejection in result.rejections] == [16]
+    assert "1 of 5 lines of the validation split" in caplog.text
+    assert "images/15.png" in caplog.text
 
 
 def test_too_many_broken_images_stop_the_run_before_it_writes_anything(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """What a run is made of."""
 
 import logging
+from typing import Any
 
 import pytest
+import torch
 
 from training.recipes.load import load_recipe
-from training.trainer.setup import thaw_random_towers
+from training.trainer import setup
+from training.trainer.setup import build_fabric, thaw_random_towers
 
 
 def test_random_towers_are_not_frozen_and_pretrained_ones_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -19,3 +22,18 @@ def test_random_towers_are_not_frozen_and_pretrained_ones_are(caplog: pytest.Log
     assert thawed.model.text == recipe.model.text
     assert "model.image.pretrained" in caplog.text
     assert "model.text.pretrained" not in caplog.text
+
+
+@pytest.mark.parametrize(("native", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_bfloat16_is_chosen_only_where_the_gpu_itself_has_it(
+    monkeypatch: pytest.MonkeyPatch, native: bool, precision: str
+) -> None:
+    chosen: dict[str, Any] = {}
+
+    def supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(setup, "Fabric", lambda **settings: chosen.update(settings))
+    build_fabric("auto", torch.device("cuda", 1))
+    assert chosen == {"accelerator": "cuda", "devices": [1], "precision": precision}
