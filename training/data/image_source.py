@@ -36,6 +36,10 @@ class ImageSource(ABC):
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
         """Images uint8 (K, 3, S, S) and which K of the given rows they are; fewer when one is broken."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """End the threads that decode, if any; nothing can be loaded afterwards."""
+
 
 @dataclass(frozen=True)
 class Decoder:
@@ -66,6 +70,9 @@ class CachedImages(ImageSource):
         places = torch.from_numpy(rows).to(self._pixels.device)
         return self._pixels[self._rows[places]], list(range(len(rows)))
 
+    def close(self) -> None:
+        """There are no threads."""
+
 
 class StreamedImages(ImageSource):
     """Images decoded for every batch, for data that memory cannot hold."""
@@ -91,6 +98,10 @@ class StreamedImages(ImageSource):
         if not images:
             raise DataError(f"{self._rejections.summary()} A whole batch cannot be read: mend the data.")
         return torch.stack(images), kept
+
+    def close(self) -> None:
+        """End the threads that decode."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 def open_images(

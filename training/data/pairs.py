@@ -90,7 +90,7 @@ class PairSampler:
         self.batches_per_epoch = len(self._units) // batch_size
         if self.batches_per_epoch == 0:
             raise DataError(
-                f"Only {len(self._units):,} images with a text are there, fewer than a batch of {batch_size}: "
+                f"Only {len(self._units):,} images have a text, fewer than a batch of {batch_size}: "
                 "give more data, or set train.batch_size to less."
             )
 

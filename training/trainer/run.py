@@ -1,6 +1,7 @@
 """One training run from a recipe and a data folder to a bundle."""
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,19 +101,21 @@ def train(
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
     model, preprocessing = build_model(recipe, train_split, load_pretrained=checkpoint is None)
     broken = Rejections(len(train_split.records), recipe.data.max_rejected, source=str(data))
-    pairs = open_split(
-        recipe,
-        train_split,
-        preprocessing,
-        broken,
-        device=fabric.device,
-        training=True,
-        show_progress=show_progress,
-    )
-    loop = _build_loop(recipe, fabric, model, preprocessing, pairs, folder)
-    loop.validation = _validation(recipe, loop, model, preprocessing, val_split)
-    _start(loop, folder, checkpoint)
-    with MetricsLog(out, loop.position.step) as log:
+    with ExitStack() as resources:
+        pairs = open_split(
+            recipe,
+            train_split,
+            preprocessing,
+            broken,
+            device=fabric.device,
+            training=True,
+            resources=resources,
+            show_progress=show_progress,
+        )
+        loop = _build_loop(recipe, fabric, model, preprocessing, pairs, folder)
+        loop.validation = _validation(recipe, loop, model, preprocessing, val_split, resources)
+        _start(loop, folder, checkpoint)
+        log = resources.enter_context(MetricsLog(out, loop.position.step))
         loop.run(log, show_progress=show_progress)
     metrics = _write_bundle(recipe, loop, folder, model, preprocessing)
     left_out = _report(manifest.rejections, broken, _unreadable(loop.validation, str(data)))
@@ -145,7 +148,12 @@ def _build_loop(
 
 
 def _validation(
-    recipe: Recipe, loop: TrainingLoop, model: DualEncoder, preprocessing: Preprocessing, split: Manifest
+    recipe: Recipe,
+    loop: TrainingLoop,
+    model: DualEncoder,
+    preprocessing: Preprocessing,
+    split: Manifest,
+    resources: ExitStack,
 ) -> Validation | None:
     if not split.records:
         return None
@@ -159,6 +167,7 @@ def _validation(
             Rejections(len(described.records), recipe.data.max_rejected, source=str(split.folder)),
             device=loop.fabric.device,
             training=False,
+            resources=resources,
             show_progress=False,
         )
     encoder = Encoder(model, preprocessing, loop.fabric.device)

@@ -61,7 +61,9 @@ class RunFolder:
             raise TrainingError(f"There is no run to resume in {self.path}: start it without --resume.")
         checkpoint = load_checkpoint(self.last)
         theirs = parse_recipe(yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
-        key = first_difference(recipe, theirs)
+        # A release may reword what a recipe says of itself.
+        words = {"description": recipe.description, "source": recipe.source}
+        key = first_difference(recipe, theirs.model_copy(update=words))
         if key is not None:
             raise TrainingError(
                 f"The run in {self.path} was started with another {key}: resume it with the same recipe and "

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -105,6 +106,7 @@ def open_split(
     *,
     device: torch.device,
     training: bool,
+    resources: ExitStack,
     show_progress: bool,
 ) -> SplitData:
     """Read the images of a split and prepare to draw its pairs.
@@ -116,6 +118,7 @@ def open_split(
         rejections: Where broken images are counted.
         device: That the loop computes on.
         training: False draws every image, and a split smaller than a batch is one batch.
+        resources: Ends the threads that decode when it is closed.
         show_progress: Show a bar on standard error.
 
     Raises:
@@ -130,6 +133,7 @@ def open_split(
         device=device,
         show_progress=show_progress,
     )
+    resources.callback(images.close)
     records = [split.records[row] for row in images.readable]
     batch_size = recipe.train.batch_size
     if training:

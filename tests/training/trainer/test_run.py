@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -181,6 +182,14 @@ def test_refuses_to_resume_with_another_recipe(scenes: Path, straight: Path) -> 
         run(tiny_recipe(batch_size=5), scenes, straight, resume=True)
 
 
+def test_resumes_with_a_recipe_that_was_only_reworded(scenes: Path, straight: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(straight, out)
+    reworded = tiny_recipe().model_copy(update={"description": "Other words.", "source": "A book."})
+    result = run(reworded, scenes, out, resume=True)
+    assert read_bundle(result.bundle).digest == read_bundle(straight / "bundle").digest
+
+
 def test_refuses_to_resume_with_other_data(straight: Path, tmp_path: Path) -> None:
     other = write_scenes(tmp_path / "other", train=15)
     with pytest.raises(TrainingError, match="data are not those"):
@@ -282,6 +291,7 @@ def test_streamed_images_train_the_same_model(
     recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache_images": cache})})
     run(recipe, scenes, tmp_path / "out")
     assert read_bundle(tmp_path / "out/bundle").digest == read_bundle(straight / "bundle").digest
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
 
 
 def test_figure_that_the_validation_split_cannot_give_is_refused_before_any_work(tmp_path: Path) -> None:
