@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from training.models.features import Features
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig
-from training.objectives.similarity import cosine_matrix, negative_pairs
+from training.objectives.similarity import cosine_matrix, mean_cosines
 
 
 class InfoNCESettings(ObjectiveConfig):
@@ -116,13 +116,10 @@ class InfoNCE(Objective):
                 image_weight=self.settings.image_weight,
                 positive_mask=features.positive_mask,
             )
-            detached = cosines.detach()
-            negatives = negative_pairs(detached, features.positive_mask)
             terms = {
                 "image_to_text": image_to_text.detach(),
                 "text_to_image": text_to_image.detach(),
-                "positive_cosine": detached.diagonal().mean(),
-                "negative_cosine": (detached * negatives).sum() / negatives.sum().clamp(min=1),
+                **mean_cosines(cosines, features.positive_mask),
                 "temperature": scale.detach().reciprocal(),
             }
         return LossOutput(total, terms)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from training.models.features import Features
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig
-from training.objectives.similarity import cosine_matrix, negative_pairs
+from training.objectives.similarity import cosine_matrix, mean_cosines, negative_pairs
 
 REFERENCE_BATCH = 64
 
@@ -90,12 +90,9 @@ class ReCo(Objective):
                 positive_mask=features.positive_mask,
                 reduction=self.settings.reduction,
             )
-            detached = cosines.detach()
-            negatives = negative_pairs(detached, features.positive_mask)
             terms = {
                 "positive": positive.detach(),
                 "negative": negative.detach(),
-                "positive_cosine": detached.diagonal().mean(),
-                "negative_cosine": (detached * negatives).sum() / negatives.sum().clamp(min=1),
+                **mean_cosines(cosines, features.positive_mask),
             }
         return LossOutput(total, terms)

@@ -44,3 +44,13 @@ def negative_pairs(cosines: Tensor, positive_mask: Tensor | None) -> Tensor:
     """
     unmatched = off_diagonal(cosines)
     return unmatched if positive_mask is None else unmatched & ~positive_mask
+
+
+def mean_cosines(cosines: Tensor, positive_mask: Tensor | None) -> dict[str, Tensor]:
+    """Detached mean cosine of the diagonal and of the pairs that do not match, 0 without such pairs."""
+    detached = cosines.detach()
+    negatives = negative_pairs(detached, positive_mask)
+    return {
+        "positive_cosine": detached.diagonal().mean(),
+        "negative_cosine": (detached * negatives).sum() / negatives.sum().clamp(min=1),
+    }
