@@ -1,0 +1,74 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from training.data.image_source import Decoder, StreamedImages, open_images
+from training.data.manifest import Manifest, Record, Rejections
+from training.errors import DataError
+from training.models.config import ImagePreprocessingConfig
+from training.models.preprocessing import ImagePreprocessing
+
+CPU = torch.device("cpu")
+SIDE = 4
+
+
+@pytest.fixture
+def decoder(tmp_path: Path) -> Decoder:
+    """Four images, each of one brightness, of which the second is broken."""
+    records = [Record(id=str(n), image=f"{n}.png", split="train", line=n + 1) for n in range(4)]
+    for number, record in enumerate(records):
+        Image.new("RGB", (SIDE, SIDE), (number, number, number)).save(tmp_path / record.image)
+    (tmp_path / "1.png").write_bytes(b"not an image")
+    manifest = Manifest(tmp_path, tuple(records), Rejections(4))
+    preprocessing = ImagePreprocessing(ImagePreprocessingConfig(size=SIDE))
+    return Decoder(manifest, preprocessing.to_uint8, SIDE)
+
+
+@pytest.fixture
+def rejections() -> Rejections:
+    return Rejections(4, max_share=0.25)
+
+
+@pytest.fixture
+def streamed(decoder: Decoder, rejections: Rejections) -> Iterator[StreamedImages]:
+    images = StreamedImages(decoder, rejections, threads=2)
+    yield images
+    images.close()
+
+
+def test_streamed_images_leave_out_the_broken_and_count_it_once(
+    streamed: StreamedImages, rejections: Rejections
+) -> None:
+    for _ in range(2):
+        images, kept = streamed.load(np.array([3, 1, 0]))
+        assert images[:, 0, 0, 0].tolist() == [3, 0]
+        assert kept == [0, 2]
+    (broken,) = rejections.items
+    assert broken.line == 2
+    assert "1.png" in broken.reason
+
+
+def test_a_batch_without_a_readable_image_stops_the_run(streamed: StreamedImages) -> None:
+    with pytest.raises(DataError, match=r"Line 2: 1\.png.*[^.]\. A whole batch cannot be read"):
+        streamed.load(np.array([1]))
+
+
+def test_both_sources_give_the_same_images(
+    decoder: Decoder, rejections: Rejections, streamed: StreamedImages
+) -> None:
+    cached = open_images(decoder, rejections, cache=True, threads=2, device=CPU, show_progress=False)
+    assert list(cached.readable) == [0, 2, 3]
+    rows = np.array([2, 0])
+    ours, _ = cached.load(rows)
+    theirs, _ = streamed.load(np.array(cached.readable)[rows])
+    assert torch.equal(ours, theirs)
+
+
+def test_a_cache_larger_than_the_memory_is_refused(decoder: Decoder, rejections: Rejections) -> None:
+    giant = Decoder(decoder.manifest, decoder.to_uint8, size=10**7)
+    with pytest.raises(DataError, match=r"GiB of memory.*cache_images to false"):
+        open_images(giant, rejections, cache=True, threads=1, device=CPU, show_progress=False)

@@ -1,0 +1,55 @@
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tests.training.models.tiny import tiny_preprocessing
+from training.data.image_source import ImageSource
+from training.data.pairs import PairSampler, Position, positive_mask
+from training.data.record import Record
+from training.trainer.batches import BatchLoader
+
+TEXTS = ("the same", "another", "the same", "a fourth", "a fifth", "a sixth")
+RECORDS = [
+    Record(id=str(number), image=f"{number}.png", split="train", texts=(text,))
+    for number, text in enumerate(TEXTS)
+]
+
+
+class NumberedImages(ImageSource):
+    """Each image is filled with its row; some are broken."""
+
+    def __init__(self, *broken: int) -> None:
+        self.readable = range(len(RECORDS))
+        self._broken = broken
+
+    def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
+        kept = [place for place, row in enumerate(rows) if row not in self._broken]
+        return torch.tensor(rows[kept], dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2), kept
+
+    def close(self) -> None:
+        pass
+
+
+def loader(*broken: int, batch_size: int = 6) -> BatchLoader:
+    sampler = PairSampler(RECORDS, batch_size, seed=0)
+    return BatchLoader(sampler, NumberedImages(*broken), tiny_preprocessing().text)
+
+
+def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
+    batch = loader(1, 4).load(0, 0)
+    rows = [int(row) for row in batch.images[:, 0, 0, 0]]
+    assert sorted(rows) == [0, 2, 3, 5]
+    texts = [TEXTS[row] for row in rows]
+    assert torch.equal(batch.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
+    expected = positive_mask([RECORDS[row] for row in rows], texts)
+    assert batch.positive_mask is not None
+    assert expected is not None
+    assert torch.equal(batch.positive_mask, expected)
+
+
+def test_batches_follow_a_position_through_the_epochs() -> None:
+    batches = loader(batch_size=3).from_position(Position(step=1, epoch=0, index=1))
+    found = [next(batches).images for _ in range(4)]
+    expected = [loader(batch_size=3).load(*place).images for place in ((0, 1), (1, 0), (1, 1), (2, 0))]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
