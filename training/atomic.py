@@ -55,7 +55,11 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         if occupied:
             old = _beside(path, "old")
             path.replace(old)
-            part.replace(path)
+            try:
+                part.replace(path)
+            except BaseException:
+                old.replace(path)
+                raise
             shutil.rmtree(old, ignore_errors=True)
         else:
             part.replace(path)

@@ -106,3 +106,22 @@ def test_folder_in_use_is_replaced_only_when_asked(tmp_path: Path) -> None:
     with atomic_folder(path, replace=True) as folder:
         (folder / "new").write_text("new")
     assert [file.name for file in tmp_path.rglob("*")] == ["folder", "new"]
+
+
+def test_folder_in_use_comes_back_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("old")
+    rename = Path.replace
+
+    def failing(source: Path, target: Path) -> Path:
+        if source.suffix == ".part":
+            raise OSError("no space left on device")
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(OSError, match="no space"), atomic_folder(path, replace=True) as folder:
+        (folder / "new").write_text("new")
+    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "old"]
