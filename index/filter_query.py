@@ -81,7 +81,7 @@ class PassingKeys:
         with self._lock:
             self._forget(place)
             self._found[place] = (sequence, keys)
-            self._bytes += keys.nbytes + 1024
+            self._bytes += _cost(name, keys)
             while self._bytes > _REMEMBERED_BYTES:
                 self._forget(next(iter(self._found)))
         return keys
@@ -89,7 +89,12 @@ class PassingKeys:
     def _forget(self, place: tuple[int, str]) -> None:
         held = self._found.pop(place, None)
         if held is not None:
-            self._bytes -= held[1].nbytes + 1024
+            self._bytes -= _cost(place[1], held[1])
+
+
+def _cost(name: str, keys: Keys) -> int:
+    """Bytes that an entry holds; the name of a filter may be longer than the keys that pass it."""
+    return keys.nbytes + len(name) + 1024
 
 
 _KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}

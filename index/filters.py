@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Discriminator,
+    FailFast,
     Field,
     StrictBool,
     StrictFloat,
@@ -34,6 +35,8 @@ BUILT_IN_FIELDS = ("id", "split", "group", "labels")
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
 MAX_VALUES = 4096
+# More objects, lists and values than the largest filter within the other limits has.
+_MAX_PARTS = 10_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
@@ -78,7 +81,7 @@ class AnyOf(_Condition):
     """The field has one of these values."""
 
     field: str
-    any_of: tuple[FilterValue, ...] = Field(min_length=1, max_length=1024)
+    any_of: Annotated[tuple[FilterValue, ...], FailFast()] = Field(min_length=1, max_length=1024)
 
 
 class Range(_Condition):
@@ -108,13 +111,13 @@ class Range(_Condition):
 class And(_Condition):
     """All of these hold."""
 
-    filters: tuple["Filter", ...] = Field(alias="and", min_length=1)
+    filters: Annotated[tuple["Filter", ...], FailFast()] = Field(alias="and", min_length=1)
 
 
 class Or(_Condition):
     """At least one of these holds."""
 
-    filters: tuple["Filter", ...] = Field(alias="or", min_length=1)
+    filters: Annotated[tuple["Filter", ...], FailFast()] = Field(alias="or", min_length=1)
 
 
 class Not(_Condition):
@@ -162,7 +165,7 @@ def parse_filter(value: Any) -> Filter:
     Raises:
         FilterError: It is no filter, or larger or deeper than the limits.
     """
-    _check_depth(value)
+    _check_shape(value)
     try:
         parsed = _ADAPTER.validate_python(value)
     except ValidationError as error:
@@ -236,8 +239,10 @@ def _unknown_field(name: str, known: list[str]) -> str:
     return f"There is no field {name!r} to filter on.{hint} Fields: {', '.join(known)}."
 
 
-def _check_depth(value: Any) -> None:
+def _check_shape(value: Any) -> None:
+    """Refuse what is too deep or too large before any of it is looked at, which could take seconds."""
     level = [value]
+    parts = 1
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for item in level:
@@ -247,6 +252,13 @@ def _check_depth(value: Any) -> None:
                 below.extend(item)
         if not below:
             return
+        parts += len(below)
+        if parts > _MAX_PARTS:
+            raise FilterError(
+                "",
+                f"The filter is too large: at most {MAX_CONDITIONS} conditions and {MAX_VALUES} values "
+                "are allowed.",
+            )
         level = below
     raise FilterError("", f"The filter is nested too deeply; at most {MAX_DEPTH // 2} levels are allowed.")
 

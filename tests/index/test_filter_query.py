@@ -196,3 +196,16 @@ def _put(engine: SearchEngine, collection: str, records: list[Record]) -> int:
     with engine.catalogue.write() as session:
         write_images(session, generation, [ImageWrite(r, record_digest(r), picture) for r in records])
     return generation.collection_id
+
+
+def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.filter_query._REMEMBERED_BYTES", 100_000)
+    collection_id = _put(engine, "c", [Record(id="a", image="a", split="val", metadata={"age": 3})])
+    memory = PassingKeys()
+    with engine.catalogue.read() as session:
+        for number in range(20):
+            name = f"{number}-" + "x" * 30_000
+            memory.get(session, collection_id, 1, Equals(field="age", eq=number), name)
+    assert len(memory._found) == 3

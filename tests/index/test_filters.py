@@ -1,4 +1,5 @@
 import json
+import time
 from typing import Any
 
 import pytest
@@ -140,3 +141,25 @@ def test_filters_that_do_not_fit_the_fields(value: dict[str, Any], field: str, m
         check_filter(parse_filter(value), FIELDS)
     assert caught.value.field == field
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"field": "a", "any_of": [{}] * 9_000},
+        {"and": [{}] * 300_000},
+        {"field": "a", "any_of": [{}] * 300_000},
+    ],
+)
+def test_a_filter_full_of_mistakes_is_refused_at_once(value: dict[str, Any]) -> None:
+    started = time.process_time()
+    with pytest.raises(FilterError):
+        parse_filter(value)
+    assert time.process_time() - started < 0.3
+
+
+def test_the_largest_filter_is_let_in() -> None:
+    leaf: dict[str, Any] = {"field": "a", "any_of": list(range(16))}
+    for _ in range(5):
+        leaf = {"not": leaf}
+    parse_filter({"and": [leaf] * 256})
