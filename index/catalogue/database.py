@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from index.catalogue.schema import upgrade_schema
@@ -77,6 +78,8 @@ class Catalogue:
             if type(error) not in (DatabaseError, OperationalError):
                 raise
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
+        except PoolTimeoutError as error:
+            raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
         except sqlite3.Error as error:
             # What fails while a connection is set up comes without SQLAlchemy's wrapping.
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error}.") from error
@@ -105,7 +108,8 @@ def _create_engine(url: str) -> Engine:
         if not parsed.database or parsed.database == ":memory:":
             raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
+        # Readers that wait for a view to be loaded hold their connections; nobody else may wait for those.
+        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
     except OSError as error:

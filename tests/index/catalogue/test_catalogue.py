@@ -1,6 +1,7 @@
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, insert, make_url, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from index.catalogue import Catalogue, open_catalogue
@@ -129,3 +131,18 @@ def test_processes_that_open_at_once_all_succeed(tmp_path: Path) -> None:
     ]
     for process in processes:
         assert process.wait(60) == 0, process.communicate()[1]
+
+
+def test_many_may_read_at_once(tmp_path: Path) -> None:
+    catalogue = open_catalogue(_url(tmp_path))
+    with ExitStack() as readers:
+        for _ in range(40):
+            session = readers.enter_context(catalogue.read())
+            assert session.execute(select(CollectionRow.id)).all() == []
+    catalogue.close()
+
+
+def test_connections_that_are_all_in_use_are_a_clear_error(tmp_path: Path) -> None:
+    catalogue = Catalogue(_url(tmp_path))
+    with pytest.raises(CatalogueError, match="are in use"), catalogue.read():
+        raise PoolTimeoutError("QueuePool limit reached")
