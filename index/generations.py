@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.errors import CollectionNameError, GenerationError, UnknownCollectionError
+from index.filters import storable_text
 
 GenerationState = Literal["building", "active", "retired"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -36,7 +37,9 @@ def require_collection(session: Session, name: str) -> CollectionRow:
     Raises:
         UnknownCollectionError: There is none of this name.
     """
-    row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
+    row = None
+    if storable_text(name):
+        row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
     if row is None:
         known = session.execute(select(CollectionRow.name).order_by(CollectionRow.name)).scalars().all()
         raise UnknownCollectionError(name, list(known))
@@ -99,6 +102,8 @@ def find_generation(
 
 def find_active(session: Session, collection: str) -> tuple[Generation, int] | None:
     """Return the active generation of a collection and the collection's sequence number, if there is one."""
+    if not storable_text(collection):
+        return None
     row = session.execute(_ACTIVE_GENERATION, {"collection": collection}).one_or_none()
     if row is None:
         return None
@@ -147,6 +152,8 @@ def activate(session: Session, generation: Generation) -> None:
     Raises:
         GenerationError: Some images of the collection have no embedding in it; nothing changes.
     """
+    # First of all the lock: an image that another writer adds now must not be missed.
+    next_sequence(session, generation.collection_id)
     lacking = (
         select(ImageRow.external_id)
         .outerjoin(
@@ -159,7 +166,6 @@ def activate(session: Session, generation: Generation) -> None:
     if missing:
         names = session.execute(lacking.order_by(ImageRow.id).limit(_NAMED_MISSING)).scalars()
         raise GenerationError(_incomplete(session, generation, missing, list(names)))
-    next_sequence(session, generation.collection_id)
     ours = GenerationRow.collection_id == generation.collection_id
     session.execute(
         update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")

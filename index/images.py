@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
+from index.filters import storable_text
 from index.generations import require_collection
 from index.results import StoredImage
 from training.data.manifest import MetadataValue
@@ -36,7 +37,9 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
         .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
         .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
     )
-    row = session.execute(query).scalar_one_or_none()
+    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    askable = storable_text(collection) and storable_text(image_id)
+    row = session.execute(query).scalar_one_or_none() if askable else None
     if row is None:
         require_collection(session, collection)
         raise UnknownImageError(collection, image_id)
@@ -69,10 +72,9 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
 def read_found(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
     """Return what hits show of images, by their keys."""
     texts = _texts(session, keys)
-    query = select(ImageRow.id, ImageRow.external_id, ImageRow.labels, ImageRow.details)
     return {
         key: FoundImage(external_id, texts.get(key, ()), tuple(labels), _metadata(details))
-        for key, external_id, labels, details in session.execute(query.where(ImageRow.id.in_(keys)))
+        for key, external_id, labels, details in session.execute(_FOUND, {"keys": keys})
     }
 
 
@@ -97,7 +99,7 @@ def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
 
 
 # Built once: every search runs these two.
-_FOUND: Final = select(ImageRow.id, ImageRow.external_id, ImageRow.details).where(
+_FOUND: Final = select(ImageRow.id, ImageRow.external_id, ImageRow.labels, ImageRow.details).where(
     ImageRow.id.in_(bindparam("keys", expanding=True))
 )
 _TEXTS: Final = (

@@ -1,5 +1,6 @@
 """Bring a manifest into a collection: embed what is new or changed, and make it searchable."""
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
+from index.abandoned import remove_abandoned
 from index.bundles import install_bundle, register_bundle
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
@@ -108,6 +110,7 @@ def ingest_manifest(
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
     if not manifest.records:
         raise DataError(f"The manifest in {manifest.folder} has no images to index.")
+    remove_abandoned(itertools.chain(engine.store.unfinished(), engine.bundles_folder.glob(".*.part")))
     info = install_bundle(encoder.info, engine.bundles_folder)
     with engine.catalogue.write() as session:
         generation = open_generation(session, collection, register_bundle(session, info))

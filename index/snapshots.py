@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from index.abandoned import remove_abandoned
 from index.vectors.exact import ExactView
 from training.atomic import atomic_file, sync
 
@@ -65,6 +66,8 @@ def write_snapshot(folder: Path, view: ExactView, of: SnapshotOf, sequence: int)
     name = uuid.uuid4().hex
     vectors, keys = folder / f"{name}.faiss", folder / f"{name}.npy"
     old = _stored_manifest(folder)
+    named = {_MANIFEST} if old is None else {_MANIFEST, old.vectors.name, old.keys.name}
+    remove_abandoned(path for path in folder.iterdir() if path.name not in named)
     try:
         count = view.write(vectors, keys)
         manifest = _Manifest(

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,17 +28,21 @@ class ImageStore:
         self._thumbnails = folder / "thumbnails"
 
     def put(self, content: bytes) -> str:
-        """Keep an image file and return its SHA-256 in hexadecimal; one that is there is left alone.
+        """Keep an image file and return its SHA-256 in hexadecimal; a whole one that is there is left alone.
 
         Raises:
             StoreError: The disk does not take it.
         """
         digest = hashlib.sha256(content).hexdigest()
         path = self._original(digest)
-        # A file is only there under its name when all its bytes are.
-        if not path.exists():
+        if not _holds(path, content):
             _write(path, content)
         return digest
+
+    def unfinished(self) -> Iterator[Path]:
+        """Walk over the files that are being written, or were by a process that was killed."""
+        for folder in (self._originals, self._thumbnails):
+            yield from folder.glob("*/.*.part")
 
     def path(self, sha256: str) -> Path:
         """Return where the file with this digest lies.
@@ -70,6 +75,14 @@ class ImageStore:
 
     def _original(self, sha256: str) -> Path:
         return self._originals / sha256[:2] / sha256
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Tell whether the file is there and whole: disks fail, and indexing again is to bring it back."""
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import Engine, event
 
 from index.engine import SearchEngine
 from index.errors import (
@@ -293,3 +294,25 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
         reader.join()
     assert not problems
     assert len(engine.search(active, vectors[0], k=COUNT).hits) == COUNT
+
+
+def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: SearchEngine) -> None:
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(1), unit_vectors(1, DIM))
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, _statement: str, parameters: object, *_: object) -> None:
+        asked.append(repr(parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for name in ("c\0", "\ud800"):
+            for call in (engine.active, engine.collection, engine.overview):
+                with pytest.raises(UnknownCollectionError):
+                    call(name)
+            with pytest.raises(UnknownCollectionError):
+                engine.image(name, "a")
+            with pytest.raises(UnknownImageError):
+                engine.image("c", name)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert not any("\\x00" in parameters or "\\ud800" in parameters for parameters in asked)

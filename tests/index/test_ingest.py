@@ -1,9 +1,11 @@
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Engine, event, func, select
 
 from index.catalogue.tables import AttributeRow, EmbeddingRow, GenerationRow, ImageRow, TextRow
 from index.engine import SearchEngine
@@ -217,3 +219,40 @@ def _dump(engine: SearchEngine) -> list[object]:
             sorted(tuple(row) for row in session.execute(select(*table.__table__.columns)).all())
             for table in (TextRow, AttributeRow, EmbeddingRow)
         ]
+
+
+def test_what_a_killed_run_left_is_removed_after_a_day(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    folder = engine.image_path("cxr", "image-002").parent
+    left = [folder / f".{folder.name}.abc.part", engine.bundles_folder / ".digest.abc.part"]
+    left[0].touch()
+    left[1].mkdir()
+    (left[1] / "model.safetensors").touch()
+    _ingest(engine, encoder, manifest)
+    assert all(path.exists() for path in left)
+    for path in left:
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    _ingest(engine, encoder, manifest)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    statements: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        _ingest(engine, other_encoder, manifest)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    counted = next(i for i, text in enumerate(statements) if "count(" in text and "LEFT OUTER JOIN" in text)
+    locked = max(i for i, text in enumerate(statements) if text.startswith("UPDATE collections"))
+    begun = max(i for i, text in enumerate(statements[:counted]) if text.startswith("BEGIN"))
+    assert begun < locked < counted

@@ -1,8 +1,10 @@
 """Snapshots are used when they are whole and fit, and rebuilt from the catalogue in every other case."""
 
 import logging
+import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,3 +226,15 @@ def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
         assert len(_found(again)) == 30
     assert "does not fit the catalogue" in caplog.text
     again.close()
+
+
+def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, _view(10), OF, 1)
+    old, young = tmp_path / "0.faiss", tmp_path / "1.faiss"
+    for path, age in ((old, 25 * 3600), (young, 23 * 3600), (_files(tmp_path, "npy")[0], 99 * 3600)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write_snapshot(tmp_path, _view(20), OF, 2)
+    assert not old.exists()
+    assert young.exists()
+    assert read_snapshot(tmp_path, OF) is not None

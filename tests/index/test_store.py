@@ -73,3 +73,12 @@ def test_a_disk_that_does_not_take_a_file_is_a_clear_error(tmp_path: Path, conte
     (tmp_path / "store" / "originals").write_bytes(b"a file where a folder should be")
     with pytest.raises(StoreError, match="cannot be written"):
         ImageStore(tmp_path / "store").put(content)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"other bytes"])
+def test_a_damaged_file_is_brought_back(tmp_path: Path, content: bytes, damaged: bytes) -> None:
+    store = ImageStore(tmp_path / "store")
+    path = store.path(store.put(content))
+    path.write_bytes((damaged + content)[: len(content)] if damaged else b"")
+    store.put(content)
+    assert path.read_bytes() == content
