@@ -14,6 +14,8 @@ from index.vectors.protocol import After, Keys, Neighbours, Vectors
 _GATHER_SHARE: Final = 0.03
 # Scores this close are ranked by float64 sums instead of trusting FAISS's order of float32 additions.
 _TIE: Final = 1e-5
+# Vectors that are copied at once; a page far behind the first compares every one.
+_BLOCK: Final = 8192
 
 _Positions = NDArray[np.int64]
 
@@ -145,9 +147,12 @@ class ExactView:
 
     def _ranked(self, query: Vectors, positions: _Positions) -> tuple[Keys, NDArray[np.float32]]:
         """Return keys and scores of these positions, best first; equal scores are in order of key."""
-        vectors = self._stored()[positions]
-        # Summed row by row in float64, so that equal vectors have equal scores wherever they lie.
-        scores = np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
+        stored = self._stored()
+        scores = np.empty(len(positions), dtype=np.float32)
+        for start in range(0, len(positions), _BLOCK):
+            vectors = stored[positions[start : start + _BLOCK]]
+            # Summed row by row in float64, so that equal vectors have equal scores wherever they lie.
+            scores[start : start + _BLOCK] = np.einsum("nd,d->n", vectors, query, dtype=np.float64)
         keys = self._keys[positions]
         order = np.lexsort((keys, -scores))
         return keys[order], scores[order]

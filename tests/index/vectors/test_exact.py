@@ -1,6 +1,7 @@
 """The exact view against the reference, which compares one vector at a time."""
 
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +168,16 @@ def test_searches_beside_adds_see_whole_states() -> None:
         reader.join()
     assert not wrong
     assert len(view) == 4000
+
+
+def test_a_page_far_behind_the_first_copies_only_some_vectors_at_once() -> None:
+    vectors = unit_vectors(40_000, 128)
+    view = ExactView(128)
+    view.add(np.arange(40_000), vectors)
+    far = After(score=0.0, key=0, rank=39_000)
+    tracemalloc.start()
+    found = view.search(vectors[0], 10, after=far)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found.keys) == 10
+    assert peak < vectors.nbytes / 2
