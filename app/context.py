@@ -24,7 +24,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(slots=True)
 class RequestContext:
-    """ASGI middleware, the outermost.
+    """ASGI middleware, outside of all that can err.
 
     A log line names the operation, never the path or the query: both may hold what belongs to a patient.
     """

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from app.encoders import EncoderLoadingError
 from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
+from app.logging import where
 from index.errors import (
     CatalogueError,
     CursorError,
@@ -26,6 +28,8 @@ from index.errors import (
 from training.errors import BundleError, ImageError, ImageTooLargeError, RecoquestError
 
 MEDIA_TYPE = "application/problem+json"
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class FieldError(BaseModel):
@@ -134,7 +138,8 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "image-file-unavailable",
         "The stored file cannot be read",
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        detail="The image is known but its stored file is missing or damaged; index it again.",
+        detail="The image is known, but its file is missing or damaged, or the disk takes no thumbnail; "
+        "the service's log has the reason.",
     ),
     RecoquestError: DEFECT,
 }
@@ -187,6 +192,8 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     if isinstance(error, RequestError):
         return problem_response(error.kind, str(error), request_id=_request_id(request), errors=error.errors)
     kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log_reason(error, kind)
     field = _field_of(error, kind)
     errors = [FieldError(field=field, message=str(error))] if field is not None else []
     return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
@@ -228,6 +235,12 @@ _FRAMEWORK_KINDS = {
     ),
     TOO_LARGE.status: TOO_LARGE,
 }
+
+
+def _log_reason(error: Exception, kind: Kind) -> None:
+    """Tell the log what the answer keeps from the caller; not the words of a defect, which may quote them."""
+    reason = {} if kind is DEFECT else {"reason": str(error)}
+    _log.error(kind.slug, error=type(error).__name__, at=where(error), **reason)
 
 
 def _request_id(request: Request) -> str | None:

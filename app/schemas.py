@@ -21,8 +21,15 @@ FilterJson = Annotated[
         examples=[{"field": "view", "eq": "PA"}, {"and": [{"field": "age", "gte": 40, "lt": 70}]}],
     ),
 ]
+# A cursor holds the query's vector: this is enough for 6,000 dimensions.
+MAX_CURSOR_LENGTH = 32_768
+
 Cursor = Annotated[
-    str, Field(max_length=4096, description="`next_cursor` of the page before; the query must be the same.")
+    str,
+    Field(
+        max_length=MAX_CURSOR_LENGTH,
+        description="`next_cursor` of the page before; the query must be the same.",
+    ),
 ]
 
 

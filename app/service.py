@@ -130,10 +130,10 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             allow_headers=["Content-Type", REQUEST_ID_HEADER],
             expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
         )
+    application.add_middleware(RequestContext, metrics=metrics)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)
     )
-    application.add_middleware(RequestContext, metrics=metrics)
 
 
 def _operation_id(route: APIRoute) -> str:

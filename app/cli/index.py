@@ -8,6 +8,8 @@ import typer
 from app.cli.endings import stoppable
 from app.cli.options import BatchSize, Data, Device, Home, MaxRejected, SplitName, read_split
 
+_SHOWN = 5
+
 
 def index(
     collection: Annotated[str, typer.Argument(help="Name of the collection; made when it is new.")],
@@ -42,5 +44,7 @@ def index(
         f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged, "
         f"{report.rejected:,} left out."
     )
-    if report.rejected:
-        typer.echo(report.rejections, err=True)
+    for left_out in report.rejections[:_SHOWN]:
+        typer.echo(f"Line {left_out.line}: {left_out.reason}", err=True)
+    if report.rejected > _SHOWN:
+        typer.echo(f"And {report.rejected - _SHOWN:,} more.", err=True)

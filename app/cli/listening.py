@@ -10,7 +10,7 @@ class PortError(RecoquestError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address; nobody can connect, nor take it, until it is served.
+    """Take an address: nobody else can, and who connects before it is served waits.
 
     Raises:
         PortError: When the port is taken, or the address is not of this machine.
@@ -19,12 +19,14 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         raise PortError(f"{host!r} is not an address of this machine: give another --host.") from None
     taken = socket.socket(family, kind, protocol)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         taken.bind(address)
+        # Linux lets others take an address too until one of them listens.
+        taken.listen()
     except OSError as error:
         taken.close()
         raise PortError(

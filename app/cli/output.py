@@ -8,5 +8,9 @@ _WIDTH_WITHOUT_TERMINAL = 120
 
 
 def console() -> Console:
-    """Standard output; a file or a pipe gets a fixed width instead of the 80 columns of no terminal."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    """Standard output; a file or a pipe gets a fixed width instead of the 80 columns of no terminal.
+
+    Brackets and colons in texts and names are shown as they are, never read as rich's own markup.
+    """
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return Console(width=width, highlight=False, markup=False, emoji=False)

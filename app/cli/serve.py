@@ -39,12 +39,19 @@ def serve(
 
 
 def serve_on(taken: socket.socket, settings: "Settings") -> None:
-    """Serve on an address that was taken, until a signal stops the process."""
+    """Serve on an address that was taken, until a signal stops the process.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
     import uvicorn
 
+    from app.engine import open_engine
     from app.logging import configure_logging
     from app.service import create_app
 
+    # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
+    open_engine(settings).close()
     configure_logging(settings.log_level)
     config = uvicorn.Config(
         create_app(settings),

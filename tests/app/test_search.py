@@ -12,6 +12,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.engine import open_engine
+from app.intake import ImageQueryFields
+from app.schemas import SimilarQuery, TextQuery
+from index.cursors import Binding, encode_cursor
+from index.vectors.protocol import After
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
 from training.data.images import decode_image
 from training.models.encoder import load_encoder
@@ -361,3 +365,12 @@ def test_formats_and_modes_are_all_searched_with(client: TestClient) -> None:
         content = io.BytesIO()
         Image.new(mode, (40, 30)).save(content, kind)
         assert search_image(client, content.getvalue()).status_code == 200, kind
+
+
+def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
+    after = After(score=0.5, key=1, rank=10)
+    for dim in (768, 4096):
+        cursor = encode_cursor(Binding("g" * 32, "", ()), np.ones(dim, dtype=np.float32), after)
+        assert TextQuery(text="a dog", cursor=cursor).cursor == cursor
+        assert SimilarQuery(cursor=cursor).cursor == cursor
+        assert ImageQueryFields(cursor=cursor).cursor == cursor

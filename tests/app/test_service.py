@@ -15,8 +15,10 @@ from fastapi.testclient import TestClient
 
 from app.logging import configure_logging
 from app.service import create_app
+from index.errors import CatalogueError, StoreError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import SIMILAR, TEXT, problem, search_image
+from training.errors import RecoquestError
 
 QUERY = "unusual cardiomegaly words"
 
@@ -194,3 +196,51 @@ def test_many_callers_at_once_get_their_own_answers(client: TestClient) -> None:
         for hit, expected in zip(page["hits"], alone[text], strict=True):
             assert hit["id"] == expected["id"]
             assert hit["score"] == pytest.approx(expected["score"], abs=1e-5)
+
+
+def test_an_answer_to_a_defect_carries_the_headers_of_every_answer(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("index.engine.SearchEngine.search", broken)
+    with served(indexed) as client:
+        answer = client.post(TEXT, json={"text": QUERY})
+    problem(answer, 500, "internal-error")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "slug", "told"),
+    [
+        (CatalogueError("disk I/O error"), 503, "catalogue-unavailable", True),
+        (StoreError("No space left on device"), 500, "image-file-unavailable", True),
+        (RecoquestError(f"secret of {PATIENT}"), 500, "internal-error", False),
+    ],
+)
+def test_the_log_has_the_reason_that_an_answer_keeps_back(
+    indexed: Indexed,
+    monkeypatch: pytest.MonkeyPatch,
+    json_log: io.StringIO,
+    error: RecoquestError,
+    status: int,
+    slug: str,
+    told: bool,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("index.engine.SearchEngine.search", broken)
+    with served(indexed) as client:
+        answer = client.post(TEXT, json={"text": QUERY})
+    document = problem(answer, status, slug)
+    assert str(error) not in answer.text
+    lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
+    logged = next(line for line in lines if line["event"] == slug)
+    assert logged["request_id"] == document["request_id"]
+    assert logged["error"] == type(error).__name__
+    assert logged["at"]
+    assert (logged.get("reason") == str(error)) is told
+    assert told or PATIENT not in json_log.getvalue()

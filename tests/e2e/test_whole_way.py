@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -144,6 +145,17 @@ def test_indexing_again_doubles_nothing(work: Work) -> None:
     again = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
     assert "0 added, 0 updated, 40 unchanged, 0 left out" in again.stdout
     assert "40" in work.run("collections").stdout
+
+
+def test_images_that_were_left_out_are_named(work: Work) -> None:
+    data = work.folder / "broken"
+    shutil.copytree(work.data, data)
+    for record in work.records[:6]:
+        (data / record.image).write_bytes(b"no image")
+    done = work.run("index", "broken", "--bundle", "run/bundle", "--data", data, "--max-rejected", 0.5)
+    assert "34 added, 0 updated, 0 unchanged, 6 left out" in done.stdout
+    assert f"Line 1: {work.records[0].image}: " in done.stderr
+    assert done.stderr.endswith("And 1 more.\n")
 
 
 def test_an_image_finds_itself_and_its_likes_without_itself(work: Work) -> None:

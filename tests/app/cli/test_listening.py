@@ -37,3 +37,15 @@ def test_every_address_is_shown_as_this_machine() -> None:
 def test_an_unknown_host_is_named() -> None:
     with pytest.raises(PortError, match=r"'host\.invalid' is not an address"):
         bind("host.invalid", 0)
+
+
+def test_an_address_that_waits_to_be_served_is_taken_for_others() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(PortError, match=f"Port {port} of 127.0.0.1 .*--port"):
+            bind("127.0.0.1", port)
+
+
+def test_a_host_that_can_be_no_name_is_named() -> None:
+    with pytest.raises(PortError, match="is not an address"):
+        bind("x" * 70 + ".example", 0)

@@ -7,10 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
 from app.cli.endings import ended
 from app.cli.main import build
+from app.cli.output import console
+from index.errors import CatalogueError
 
 COMMANDS = [
     "collections",
@@ -132,3 +135,16 @@ def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
     assert printed.exit_code == 0
     assert "epochs: 3\n" in printed.output
     assert "name: demo-scenes\n" in printed.output
+
+
+def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("Text")
+    table.add_row("[/b] a dog [laughs] :smile:")
+    console().print(table)
+    assert "[/b] a dog [laughs] :smile:" in capsys.readouterr().out
+
+
+def test_a_damaged_catalogue_is_said_before_the_server_starts(runner: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "catalogue.sqlite3").write_bytes(b"no database" * 100)
+    result = runner.invoke(build(), ["serve", "--home", str(tmp_path), "--port", "0"])
+    assert isinstance(result.exception, CatalogueError)
