@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
@@ -94,10 +95,7 @@ class Readiness:
 def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
     """The active generation of every collection that has one."""
     actives = []
-    for collection in engine.collections():
-        if collection.generation is not None:
-            try:
-                actives.append(engine.active(collection.name))
-            except NoActiveGenerationError:
-                continue
+    for name in engine.names():
+        with suppress(NoActiveGenerationError):
+            actives.append(engine.active(name))
     return actives

@@ -8,6 +8,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.problems import TOO_LARGE, problem_response
 
+# Python refuses to read a number of thousands of digits.
+_MOST_DIGITS = 18
+
 
 class BodyTooLargeError(HTTPException):
     """More bytes arrived than allowed; an HTTPException because the framework lets only those through."""
@@ -33,7 +36,7 @@ class BodyLimit:
         is_form = headers.get("content-type", "").lower().startswith("multipart/")
         limit = self.max_form_bytes if is_form else self.max_other_bytes
         declared = headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > limit:
+        if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
             response = problem_response(
                 TOO_LARGE,
                 _detail(limit),

@@ -69,6 +69,11 @@ class SearchEngine:
         """Close the catalogue."""
         self.catalogue.close()
 
+    def names(self) -> list[str]:
+        """Return the names of all collections; unlike `collections`, nothing in them is counted."""
+        with self.catalogue.read() as session:
+            return list(session.execute(select(CollectionRow.name).order_by(CollectionRow.name)).scalars())
+
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self.catalogue.read() as session:

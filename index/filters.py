@@ -37,6 +37,8 @@ MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
 _MAX_PARTS = 10_000
+# Characters of a wrong value that a message repeats.
+_SHOWN = 100
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
@@ -63,6 +65,7 @@ def _storable(value: bool | int | float | str) -> bool | int | float | str:
 
 
 FilterValue = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
+FieldName = Annotated[str, Field(max_length=1000)]
 Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
 
 
@@ -73,21 +76,21 @@ class _Condition(BaseModel):
 class Equals(_Condition):
     """The field has this value."""
 
-    field: str
+    field: FieldName
     eq: FilterValue
 
 
 class AnyOf(_Condition):
     """The field has one of these values."""
 
-    field: str
+    field: FieldName
     any_of: Annotated[tuple[FilterValue, ...], FailFast()] = Field(min_length=1, max_length=1024)
 
 
 class Range(_Condition):
     """The field has a value between the bounds; numbers by size, text (dates as 2024-05-31) by code point."""
 
-    field: str
+    field: FieldName
     gt: Bound | None = None
     gte: Bound | None = None
     lt: Bound | None = None
@@ -229,8 +232,12 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
                 raise FilterError(
                     condition.field,
                     f"Field {condition.field!r} holds {' and '.join(sorted(kinds))} values, "
-                    f"so it cannot be compared with the {kind_of(value)} {value!r}.",
+                    f"so it cannot be compared with the {kind_of(value)} {_short(value)}.",
                 )
+
+
+def _short(value: bool | int | float | str) -> str:
+    return repr(value if not isinstance(value, str) or len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
 
 
 def _unknown_field(name: str, known: list[str]) -> str:

@@ -84,7 +84,7 @@ def _parse_json(condition: str | None) -> dict[str, Any] | None:
         return None
     try:
         parsed = json.loads(condition)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"this is not JSON: {error}.", param_hint="--filter") from None
     if not isinstance(parsed, dict):
         raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")

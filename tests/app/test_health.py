@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import Engine, event
 
+from app.engine import open_engine
+from app.health import active_generations
 from app.service import create_app
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
@@ -183,3 +186,21 @@ def _digest(client: TestClient) -> str:
     digest = client.get("/v1/collections").json()["collections"][0]["generation"]["digest"]
     assert isinstance(digest, str)
     return digest
+
+
+def test_looking_for_active_generations_counts_nothing_twice(indexed: Indexed) -> None:
+    engine = open_engine(indexed.settings)
+    first = active_generations(engine)
+    statements: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        assert active_generations(engine) == first
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+        engine.close()
+    assert [active.collection for active in first] == [COLLECTION]
+    assert not [statement for statement in statements if "count(" in statement]

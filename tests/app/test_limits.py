@@ -73,3 +73,10 @@ def test_forms_have_a_limit_of_their_own() -> None:
     assert reader.read == 100
     sent = ask(reader, [b""], (b"content-type", FORM), (b"content-length", b"101"))
     assert sent[0]["status"] == 413
+
+
+def test_a_declared_length_of_thousands_of_digits_is_refused() -> None:
+    reader = Reader()
+    sent = ask(reader, [b"{}"], (b"content-length", b"9" * 5000))
+    assert sent[0]["status"] == 413
+    assert reader.read is None

@@ -163,3 +163,13 @@ def test_the_largest_filter_is_let_in() -> None:
     for _ in range(5):
         leaf = {"not": leaf}
     parse_filter({"and": [leaf] * 256})
+
+
+def test_a_mistake_is_not_repeated_at_full_length() -> None:
+    with pytest.raises(FilterError) as wrong_name:
+        parse_filter({"field": "x" * 100_000, "eq": 1})
+    long = parse_filter({"field": "age", "eq": "x" * 100_000})
+    with pytest.raises(FilterError, match="the text 'xxx") as wrong_kind:
+        check_filter(long, {"age": frozenset({"number"})})
+    for error in (wrong_name.value, wrong_kind.value):
+        assert len(str(error)) + len(error.field) < 500

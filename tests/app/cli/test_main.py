@@ -148,3 +148,8 @@ def test_a_damaged_catalogue_is_said_before_the_server_starts(runner: CliRunner,
     (tmp_path / "catalogue.sqlite3").write_bytes(b"no database" * 100)
     result = runner.invoke(build(), ["serve", "--home", str(tmp_path), "--port", "0"])
     assert isinstance(result.exception, CatalogueError)
+
+
+def test_a_filter_that_is_nested_without_end_is_wrong_use(runner: CliRunner) -> None:
+    result = runner.invoke(build(), ["search", "c", "a dog", "--filter", "[" * 200_000])
+    assert result.exit_code == 2
