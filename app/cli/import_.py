@@ -18,7 +18,7 @@ def import_data(
     ],
     source: Annotated[Path, typer.Argument(help="Folder of the data set as published.")],
     out: Annotated[
-        Path | None, typer.Argument(help="Folder to write manifest.jsonl into [the source].")
+        Path | None, typer.Argument(help="Folder to write manifest.jsonl into; without it the source.")
     ] = None,
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, where it is not the usual one.")

@@ -60,7 +60,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
             torch.save(content, file)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
+        raise TrainingError(f"The checkpoint {path} cannot be written: {error.strerror or error}.") from error
+    except RuntimeError as error:
         raise TrainingError(f"The checkpoint {path} cannot be written: {error}.") from error
 
 

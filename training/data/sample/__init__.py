@@ -34,6 +34,7 @@ def write_sample_data(out: Path, *, images: int = 600, seed: int = 0, size: int 
             write_radiographs(folder / "radiographs", images=images, seed=seed, size=size, progress=progress)
             write_scenes(folder / "scenes", images=images, seed=seed, size=size, progress=progress)
     except FileExistsError:
-        raise DataError(f"{out} is not empty; give a new folder, or delete it first.") from None
+        found = "is not empty" if out.is_dir() else "is a file"
+        raise DataError(f"{out} {found}; give a new folder, or delete it first.") from None
     except OSError as error:
         raise DataError(f"The sample data cannot be written to {out}: {error.strerror or error}.") from error
