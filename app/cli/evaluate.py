@@ -23,11 +23,16 @@ def evaluate(
     plots: Annotated[Path | None, typer.Option("--plots", help="Write histograms into this folder.")] = None,
     published: Annotated[
         str | None,
-        typer.Option("--published", help="Print this data set's published figures; without it those of the folder's name."),
+        typer.Option(
+            "--published",
+            help="Print this data set's published figures; without it those of the folder's name.",
+        ),
     ] = None,
     label_template: Annotated[
         str | None,
-        typer.Option("--label-template", help="Query sentence of a label, with {labels}; without it the recipe's."),
+        typer.Option(
+            "--label-template", help="Query sentence of a label, with {labels}; without it the recipe's."
+        ),
     ] = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
