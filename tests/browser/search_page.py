@@ -85,6 +85,14 @@ class SearchPage:
         found: str | None = self.page.evaluate(f"{_FOCUSED}?.closest('.hit')?.dataset.id ?? null")
         return found
 
+    def expect_focused(self, image_id: str) -> None:
+        """Wait until a tile has the focus; a closing dialog gives it back a moment later."""
+        for _ in range(100):
+            if self.focused_id() == image_id:
+                return
+            self.page.wait_for_timeout(50)
+        assert self.focused_id() == image_id
+
     def scrolls_sideways(self) -> bool:
         """Whether something is wider than the window."""
         wider: bool = self.page.evaluate(

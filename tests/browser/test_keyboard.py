@@ -16,15 +16,15 @@ def test_from_the_field_through_the_grid_into_an_image_and_back(open_search: Ope
     keyboard.press("/")
     expect(search.field).to_be_focused()
     keyboard.press("ArrowDown")
-    assert search.focused_id() == ids[0]
+    search.expect_focused(ids[0])
     keyboard.press("ArrowRight")
     keyboard.press("ArrowRight")
-    assert search.focused_id() == ids[2]
+    search.expect_focused(ids[2])
     columns = search.tiles.evaluate_all(
         "tiles => tiles.filter((tile) => tile.offsetTop === tiles[0].offsetTop).length"
     )
     keyboard.press("ArrowDown")
-    assert search.focused_id() == ids[2 + columns]
+    search.expect_focused(ids[2 + columns])
     keyboard.press("Enter")
     expect(search.dialog).to_be_visible()
     expect(search.dialog.locator(".details")).to_contain_text(ids[2 + columns])
@@ -32,7 +32,7 @@ def test_from_the_field_through_the_grid_into_an_image_and_back(open_search: Ope
     expect(search.dialog.locator(".details")).to_contain_text(ids[3 + columns])
     keyboard.press("Escape")
     expect(search.dialog).not_to_be_visible()
-    assert search.focused_id() == ids[3 + columns]
+    search.expect_focused(ids[3 + columns])
 
 
 def test_ends_of_the_grid(open_search: OpenSearch) -> None:
@@ -42,13 +42,13 @@ def test_ends_of_the_grid(open_search: OpenSearch) -> None:
     search.page.keyboard.press("/")
     search.page.keyboard.press("ArrowDown")
     search.page.keyboard.press("End")
-    assert search.focused_id() == ids[-1]
+    search.expect_focused(ids[-1])
     search.page.keyboard.press("ArrowDown")
     search.page.keyboard.press("ArrowRight")
-    assert search.focused_id() == ids[-1]
+    search.expect_focused(ids[-1])
     search.page.keyboard.press("Home")
     search.page.keyboard.press("ArrowLeft")
-    assert search.focused_id() == ids[0]
+    search.expect_focused(ids[0])
     search.page.keyboard.press("ArrowUp")
     expect(search.field).to_be_focused()
 
@@ -67,7 +67,7 @@ def test_m_searches_for_more_like_this_and_stays_in_the_grid(
     search.page.wait_for_function(
         "document.querySelector('image-search').shadowRoot.activeElement?.className === 'hit-open'"
     )
-    assert search.focused_id() == search.ids()[0]
+    search.expect_focused(search.ids()[0])
 
 
 def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:

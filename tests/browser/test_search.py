@@ -67,7 +67,7 @@ def test_show_more_appends_the_next_pages_until_the_last(open_search: OpenSearch
     more = search.page.get_by_role("button", name="Show more")
     more.click()
     expect(search.tiles).to_have_count(2 * PAGE_SIZE)
-    assert search.focused_id() == search.ids()[PAGE_SIZE]
+    search.expect_focused(search.ids()[PAGE_SIZE])
     more.click()
     expect(search.tiles).to_have_count(60)
     expect(more).to_have_count(0)

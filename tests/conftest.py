@@ -1,0 +1,14 @@
+"""What holds for all tests."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heed_interrupts() -> Iterator[None]:
+    """Let processes that tests start heed SIGINT; a shell's background job passes on that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
