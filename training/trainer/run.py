@@ -28,6 +28,7 @@ from training.trainer.setup import (
     build_fabric,
     build_model,
     open_split,
+    pin_threads,
     thaw_random_towers,
     usable_records,
 )
@@ -83,6 +84,7 @@ def train(
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
+    pin_threads()
     recipe = thaw_random_towers(recipe)
     folder = RunFolder(out)
     checkpoint = None
