@@ -45,8 +45,8 @@ def build_fabric(precision: Literal["auto", "fp32", "bf16"], device: torch.devic
 def pin_threads() -> None:
     """Fix the number of threads at what torch uses now, for the mathematics libraries too.
 
-    Until it is set, MKL picks a number for each product, and another number adds up in another order: a resumed
-    run could differ from one that never stopped in the last bits.
+    Until it is set, MKL picks a number for each product, and another number adds up in another order: a
+    resumed run could differ from one that never stopped in the last bits.
     """
     torch.set_num_threads(torch.get_num_threads())
 
