@@ -31,12 +31,16 @@ export class ImageViewer {
     this.picture.addEventListener('load', () => this.#showLost(false));
   }
 
-  /** @param {string} address @param {string} description */
+  /**
+   * Show an image; one that is on show already keeps its zoom and place.
+   *
+   * @param {string} address @param {string} description
+   */
   show(address, description) {
-    this.fit();
-    this.lost.hidden = true;
-    this.picture.hidden = false;
     this.picture.alt = description;
+    if (this.picture.getAttribute('src') === address) return;
+    this.fit();
+    this.#showLost(false);
     this.picture.src = address;
   }
 

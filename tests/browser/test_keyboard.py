@@ -1,6 +1,7 @@
 """Everything by keyboard, with the focus where a reader expects it."""
 
 import pytest
+from playwright.sync_api import Route
 
 from tests.browser.conftest import OpenSearch
 from tests.browser.search_page import expect
@@ -124,3 +125,17 @@ def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
     expect(picture).to_have_css("filter", "invert(1)")
     search.page.keyboard.press("0")
     expect(search.dialog.locator(".viewer-zoom")).to_have_text("1\u00d7")
+
+
+def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) -> None:
+    held: list[Route] = []
+    search = open_search(
+        "?q=circle&image=shape-1",
+        before=lambda page: page.route("**/search/text", lambda route: held.append(route)),
+    )
+    expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)
+    search.page.keyboard.press("+")
+    expect(search.dialog.locator(".viewer-zoom")).to_have_text("1.5\u00d7")
+    held[0].continue_()
+    expect(search.dialog.locator(".dialog-score")).to_be_visible()
+    expect(search.dialog.locator(".viewer-zoom")).to_have_text("1.5\u00d7")
