@@ -14,7 +14,7 @@ class ModalityFeatures:
     """The features of one modality for a batch; not normalised.
 
     Attributes:
-        embedding: Global embedding (B, D).
+        embedding: Global embedding (B, D); (B, k, D) of a model whose embeddings are k-blades.
         local: Local embeddings (B, K, D), regions of an image or tokens of a text.
         local_mask: (B, K), True where a local entry is real and not padding.
         local_weights: (B, K) attention weight of each local entry in the pooled embedding.
@@ -32,16 +32,23 @@ class ModalityFeatures:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a batch of B aligned items, by modality.
+    """The features of a batch of aligned items, by modality.
+
+    With several processes these are the b items of this one; the whole batch has B.
 
     Attributes:
         modalities: Row i of every modality describes item i.
-        positive_mask: (B, B) bool, True where item j matches item i too (a second caption of the same image,
-            the same sentence twice). The diagonal is True. None: only the diagonal matches.
+        positive_mask: (B, B) bool of the whole batch, on every process: True where item j of the second
+            modality matches item i of the first (a second caption of the same image, the same sentence
+            twice). The diagonal is True. None: only the diagonal matches.
+        items: (b,) int64, the row of each item in the train split, for objectives with a memory.
+        targets: (b, T), a frozen sentence embedding of each item's text, for objectives that predict it.
     """
 
     modalities: Mapping[Modality, ModalityFeatures]
     positive_mask: Tensor | None = None
+    items: Tensor | None = None
+    targets: Tensor | None = None
 
     def __getitem__(self, modality: Modality) -> ModalityFeatures:
         """Features of one modality; KeyError when the encoder has none of it."""

@@ -3,11 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from training.models.features import Features
+from training.models.features import Features, Modality, ModalityFeatures
+from training.objectives.similarity import Similarities, similarities
+
+Requirement = Literal["local", "branches", "items", "targets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +28,100 @@ class LossOutput:
     terms: Mapping[str, Tensor]
 
 
-class ObjectiveConfig(BaseModel):
-    """Settings of an objective; a subclass adds its own and a literal `name`."""
+@dataclass(frozen=True, slots=True)
+class ObjectiveContext:
+    """What an objective may need to know of the model and the data to size its own parts.
+
+    Attributes:
+        dim: Width D of the embeddings.
+        instances: How many items the train split has.
+        groups: For each of them, the number of its image; None: every item is an image of its own.
+        target_dim: Width of `Features.targets`, if the batches carry them.
+    """
+
+    dim: int
+    instances: int = 0
+    groups: tuple[int, ...] | None = None
+    target_dim: int | None = None
+
+
+class ObjectiveConfig(BaseModel, ABC):
+    """Settings of an objective; a subclass adds its own and a literal `name`.
+
+    Attributes:
+        pairs: Which modalities are brought together; the loss is the mean over these pairs.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pairs: tuple[tuple[Modality, Modality], ...] = (("image", "text"),)
+
+    @abstractmethod
+    def build(self, context: ObjectiveContext) -> "Objective":
+        """The objective with these settings."""
 
 
 class Objective(nn.Module, ABC):
     """A loss over Features. It owns no input or output, no device and no encoder.
 
-    Its own parameters (a logit scale, a critic) are trained and saved with the model's.
+    Its own parameters (a logit scale, a critic) are trained and saved with the model's. With several
+    processes it sees the local rows and gathers what it compares them with; after the usual averaging of
+    gradients they are those of one process that has the whole batch.
+
+    Attributes:
+        requires: What Features must have besides embeddings.
     """
+
+    requires: ClassVar[frozenset[Requirement]] = frozenset()
 
     @abstractmethod
     def forward(self, features: Features) -> LossOutput:
         """The loss of one batch, computed in float32 outside autocast."""
+
+    def after_step(self) -> None:
+        """Update what is not learned by gradient; called once after every step of the optimizer.
+
+        What it changes is kept in buffers, so that a checkpoint has it.
+        """
+
+
+class PairObjective(Objective):
+    """An objective of two modalities at a time; the loss is the mean over the pairs of its settings."""
+
+    def __init__(self, settings: ObjectiveConfig) -> None:
+        super().__init__()
+        self.pairs = settings.pairs
+
+    @abstractmethod
+    def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
+        """The loss of one pair of modalities of a batch."""
+
+    def forward(self, features: Features) -> LossOutput:
+        """The mean loss over the pairs; terms carry the pair's name when there are several."""
+        losses = {
+            (first, second): self.pair_loss(features[first], features[second], features)
+            for first, second in self.pairs
+        }
+        if len(losses) == 1:
+            return next(iter(losses.values()))
+        terms = {
+            f"{first}-{second}/{name}": value
+            for (first, second), loss in losses.items()
+            for name, value in loss.terms.items()
+        }
+        return LossOutput(torch.stack([loss.total for loss in losses.values()]).mean(), terms)
+
+
+class SimilarityObjective(PairObjective):
+    """An objective of the similarities of the global embeddings alone: cosines, or those of k-blades."""
+
+    @abstractmethod
+    def of_similarities(self, pairs: Similarities) -> LossOutput:
+        """The loss of the similarities of one pair of modalities."""
+
+    def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
+        """The loss of the similarities of the embeddings, in full precision."""
+        with torch.autocast(first.embedding.device.type, enabled=False):
+            return self.of_similarities(
+                similarities(first.embedding, second.embedding, features.positive_mask)
+            )

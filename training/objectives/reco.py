@@ -2,13 +2,11 @@
 
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.models.features import Features
-from training.objectives.base import LossOutput, Objective, ObjectiveConfig
-from training.objectives.similarity import cosine_matrix, mean_cosines, negative_pairs
+from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, SimilarityObjective
+from training.objectives.similarity import Similarities
 
 REFERENCE_BATCH = 64
 
@@ -30,69 +28,61 @@ class ReCoSettings(ObjectiveConfig):
         "and other pairs as they are at a batch of 64, whatever the batch.",
     )
 
-    def build(self) -> "ReCo":
+    def build(self, context: ObjectiveContext) -> "ReCo":
         """The objective with these settings."""
         return ReCo(self)
 
 
 def relaxed_contrastive(
-    cosines: Tensor,
+    pairs: Similarities,
     *,
     negative_weight: float = 0.6,
     one_sided: bool = True,
-    positive_mask: Tensor | None = None,
     reduction: Literal["paper", "balanced"] = "paper",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of a matrix of cosines (ReCo, equation 3; not one-sided: its orthogonality constraint).
+    """The loss of similarities (ReCo, equation 3; not one-sided: its orthogonality constraint).
 
     There are B matching pairs and B(B - 1) others, so the sum leans to the others as B grows. `balanced`
     multiplies the matching pairs by 64/B and the others by 64*63 / (B(B - 1)); at B = 64 both are equal.
+    Matches off the diagonal cost nothing.
 
     Args:
-        cosines: (B, B), row i image i, column j text j.
+        pairs: Images are its rows, texts its columns; only the rows are used, the loss is not symmetrised.
         negative_weight: Weight of the pairs that do not match.
-        one_sided: Whether cosines below 0 are free for them.
-        positive_mask: (B, B) bool, True where image i and text j match; off the diagonal these cost nothing.
+        one_sided: Whether similarities below 0 are free for them.
         reduction: See above.
 
     Returns:
         Three scalars: the loss, its part of matching pairs, its part of others before their weight.
     """
-    batch = cosines.shape[0]
-    positive = (1 - cosines.diagonal()).square().sum()
-    others = cosines.clamp(min=0) if one_sided else cosines
-    negative = others.masked_fill(~negative_pairs(cosines, positive_mask), 0).square().sum()
+    values = pairs.rows.values
+    batch = values.shape[1]
+    positive = (1 - pairs.rows.matched()).square().sum() * pairs.processes
+    others = values.clamp(min=0) if one_sided else values
+    negative = others.masked_fill(~pairs.rows.negatives(), 0).square().sum() * pairs.processes
     if reduction == "balanced":
         positive = positive * (REFERENCE_BATCH / batch)
         negative = negative * (REFERENCE_BATCH * (REFERENCE_BATCH - 1) / max(1, batch * (batch - 1)))
     return positive + negative_weight * negative, positive, negative
 
 
-class ReCo(Objective):
-    """ReCo on the global embeddings of images and texts.
+class ReCo(SimilarityObjective):
+    """ReCo on the global embeddings of two modalities.
 
     Made for small batches and for data where pairs that do not match are often alike, such as radiographs.
     """
 
     def __init__(self, settings: ReCoSettings) -> None:
-        super().__init__()
+        super().__init__(settings)
         self.settings = settings
 
-    def forward(self, features: Features) -> LossOutput:
-        """The loss of one batch; terms: both parts, and the mean cosine of matching and of other pairs."""
-        image, text = features["image"].embedding, features["text"].embedding
-        with torch.autocast(image.device.type, enabled=False):
-            cosines = cosine_matrix(image, text)
-            total, positive, negative = relaxed_contrastive(
-                cosines,
-                negative_weight=self.settings.negative_weight,
-                one_sided=self.settings.one_sided,
-                positive_mask=features.positive_mask,
-                reduction=self.settings.reduction,
-            )
-            terms = {
-                "positive": positive.detach(),
-                "negative": negative.detach(),
-                **mean_cosines(cosines, features.positive_mask),
-            }
+    def of_similarities(self, pairs: Similarities) -> LossOutput:
+        """The loss of a batch; terms: both parts, and the mean similarity of matching and other pairs."""
+        total, positive, negative = relaxed_contrastive(
+            pairs,
+            negative_weight=self.settings.negative_weight,
+            one_sided=self.settings.one_sided,
+            reduction=self.settings.reduction,
+        )
+        terms = {"positive": positive.detach(), "negative": negative.detach(), **pairs.mean_terms()}
         return LossOutput(total, terms)

@@ -16,6 +16,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from training.errors import RecipeError
+from training.objectives.base import ObjectiveConfig
+from training.objectives.registry import objective_types
 from training.recipes.document import parse_document, parse_value
 from training.recipes.schema import Recipe
 
@@ -57,7 +59,7 @@ def parse_recipe(tree: Mapping[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(dict(item)) for item in error.errors()]
+        problems = [_explain(dict(item), tree) for item in error.errors()]
         raise RecipeError(f"{where}: {'; '.join(problems[:4])}.") from None
 
 
@@ -151,20 +153,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     tree[parts[-1]] = value
 
 
-def _explain(error: Mapping[str, Any]) -> str:
+def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     location = tuple(str(part) for part in error["loc"])
-    key = ".".join(_without_tags(location)) or "the recipe"
+    key = ".".join(location) or "the recipe"
     match error["type"]:
         case "extra_forbidden":
-            known = _known_keys(location[:-1])
+            known = _known_keys(tree, location[:-1])
             hint = _nearest(location[-1], known)
             return f"there is no setting {key}; {hint or 'there are ' + ', '.join(known)}"
         case "missing":
             return f"{key} is missing"
-        case "union_tag_invalid":
-            return f"{key}.name: {error['ctx']['tag']!r} is none of {error['ctx']['expected_tags']}"
-        case "union_tag_not_found":
-            return f"{key}.name is missing"
         case "value_error":
             return f"{key}: {error['ctx']['error']}".rstrip(".")
         case _:
@@ -177,31 +175,16 @@ def _nearest(wrong: str, known: Sequence[str]) -> str | None:
     return f"did you mean {close[0]}" if close else None
 
 
-def _without_tags(location: Sequence[str]) -> list[str]:
-    """The location as the file has it: pydantic also names the members of unions."""
+def _known_keys(tree: Mapping[str, Any], location: Sequence[str]) -> list[str]:
+    """The settings that exist at a place of the recipe; an objective's are those of the one it names."""
     models: list[type[BaseModel]] = [Recipe]
-    kept = []
+    value: Any = tree
     for part in location:
-        tagged = [model for model in models if _tag(model) == part]
-        if tagged and not any(part in model.model_fields for model in models):
-            models = tagged
-        elif models or part.isdecimal():
-            kept.append(part)
-            models = _models_below(models, part)
-    return kept
-
-
-def _known_keys(location: Sequence[str]) -> list[str]:
-    models: list[type[BaseModel]] = [Recipe]
-    for part in location:
-        tagged = [model for model in models if _tag(model) == part]
-        models = tagged or _models_below(models, part)
+        models = _models_below(models, part)
+        value = value.get(part) if isinstance(value, Mapping) else None
+        if models == [ObjectiveConfig] and isinstance(value, Mapping):
+            models = [objective_types()[value["name"]]]
     return [name for model in models for name in model.model_fields]
-
-
-def _tag(model: type[BaseModel]) -> str | None:
-    field = model.model_fields.get("name")
-    return field.default if field is not None and isinstance(field.default, str) else None
 
 
 def _models_below(models: Sequence[type[BaseModel]], part: str) -> list[type[BaseModel]]:

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from training.models.config import DualEncoderConfig, Frozen, PreprocessingConfig
-from training.objectives import ObjectiveSettings
+from training.objectives.registry import ObjectiveSettings
 
 
 class AugmentationConfig(Frozen):

@@ -14,6 +14,7 @@ from training.models.bundle import save_bundle
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder, choose_device
 from training.models.preprocessing import Preprocessing
+from training.objectives.base import ObjectiveContext
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.checkpoint import Checkpoint, load_checkpoint, seed_everything
@@ -132,7 +133,8 @@ def _build_loop(
     pairs: SplitData,
     folder: RunFolder,
 ) -> TrainingLoop:
-    task = TrainingTask(model, recipe.objective.build()).to(fabric.device)
+    context = ObjectiveContext(dim=recipe.model.dim, instances=pairs.instances)
+    task = TrainingTask(model, recipe.objective.build(context)).to(fabric.device)
     optimizer = build_optimizer(task, recipe.optimizer, fabric.device)
     wrapped, wrapped_optimizer = fabric.setup(task, optimizer)
     epochs = recipe.train.epochs or 0

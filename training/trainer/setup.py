@@ -101,10 +101,12 @@ class SplitData:
     Attributes:
         batches: Loads the batch of any position.
         fingerprint: Over the ids and texts that are drawn from, in order.
+        instances: How many images there are to draw.
     """
 
     batches: BatchLoader
     fingerprint: str
+    instances: int
 
 
 def open_split(
@@ -149,7 +151,7 @@ def open_split(
         sampler = PairSampler(records, batch_size, recipe.train.seed, recipe.data.one_image_per)
     else:
         sampler = PairSampler(records, max(1, min(batch_size, len(records))), recipe.train.seed)
-    return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records))
+    return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records), len(records))
 
 
 def fingerprint(records: Sequence[Record]) -> str:

@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 
 from training.models.features import Features, ModalityFeatures
+from training.objectives.base import ObjectiveContext
+from training.objectives.similarity import Similarities
+
+CONTEXT = ObjectiveContext(dim=4)
 
 U = torch.tensor([[1, 2, 0, 1], [0, 1, 3, -1], [2, -1, 1, 0]], dtype=torch.float64)
 V = torch.tensor([[1, 1, 1, 1], [-1, 2, 2, 0], [2, 0, -1, 1]], dtype=torch.float64)
@@ -22,6 +26,11 @@ C = torch.tensor(
 def features(image: Tensor, text: Tensor, positive_mask: Tensor | None = None) -> Features:
     """Features of two global embeddings."""
     return Features({"image": ModalityFeatures(image), "text": ModalityFeatures(text)}, positive_mask)
+
+
+def of_square(matrix: Tensor, positive_mask: Tensor | None = None) -> Similarities:
+    """Similarities of a whole batch."""
+    return Similarities.of_square(matrix, positive_mask)
 
 
 def random_embeddings(batch: int, dim: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -5,29 +5,30 @@ import pytest
 import torch
 
 from tests.training.objectives.reference import (
+    CONTEXT,
     U,
     V,
     features,
     mask_of,
+    of_square,
     random_embeddings,
     slow_reco,
 )
-from training.objectives import ReCoSettings
-from training.objectives.reco import relaxed_contrastive
+from training.objectives.reco import ReCoSettings, relaxed_contrastive
 from training.objectives.similarity import cosine_matrix
 
 
 def test_golden_values() -> None:
-    total, positive, negative = relaxed_contrastive(cosine_matrix(U, V))
+    total, positive, negative = relaxed_contrastive(of_square(cosine_matrix(U, V)))
     assert float(positive) == pytest.approx(0.322077646861, abs=1e-11)
     assert float(negative) == pytest.approx(0.787878787879, abs=1e-11)
     assert float(total) == pytest.approx(0.794804919588, abs=1e-11)
-    orthogonal = relaxed_contrastive(cosine_matrix(U, V), negative_weight=0.15, one_sided=False)
+    orthogonal = relaxed_contrastive(of_square(cosine_matrix(U, V)), negative_weight=0.15, one_sided=False)
     assert float(orthogonal[0]) == pytest.approx(0.487734212518, abs=1e-11)
 
 
 def test_module_has_the_paper_s_settings() -> None:
-    output = ReCoSettings().build()(features(U, V))
+    output = ReCoSettings().build(CONTEXT)(features(U, V))
     assert float(output.total) == pytest.approx(0.794804919588, abs=1e-11)
     assert float(output.terms["positive"]) == pytest.approx(0.322077646861, abs=1e-11)
     assert float(output.terms["negative"]) == pytest.approx(0.787878787879, abs=1e-11)
@@ -41,7 +42,7 @@ def test_gradient_is_right(one_sided: bool, reduction: Literal["paper", "balance
 
     def loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         cosines = cosine_matrix(a, b)
-        return relaxed_contrastive(cosines, one_sided=one_sided, positive_mask=mask, reduction=reduction)[0]
+        return relaxed_contrastive(of_square(cosines, mask), one_sided=one_sided, reduction=reduction)[0]
 
     assert torch.autograd.gradcheck(loss, (image.requires_grad_(), text.requires_grad_()))
 
@@ -50,7 +51,7 @@ def test_gradient_is_right(one_sided: bool, reduction: Literal["paper", "balance
 @pytest.mark.parametrize("pairs", [(), ((0, 2),), ((0, 2), (2, 0), (1, 3))])
 def test_equals_the_slow_reference(one_sided: bool, pairs: tuple[tuple[int, int], ...]) -> None:
     cosines, mask = cosine_matrix(*random_embeddings(5)), mask_of(5, *pairs)
-    loss = relaxed_contrastive(cosines, negative_weight=0.4, one_sided=one_sided, positive_mask=mask)[0]
+    loss = relaxed_contrastive(of_square(cosines, mask), negative_weight=0.4, one_sided=one_sided)[0]
     expected = slow_reco(cosines, 0.4, mask, one_sided=one_sided)
     assert float(loss) == pytest.approx(expected, abs=1e-12)
 
@@ -59,7 +60,7 @@ def test_order_of_the_batch_does_not_matter() -> None:
     image, text = random_embeddings(6)
     mask = mask_of(6, (0, 3), (4, 1))
     order = torch.tensor([3, 5, 0, 1, 4, 2])
-    objective = ReCoSettings().build()
+    objective = ReCoSettings().build(CONTEXT)
     there = objective(features(image, text, mask)).total
     shuffled = objective(features(image[order], text[order], mask[order][:, order])).total
     torch.testing.assert_close(shuffled, there, rtol=0, atol=1e-11)
@@ -68,14 +69,14 @@ def test_order_of_the_batch_does_not_matter() -> None:
 def test_images_and_texts_may_change_places() -> None:
     image, text = random_embeddings(5)
     mask = mask_of(5, (0, 3))
-    objective = ReCoSettings().build()
+    objective = ReCoSettings().build(CONTEXT)
     there, back = objective(features(image, text, mask)), objective(features(text, image, mask.T))
     torch.testing.assert_close(back.total, there.total, rtol=0, atol=1e-12)
 
 
 def test_pairs_at_right_angles_or_beyond_are_free() -> None:
     cosines = torch.tensor([[1.0, -0.7], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
-    total = relaxed_contrastive(cosines)[0]
+    total = relaxed_contrastive(of_square(cosines))[0]
     torch.autograd.backward(total)
     assert float(total.detach()) == 0
     assert cosines.grad is not None
@@ -84,7 +85,7 @@ def test_pairs_at_right_angles_or_beyond_are_free() -> None:
 
 def test_other_matches_are_neither_drawn_nor_pushed() -> None:
     cosines = torch.full((3, 3), 0.9, dtype=torch.float64, requires_grad=True)
-    total = relaxed_contrastive(cosines, positive_mask=mask_of(3, (0, 1)))[0]
+    total = relaxed_contrastive(of_square(cosines, mask_of(3, (0, 1))))[0]
     torch.autograd.backward(total)
     assert cosines.grad is not None
     assert cosines.grad[0, 1] == 0
@@ -94,14 +95,16 @@ def test_other_matches_are_neither_drawn_nor_pushed() -> None:
 
 def test_both_reductions_are_equal_at_a_batch_of_64() -> None:
     cosines, mask = cosine_matrix(*random_embeddings(64)), mask_of(64, (0, 5))
-    paper = relaxed_contrastive(cosines, positive_mask=mask)[0]
-    balanced = relaxed_contrastive(cosines, positive_mask=mask, reduction="balanced")[0]
+    paper = relaxed_contrastive(of_square(cosines, mask))[0]
+    balanced = relaxed_contrastive(of_square(cosines, mask), reduction="balanced")[0]
     torch.testing.assert_close(balanced, paper)
 
 
 def test_balanced_reduction_does_not_depend_on_the_batch() -> None:
     uniform = {size: torch.full((size, size), 0.3, dtype=torch.float64) for size in (2, 64, 200)}
-    parts = {size: relaxed_contrastive(value, reduction="balanced") for size, value in uniform.items()}
+    parts = {
+        size: relaxed_contrastive(of_square(value), reduction="balanced") for size, value in uniform.items()
+    }
     for size in (2, 200):
         for ours, theirs in zip(parts[size], parts[64], strict=True):
             assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
@@ -109,7 +112,7 @@ def test_balanced_reduction_does_not_depend_on_the_batch() -> None:
 
 def test_zero_vectors_give_a_finite_loss_and_gradient() -> None:
     image = torch.zeros((3, 4), requires_grad=True)
-    total = ReCoSettings().build()(features(image, torch.zeros((3, 4)))).total
+    total = ReCoSettings().build(CONTEXT)(features(image, torch.zeros((3, 4)))).total
     torch.autograd.backward(total)
     assert float(total.detach()) == 3
     assert image.grad is not None
@@ -119,12 +122,12 @@ def test_zero_vectors_give_a_finite_loss_and_gradient() -> None:
 def test_a_vector_that_is_no_number_is_not_hidden() -> None:
     image, text = random_embeddings(3)
     image[0, 0] = math.nan
-    assert not torch.isfinite(ReCoSettings().build()(features(image, text)).total)
+    assert not torch.isfinite(ReCoSettings().build(CONTEXT)(features(image, text)).total)
 
 
 def test_autocast_does_not_change_the_loss() -> None:
     image, text = (batch.float() for batch in random_embeddings(16, 64))
-    objective = ReCoSettings().build()
+    objective = ReCoSettings().build(CONTEXT)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = objective(features(image, text)).total
     assert inside.dtype == torch.float32
@@ -133,6 +136,6 @@ def test_autocast_does_not_change_the_loss() -> None:
 
 def test_terms_are_detached() -> None:
     image, text = random_embeddings(3)
-    output = ReCoSettings().build()(features(image.requires_grad_(), text))
+    output = ReCoSettings().build(CONTEXT)(features(image.requires_grad_(), text))
     assert output.total.requires_grad
     assert not any(term.requires_grad for term in output.terms.values())

@@ -17,6 +17,7 @@ from training.data.image_source import CachedImages
 from training.data.pairs import Position
 from training.models.dual_encoder import build_dual_encoder
 from training.models.tokenizer import learn_tokenizer
+from training.objectives.base import ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
 from training.trainer.checkpoint import (
@@ -56,7 +57,8 @@ def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
     recipe = tiny_recipe()
     tokenizer = learn_tokenizer(["a red square"], 300)
     task = TrainingTask(
-        build_dual_encoder(recipe.model, tokenizer, load_pretrained=False), recipe.objective.build()
+        build_dual_encoder(recipe.model, tokenizer, load_pretrained=False),
+        recipe.objective.build(ObjectiveContext(recipe.model.dim)),
     )
     config = OptimizerConfig(name="adamw", lr=1e-2, tower_lr=1e-3, weight_decay=0.1)
     optimizer = build_optimizer(task, config, CPU)
@@ -72,7 +74,7 @@ def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
     for parameter in named.values():
         rate = 0.5e-3 if id(parameter) in towers else 0.5e-2
         assert settings[id(parameter)] == (rate, 0.1 if parameter.ndim > 1 else 0.0)
-    assert settings[id(named["objective.log_scale"])] == (0.5e-2, 0.0)
+    assert settings[id(named["objective.scale.log_scale"])] == (0.5e-2, 0.0)
 
 
 def test_figures_are_means_and_start_anew() -> None:

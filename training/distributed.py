@@ -1,0 +1,75 @@
+"""What objectives need of other processes: their number, and rows gathered with gradient.
+
+Under data parallel training gradients are averaged over processes. A mean over local rows is then right as it
+is; a sum over local rows is multiplied by `process_count()`.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def process_count() -> int:
+    """How many processes train together; 1 without torch.distributed."""
+    return dist.get_world_size() if _together() else 1
+
+
+def process_rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if _together() else 0
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of their ranks, with gradient to each process's own.
+
+    Backward adds up the gradients that all processes have for a row: no process's share is lost.
+
+    Args:
+        rows: (b, ...), as many on every process.
+
+    Returns:
+        (b * processes, ...); the input itself when there is one process.
+    """
+    if process_count() == 1:
+        return rows
+    gathered: Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def gather_detached(rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of their ranks, without gradient."""
+    return _all_rows(rows.detach()) if process_count() > 1 else rows.detach()
+
+
+def mean_over_processes(value: Tensor) -> Tensor:
+    """The mean of a tensor over all processes, without gradient."""
+    total = value.detach().clone()
+    if process_count() > 1:
+        dist.all_reduce(total)
+    return total / process_count()
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        ctx.count = len(rows)
+        return _all_rows(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        start = process_rank() * ctx.count
+        return total[start : start + ctx.count]
+
+
+def _all_rows(rows: Tensor) -> Tensor:
+    parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(process_count())]
+    dist.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)
+
+
+def _together() -> bool:
+    return dist.is_available() and dist.is_initialized()
