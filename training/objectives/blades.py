@@ -43,11 +43,11 @@ def orthonormal(blades: Tensor) -> Tensor:
     """An orthonormal basis of each blade, with its orientation.
 
     It is the Q of a thin QR whose R has a positive diagonal, so the sign of det(R) is always 1. Torch's own
-    QR has no finite gradient where vectors are parallel, and neither has the quotient of determinants, whose
-    denominator is then 0. Gram-Schmidt with a floor under each length has: a vector that adds less than 1e-6
-    of its length to the span of those before it is divided by that floor instead of its remainder, and so
-    counts as almost nothing. Above the floor nothing is changed. The remainder of nearly parallel vectors
-    has no digits left in float32, so this small part runs in float64.
+    QR has the gradient NaN for a zero vector and one of pure rounding (1e11 in a trial) for parallel vectors;
+    the quotient of determinants is 0 / 0 for both. Gram-Schmidt with a floor under each length has neither: a
+    vector that adds less than 1e-6 of its length to the span of those before it is divided by that floor
+    instead of its remainder, and so counts as almost nothing. Above the floor nothing is changed. The
+    remainder of nearly parallel vectors has no digits left in float32, so this small part runs in float64.
 
     Args:
         blades: (N, k, D).
@@ -74,8 +74,9 @@ def _determinants(u: Tensor, v: Tensor) -> Tensor:
 def determinant(entries: Sequence[Sequence[Tensor]]) -> Tensor:
     """Determinants of many small matrices, given entry by entry as tensors of one shape.
 
-    Expands along one row after another and keeps the minors, k 2^(k-1) products in all: a polynomial, whose
-    gradient is exact where the matrix is singular too, unlike that of an LU decomposition.
+    Expands along one row after another and keeps the minors, k 2^(k-1) products in all. For the few vectors
+    of a blade this is faster than a decomposition of every matrix, and as a polynomial it has an exact
+    gradient where a matrix is singular too.
     """
     size = len(entries)
     minors = {(column,): entries[0][column] for column in range(size)}
