@@ -1,0 +1,117 @@
+"""Every objective that a recipe can name, and batches that have all that any of them needs."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.models.features import Features, ModalityFeatures
+from training.objectives.base import Objective, ObjectiveConfig, ObjectiveContext
+from training.objectives.registry import objective_types, parse_objective
+
+DIM = 9
+INSTANCES = 24
+
+# Settings that make an objective small; where a name has several forms, each is a case of its own.
+_FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "infonce": {
+        "": {},
+        "convirt": {"image_weight": 0.75, "temperature": 0.1, "learnable_temperature": False},
+    },
+    "reco": {"": {}, "balanced": {"reduction": "balanced"}},
+}
+
+
+def cases() -> dict[str, ObjectiveConfig]:
+    """Settings by the name of the case; an objective without forms of its own stands with its defaults."""
+    return {
+        f"{name}-{form}" if form else name: parse_objective({"name": name, **settings})
+        for name in objective_types()
+        for form, settings in _FORMS.get(name, {"": {}}).items()
+    }
+
+
+def build(settings: ObjectiveConfig, batch: Features) -> Objective:
+    """The objective in float64, from the same random weights each time, not in training."""
+    torch.manual_seed(0)
+    targets = batch.targets
+    context = ObjectiveContext(
+        dim=DIM,
+        instances=INSTANCES,
+        groups=tuple(range(INSTANCES)),
+        target_dim=None if targets is None else targets.shape[1],
+    )
+    return settings.build(context).double().eval()
+
+
+def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True) -> Features:
+    """A batch with global, local, shared and unique features of images and texts, items and targets."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    def modality(entries: int, mask: Tensor) -> ModalityFeatures:
+        weights = draw(size, entries).exp() * mask
+        return ModalityFeatures(
+            embedding=draw(size, DIM),
+            local=draw(size, entries, DIM),
+            local_mask=mask,
+            local_weights=weights / weights.sum(dim=1, keepdim=True),
+            shared=draw(size, DIM),
+            unique=draw(size, DIM),
+        )
+
+    lengths = torch.arange(size) % 3 + 1
+    text_mask = torch.arange(4) < lengths.unsqueeze(1)
+    positive_mask = torch.eye(size, dtype=torch.bool)
+    positive_mask[0, 2] = positive_mask[3, 1] = True
+    return Features(
+        {"image": modality(4, torch.ones((size, 4), dtype=torch.bool)), "text": modality(4, text_mask)},
+        positive_mask if masked else None,
+        items=torch.randperm(INSTANCES, generator=generator)[:size],
+        targets=draw(size, 5),
+    )
+
+
+def learnable(batch: Features) -> dict[str, Tensor]:
+    """The float features that an encoder makes, by modality and name; attention weights are not learned."""
+    return {
+        f"{modality}.{field.name}": value
+        for modality, features in batch.modalities.items()
+        for field in fields(features)
+        if (value := getattr(features, field.name)) is not None
+        and value.is_floating_point()
+        and field.name != "local_weights"
+    }
+
+
+def with_features(batch: Features, values: Mapping[str, Tensor]) -> Features:
+    """The batch with these features in place of its own."""
+    modalities = {
+        modality: replace(
+            features,
+            **{key.split(".")[1]: value for key, value in values.items() if key.startswith(f"{modality}.")},
+        )
+        for modality, features in batch.modalities.items()
+    }
+    return replace(batch, modalities=modalities)
+
+
+def rows_of(batch: Features, rows: Tensor) -> Features:
+    """The items of these rows alone; the mask of matches stays that of the whole batch."""
+
+    def select(features: ModalityFeatures) -> ModalityFeatures:
+        values = {field.name: getattr(features, field.name) for field in fields(features)}
+        return ModalityFeatures(
+            **{name: None if value is None else value[rows] for name, value in values.items()}
+        )
+
+    return replace(
+        batch,
+        modalities={modality: select(features) for modality, features in batch.modalities.items()},
+        items=None if batch.items is None else batch.items[rows],
+        targets=None if batch.targets is None else batch.targets[rows],
+    )

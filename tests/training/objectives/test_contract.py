@@ -1,0 +1,119 @@
+"""What every objective keeps: right gradients, no say for order or padding, and the same in two processes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.objectives import two_processes
+from tests.training.objectives.cases import (
+    build,
+    cases,
+    learnable,
+    random_batch,
+    rows_of,
+    with_features,
+)
+from training.models.features import Features
+
+NAMES = sorted(cases())
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Any]]]:
+    """The outcome of every case in each of two processes."""
+    folder: Path = tmp_path_factory.mktemp("processes")
+    return two_processes.run(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_is_right(name: str) -> None:
+    batch = random_batch(4)
+    objective = build(cases()[name], batch)
+    values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
+
+    def loss(*changed: Tensor) -> Tensor:
+        return objective(with_features(batch, dict(zip(values, changed, strict=True)))).total
+
+    assert torch.autograd.gradcheck(loss, tuple(values.values()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_of_the_batch_does_not_matter(name: str) -> None:
+    batch = random_batch()
+    order = torch.tensor([3, 5, 0, 1, 4, 2])
+    mask = batch.positive_mask
+    assert mask is not None
+    shuffled = replace(rows_of(batch, order), positive_mask=mask[order][:, order])
+    objective = build(cases()[name], batch)
+    torch.testing.assert_close(objective(shuffled).total, objective(batch).total, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_has_no_influence(name: str) -> None:
+    batch = random_batch()
+    objective = build(cases()[name], batch)
+    clean, clean_gradients = _loss_and_gradients(objective, batch)
+    dirty, gradients = _loss_and_gradients(objective, _with_garbage_in_padding(batch))
+    assert torch.equal(dirty, clean)
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(gradient, clean_gradients[key], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_have_the_loss_and_gradient_of_one(
+    name: str, halves: list[dict[str, dict[str, Any]]]
+) -> None:
+    alone = two_processes.outcome(name)
+    parts = [half[name] for half in halves]
+    count = len(parts)
+    close = {"rtol": 1e-9, "atol": 1e-11}
+    torch.testing.assert_close(sum(part["total"] for part in parts) / count, alone["total"], **close)
+    for key, gradient in alone["features"].items():
+        averaged = torch.cat([part["features"][key] for part in parts]) / count
+        torch.testing.assert_close(averaged, gradient, **close)
+    for key, gradient in alone["parameters"].items():
+        averaged = sum(part["parameters"][key] for part in parts) / count
+        torch.testing.assert_close(averaged, gradient, **close)
+    for key, buffer in alone["buffers"].items():
+        for part in parts:
+            torch.testing.assert_close(part["buffers"][key], buffer, **close)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_toy_problem_is_fitted(name: str) -> None:
+    torch.manual_seed(1)
+    batch = random_batch(masked=False)
+    objective = build(cases()[name], batch).train()
+    values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
+    optimizer = torch.optim.Adam([*values.values(), *objective.parameters()], lr=0.05)
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        total = objective(with_features(batch, values)).total
+        torch.autograd.backward(total)
+        optimizer.step()
+        objective.after_step()
+        losses.append(float(total.detach()))
+    assert all(torch.isfinite(torch.tensor(losses)))
+    assert losses[-1] < losses[0] - 0.3 * abs(losses[0])
+
+
+def _loss_and_gradients(objective: torch.nn.Module, batch: Features) -> tuple[Tensor, dict[str, Tensor]]:
+    values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
+    total = objective(with_features(batch, values)).total
+    torch.autograd.backward(total)
+    found = {key: value.grad for key, value in values.items() if value.grad is not None}
+    return total.detach(), found
+
+
+def _with_garbage_in_padding(batch: Features) -> Features:
+    text = batch["text"]
+    assert text.local is not None
+    assert text.local_mask is not None
+    padding = ~text.local_mask.unsqueeze(-1)
+    garbage = torch.where(padding, torch.full_like(text.local, 1e3), text.local)
+    return with_features(batch, {"text.local": garbage})

@@ -1,0 +1,62 @@
+"""Two real gloo processes that compute the loss of every objective, each on its half of the batch."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from tests.training.objectives.cases import build, cases, learnable, random_batch, rows_of, with_features
+
+PROCESSES = 2
+STEPS = 2
+
+
+def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
+    """Loss, gradients of features and parameters, and buffers after two steps, of this process's items."""
+    settings = cases()[name]
+    whole = random_batch()
+    objective = build(settings, whole)
+    total = torch.zeros((), dtype=torch.float64)
+    for step in range(STEPS):
+        whole = random_batch(seed=step)
+        size = len(next(iter(whole.modalities.values())).embedding) // processes
+        batch = rows_of(whole, torch.arange(rank * size, (rank + 1) * size))
+        values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
+        objective.zero_grad()
+        objective.train(step > 0 and not _has_batch_statistics(objective))
+        total = objective(with_features(batch, values)).total
+        torch.autograd.backward(total)
+        objective.after_step()
+    return {
+        "total": total.detach(),
+        "features": {key: _gradient(value) for key, value in values.items()},
+        "parameters": {key: _gradient(value) for key, value in objective.named_parameters()},
+        "buffers": {key: value.clone() for key, value in objective.named_buffers()},
+    }
+
+
+def run(folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """The outcome of every case in each of two processes."""
+    mp.spawn(_work, args=(str(folder),), nprocs=PROCESSES)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
+
+
+def _work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
+    torch.save({name: outcome(name, rank, PROCESSES) for name in cases()}, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _gradient(value: Tensor) -> Tensor:
+    return torch.zeros_like(value) if value.grad is None else value.grad
+
+
+def _has_batch_statistics(objective: torch.nn.Module) -> bool:
+    """Batch norm sees the local items only, by design: two processes agree with one in inference mode."""
+    return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in objective.modules())
