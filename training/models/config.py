@@ -1,8 +1,8 @@
 """Typed settings of the encoders and of their preprocessing; stored in every bundle."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ImageArchitecture = Literal[
     "clip_resnet",
@@ -15,8 +15,9 @@ ImageArchitecture = Literal[
     "vit",
 ]
 TextArchitecture = Literal[
-    "bert", "clip_text_model", "distilbert", "roberta", "siglip_text_model", "small_transformer"
+    "bert", "clip_text_model", "distilbert", "gru", "roberta", "siglip_text_model", "small_transformer"
 ]
+AudioArchitecture = Literal["audio_cnn", "audio_spectrogram_transformer"]
 
 
 class Frozen(BaseModel):
@@ -28,7 +29,8 @@ class Frozen(BaseModel):
 class HeadConfig(Frozen):
     """Projection from a tower's width to the embedding.
 
-    `linear` is one layer; `mlp` is two layers with a ReLU between them.
+    `linear` is one layer; `mlp` is two layers with a ReLU between them, and with a batch norm before the ReLU
+    where `norm` is set (LoVT: hidden 2048, norm).
     """
 
     kind: Literal["linear", "mlp"] = "linear"
@@ -36,6 +38,46 @@ class HeadConfig(Frozen):
         default=None, gt=0, description="Width of the hidden layer; None: the output's."
     )
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    norm: bool = Field(default=False, description="Batch norm before the ReLU of `mlp`.")
+
+    @model_validator(mode="after")
+    def _norm_has_a_place(self) -> Self:
+        if self.norm and self.kind != "mlp":
+            raise ValueError("a linear head has no place for a batch norm: set kind to mlp, or norm to false")
+        return self
+
+
+class BranchesConfig(Frozen):
+    """QUEST's two decoders for each modality, one for shared and one for unique information.
+
+    The shared decoder is the rest of the tower with its pooling and head. In a tower of transformer layers
+    the unique one leaves it after layer `fork_after`; in all others it is a head of its own on the pooled
+    feature.
+    """
+
+    kind: Literal["transformer", "mlp"] = Field(
+        default="transformer",
+        description="`transformer`: transformer layers behind the fork, in towers made of such; "
+        "`mlp`: a head on the pooled feature in every tower.",
+    )
+    layers: int = Field(default=2, gt=0, description="Transformer layers of a decoder.")
+    fork_after: int | None = Field(
+        default=None,
+        gt=0,
+        description="Layer after which the unique branch leaves; None: three quarters of the tower, 9 of 12.",
+    )
+    shared_decoder: bool = Field(
+        default=False, description="Give the shared branch such layers too, behind the tower's last one."
+    )
+
+    @model_validator(mode="after")
+    def _only_a_transformer_forks(self) -> Self:
+        if self.kind == "mlp" and (self.fork_after is not None or self.shared_decoder):
+            raise ValueError(
+                "branches of kind mlp begin at the pooled feature: remove fork_after and shared_decoder, "
+                "or set kind to transformer"
+            )
+        return self
 
 
 class TowerConfig(Frozen):
@@ -74,15 +116,77 @@ class TextTowerConfig(TowerConfig):
     )
 
 
+class AudioTowerConfig(TowerConfig):
+    """An encoder of log-mel spectrograms with its pooling over real frames and its head."""
+
+    architecture: AudioArchitecture
+    pooling: Literal["tower", "mean", "max", "attention"] = Field(
+        default="tower", description="`tower` takes the architecture's own pooled output."
+    )
+
+
 class DualEncoderConfig(Frozen):
-    """An image and a text encoder in one space of `dim` numbers."""
+    """An image encoder and at least one other, of texts or of sounds, in one space of `dim` numbers."""
 
     image: ImageTowerConfig
-    text: TextTowerConfig
+    text: TextTowerConfig | None = None
+    audio: AudioTowerConfig | None = None
     dim: int = Field(default=512, gt=0)
     local_features: bool = Field(
-        default=False, description="Also return regions and tokens, projected to `dim`."
+        default=False, description="Also return regions and tokens (or sentences), projected to `dim`."
     )
+    local_head: HeadConfig | None = Field(
+        default=None, description="Head of the local features; None: one like the tower's."
+    )
+    share_local_head: bool = Field(
+        default=False, description="Local features go through the head of the global one, in each modality."
+    )
+    blades: int = Field(
+        default=1, gt=0, le=4, description="An embedding is this many vectors, which span a k-blade (ReCo)."
+    )
+    branches: BranchesConfig | None = None
+    retrieval: Literal["shared", "unique", "concat", "normal"] = Field(
+        default="shared", description="What is searched by where there are branches."
+    )
+
+    @property
+    def vector_dim(self) -> int:
+        """How many numbers the vector of an image or a text has."""
+        match self.retrieval:
+            case "concat":
+                return 2 * self.dim
+            case "normal":
+                return self.dim - self.dim % 3
+            case _:
+                return self.blades * self.dim
+
+    @model_validator(mode="after")
+    def _branches_fit(self) -> Self:
+        if self.branches is None and self.retrieval != "shared":
+            raise ValueError(
+                f"retrieval by {self.retrieval!r} needs branches: add branches, or set retrieval to shared"
+            )
+        if self.branches is not None and self.blades > 1:
+            raise ValueError("branches give no blades: set blades to 1, or remove branches")
+        if self.branches is not None and self.dim < 3:
+            raise ValueError("the normal of two branches needs three numbers: set dim to 3 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _local_heads_fit(self) -> Self:
+        if not self.local_features and (self.local_head is not None or self.share_local_head):
+            raise ValueError("a local head needs local features: set local_features to true")
+        if self.share_local_head and self.local_head is not None:
+            raise ValueError("a shared local head is the global one: remove local_head or share_local_head")
+        if self.share_local_head and self.blades > 1:
+            raise ValueError("local features are no blades: set blades to 1, or share_local_head to false")
+        return self
+
+    @model_validator(mode="after")
+    def _two_modalities(self) -> Self:
+        if self.text is None and self.audio is None:
+            raise ValueError("give model.text or model.audio: an image encoder alone has nothing to match")
+        return self
 
 
 class ImagePreprocessingConfig(Frozen):
@@ -101,6 +205,39 @@ class TextPreprocessingConfig(Frozen):
     """How a text becomes token ids."""
 
     max_tokens: int = Field(default=64, gt=2, description="Special tokens included; longer texts are cut.")
+    sentences: bool = Field(
+        default=False, description="Local features of a text are its sentences, not its tokens (LoVT)."
+    )
+
+
+class AudioPreprocessingConfig(Frozen):
+    """How a sound becomes a log-mel spectrogram; the defaults are those of AST (Gong et al. 2021)."""
+
+    sample_rate: int = Field(default=16_000, ge=1_000, le=192_000, description="Sounds are resampled to it.")
+    seconds: float = Field(default=10.24, gt=0, le=600, description="Longer sounds are cut behind this.")
+    window: int = Field(default=400, gt=1, description="Samples of a frame.")
+    hop: int = Field(default=160, gt=0, description="Samples from one frame to the next.")
+    n_fft: int = Field(
+        default=512, gt=1, description="Samples of the Fourier transform, at least the window."
+    )
+    mels: int = Field(default=128, gt=0, description="Mel bands.")
+    min_frequency: float = Field(default=20.0, ge=0, description="Lower end of the bands, in hertz.")
+    max_frequency: float | None = Field(
+        default=None, gt=0, description="Upper end of the bands; None: half the sample rate."
+    )
+    preemphasis: float = Field(default=0.97, ge=0, lt=1, description="0: none.")
+    mean: float = Field(default=-4.2677393, description="Subtracted from the log of the bands.")
+    std: float = Field(default=9.1379948, gt=0, description="Divides what is left.")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.n_fft < self.window:
+            raise ValueError("n_fft is at least the window")
+        if self.window > self.seconds * self.sample_rate:
+            raise ValueError("the window is longer than the sounds may be")
+        if not self.min_frequency < (self.max_frequency or self.sample_rate / 2) <= self.sample_rate / 2:
+            raise ValueError("the bands go from a lower to a higher frequency, at most half the sample rate")
+        return self
 
 
 class PreprocessingConfig(Frozen):
@@ -108,3 +245,4 @@ class PreprocessingConfig(Frozen):
 
     image: ImagePreprocessingConfig = ImagePreprocessingConfig()
     text: TextPreprocessingConfig = TextPreprocessingConfig()
+    audio: AudioPreprocessingConfig = AudioPreprocessingConfig()
