@@ -48,6 +48,10 @@ class DataConfig(Frozen):
         description="Images without texts are trained with a sentence made from their labels.",
     )
     label_template: str = "a chest radiograph showing {labels}"
+    text_unit: Literal["sentence", "report"] = Field(
+        default="sentence",
+        description="What is paired with an image: one random text of it, or all of them in their order.",
+    )
     one_image_per: str | None = Field(
         default=None,
         description="Metadata key, such as that of a study: one random image a value and epoch is drawn.",
@@ -81,20 +85,40 @@ class OptimizerConfig(Frozen):
 
 
 class ScheduleConfig(Frozen):
-    """Learning rate over the steps: linear warm-up, then cosine to zero or constant."""
+    """Learning rate over the steps: linear warm-up, then cosine to zero, constant, or falling in steps."""
 
-    name: Literal["cosine", "constant"] = "cosine"
+    name: Literal["cosine", "constant", "step"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
+    decay: float = Field(default=0.1, gt=0, le=1, description="Of `step`: factor of the rate at each fall.")
+    decay_at: tuple[float, ...] = Field(
+        default=(0.5,), description="Of `step`: after which shares of the whole run the rate falls."
+    )
+
+    @field_validator("decay_at")
+    @classmethod
+    def _rising_shares(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if list(shares) != sorted(set(shares)) or not all(0 < share < 1 for share in shares):
+            raise ValueError("decay_at holds rising shares of the run, each between 0 and 1")
+        return shares
 
 
 class TrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 
-    batch_size: int = Field(gt=1)
+    batch_size: int = Field(gt=1, description="Pairs of a step, over all processes together.")
+    chunk_size: int | None = Field(
+        default=None,
+        gt=0,
+        description="Pairs that a process encodes at once, for batches larger than its memory; None: all.",
+    )
     steps: int | None = Field(default=None, gt=0, description="Exactly one of steps and epochs.")
     epochs: int | None = Field(default=None, gt=0)
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto: bf16 on a GPU that has it, else float32."
+    )
+    sync_batch_norm: bool = Field(
+        default=True,
+        description="Several GPUs: batch norm takes its statistics over all of them. On CPUs never.",
     )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)

@@ -35,11 +35,13 @@ def _groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> l
 
 
 def learning_rate_factor(config: ScheduleConfig, step: int, total_steps: int) -> float:
-    """Share of the full learning rate at a step, counted from 0: linear warm-up, then cosine or constant."""
+    """Share of the full learning rate at a step, counted from 0: linear warm-up, then what the name says."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.name == "constant":
         return 1.0
+    if config.name == "step":
+        return config.decay ** sum(step >= share * total_steps for share in config.decay_at)
     progress = (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 

@@ -53,6 +53,22 @@ def test_constant_learning_rate() -> None:
     assert [learning_rate_factor(config, step, 5) for step in range(5)] == [0.5, 1, 1, 1, 1]
 
 
+def test_step_decay_falls_after_its_shares_of_the_run() -> None:
+    """VSE++: a tenth of the rate in the second half."""
+    config = ScheduleConfig(name="step")
+    factors = [learning_rate_factor(config, step, 6) for step in range(6)]
+    assert factors == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1])
+    config = ScheduleConfig(name="step", warmup_steps=1, decay=0.5, decay_at=(0.25, 0.75))
+    factors = [learning_rate_factor(config, step, 8) for step in range(8)]
+    assert factors == [1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("shares", [(0.0,), (1.0,), (0.7, 0.3), (0.5, 0.5)])
+def test_step_decay_refuses_shares_that_mean_nothing(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="decay_at"):
+        ScheduleConfig(name="step", decay_at=shares)
+
+
 def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
     recipe = tiny_recipe()
     tokenizer = learn_tokenizer(["a red square"], 300)
