@@ -1,0 +1,66 @@
+"""The real entries of local features: regions of an image, sentences of a text."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from training.errors import RecipeError
+from training.models.features import ModalityFeatures
+from training.objectives.similarity import NORM_EPS, full_precision
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEntries:
+    """Local features of a batch in full precision; whatever stood in padded places is gone.
+
+    Attributes:
+        values: (B, K, D), zero where padded.
+        mask: (B, K) bool, True where an entry is real.
+        weights: (B, K) without gradient, zero where padded; a row sums to 1.
+    """
+
+    values: Tensor
+    mask: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, features: ModalityFeatures) -> "LocalEntries":
+        """Those of one modality; without attention weights all real entries weigh the same.
+
+        Raises:
+            RecipeError: The encoder has no local features.
+        """
+        if features.local is None:
+            raise RecipeError("The objective compares local features: set model.local_features to true.")
+        local, mask = features.local, features.local_mask
+        mask = torch.ones_like(local[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+        values = full_precision(local).masked_fill(~mask.unsqueeze(2), 0)
+        return cls(values, mask, normalised_weights(features.local_weights, mask, values.dtype))
+
+
+def unit_vectors(values: Tensor) -> Tensor:
+    """Vectors (..., D) at length 1; zero vectors stay zero and have a finite gradient."""
+    return normalize(values, dim=-1, eps=NORM_EPS)
+
+
+def normalised_weights(weights: Tensor | None, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights (B, K) without gradient that sum to 1 over the real entries of a row.
+
+    Args:
+        weights: (B, K), not negative; None: all the same.
+        mask: (B, K) bool, True where an entry is real.
+        dtype: Of the result.
+    """
+    kept = mask.to(dtype) if weights is None else weights.detach().to(dtype).masked_fill(~mask, 0)
+    return kept / kept.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
+
+
+def masked_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores (B, N, K) that a softmax over the last axis confines to the real entries of `mask` (B, K).
+
+    The lowest finite number stands in for minus infinity, so that a row without real entries, which weighs
+    nothing, has a finite loss and gradient as well.
+    """
+    return scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
