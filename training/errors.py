@@ -27,3 +27,24 @@ class RecipeError(RecoquestError):
 
 class BundleError(RecoquestError):
     """A bundle is missing, damaged or of another format."""
+
+
+class AudioError(DataError):
+    """Bytes that cannot be used as a sound."""
+
+
+class AudioTooLargeError(AudioError):
+    """A sound over the limits of bytes or of duration, refused before any sample was decoded."""
+
+
+class MissingModalityError(RecoquestError):
+    """The encoder has no tower for what it was asked to embed."""
+
+    def __init__(self, modality: str) -> None:
+        super().__init__(_MISSING[modality])
+
+
+_MISSING = {
+    "text": "This encoder was trained without texts and cannot be searched by one: search by an image.",
+    "audio": "This encoder was trained without sounds and cannot embed any: use one that has model.audio.",
+}

@@ -27,7 +27,7 @@ _METRICS_FILE = "metrics.json"
 _RECIPE_FILE = "recipe.yaml"
 _CARD_FILE = "README.md"
 _DIGEST_FILE = "digest.json"
-_DECIDING = (CONFIG_FILE, WEIGHTS_FILE, PREPROCESSING_FILE, TOKENIZER_FILE)
+_DECIDING = (CONFIG_FILE, WEIGHTS_FILE, PREPROCESSING_FILE)
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,14 @@ def save_bundle(
             save_file(weights, fresh / WEIGHTS_FILE, metadata={"format": "pt"})
             _write_json(fresh / CONFIG_FILE, model.config.model_dump(mode="json"))
             _write_json(fresh / PREPROCESSING_FILE, preprocessing.config.model_dump(mode="json"))
-            (fresh / TOKENIZER_FILE).write_text(preprocessing.text.tokenizer.to_json(), encoding="utf-8")
+            deciding = _DECIDING
+            if model.config.text is not None:
+                tokenizer = preprocessing.text.tokenizer.to_json()
+                (fresh / TOKENIZER_FILE).write_text(tokenizer, encoding="utf-8")
+                deciding = (*_DECIDING, TOKENIZER_FILE)
             _write_json(fresh / _METRICS_FILE, dict(metrics))
             (fresh / _RECIPE_FILE).write_text(recipe_yaml, encoding="utf-8")
-            files = {file: _sha256(fresh / file) for file in _DECIDING}
+            files = {file: _sha256(fresh / file) for file in deciding}
             seal = _Seal(name=name, created=created, digest=_digest(files), files=files)
             _write_json(fresh / _DIGEST_FILE, seal.model_dump(mode="json"))
             card = model_card(name, seal.digest, created, model.config, preprocessing.config, metrics)
@@ -122,7 +126,7 @@ def read_bundle(folder: Path) -> BundleInfo:
     """
     folder = folder.absolute()
     seal = _read_seal(folder)
-    for file in _DECIDING:
+    for file in _DECIDING if TOKENIZER_FILE not in seal.files else (*_DECIDING, TOKENIZER_FILE):
         if _sha256(_existing(folder, file)) != seal.files.get(file):
             raise BundleError(
                 f"{folder / file} is not the file that the bundle was made with: copy it again."
@@ -138,6 +142,8 @@ def read_bundle(folder: Path) -> BundleInfo:
         raise BundleError(
             f"The settings of {folder} are not valid: make the bundle again. ({error})"
         ) from error
+    if config.text is not None and TOKENIZER_FILE not in seal.files:
+        raise BundleError(f"{folder} reads texts but has no {TOKENIZER_FILE}: make the bundle again.")
     return BundleInfo(
         folder=folder,
         name=seal.name,

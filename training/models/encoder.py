@@ -1,4 +1,4 @@
-"""The trained encoder as the bulk embedder and the service use it: images and texts in, unit vectors out."""
+"""The trained encoder as the bulk embedder and the service use it: images, texts, sounds in; vectors out."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ from training.errors import BundleError, RecipeError
 from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.preprocessing import Preprocessing, Truncation
+from training.models.spectrogram import pad_spectrograms
 from training.models.tokenizer import Tokenizer
 
 
@@ -30,9 +31,10 @@ class TextEmbeddings:
 
 
 class Encoder:
-    """Embeds images and texts with a trained dual encoder.
+    """Embeds images, texts and sounds with a trained dual encoder.
 
     Attributes:
+        modalities: What it can embed.
         device: Where it computes.
         dim: Width of the vectors.
         info: The bundle it was loaded from; None for a model in training.
@@ -49,6 +51,7 @@ class Encoder:
         model.check_preprocessing(preprocessing.config)
         self.device = torch.device(device)
         self.dim = model.config.dim
+        self.modalities = model.modalities
         self.info = info
         self.preprocessing = preprocessing
         self._model = model.to(self.device)
@@ -65,11 +68,29 @@ class Encoder:
             return _unit(self._model.encode_image(pixels).embedding)
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Unit vectors (B, D) of texts; those over the limit of tokens are cut."""
+        """Unit vectors (B, D) of texts; those over the limit of tokens are cut.
+
+        Raises:
+            MissingModalityError: The model was trained without texts.
+        """
         batch = self.preprocessing.text(texts)
         with _evaluation(self._model):
             vectors = _unit(self._model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations)
+
+    def prepare_audio(self, waveform: Tensor) -> Tensor:
+        """A mono waveform (N,) at the encoder's rate as the spectrogram (M, T) that `embed_audio` takes."""
+        return self.preprocessing.audio.to_spectrogram(waveform)
+
+    def embed_audio(self, spectrograms: Sequence[Tensor]) -> NDArray[np.float32]:
+        """Unit vectors (B, D) of prepared sounds, each (M, T_i).
+
+        Raises:
+            MissingModalityError: The model was trained without sounds.
+        """
+        batch = pad_spectrograms(spectrograms)
+        with _evaluation(self._model):
+            return _unit(self._model.encode_audio(batch.to(self.device)).embedding)
 
 
 @contextmanager
@@ -103,7 +124,9 @@ def load_encoder(folder: Path, device: str = "auto") -> Encoder:
         RecipeError: There is no such device.
     """
     info = read_bundle(folder)
-    tokenizer = Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    tokenizer = None
+    if info.config.text is not None:
+        tokenizer = Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     model = build_dual_encoder(info.config, tokenizer, load_pretrained=False)
     try:
         model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))

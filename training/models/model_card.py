@@ -14,18 +14,28 @@ def model_card(
     metrics: Mapping[str, float],
 ) -> str:
     """Markdown that says what a bundle is, what it takes and how good it was when it was made."""
-    image, text = preprocessing.image, preprocessing.text
+    image, text, audio = preprocessing.image, preprocessing.text, preprocessing.audio
     figures = [f"| {key} | {value:.4g} |" for key, value in sorted(metrics.items())]
     lines = [
         f"# {name}",
         "",
-        "An image and a text encoder that map into one space; near vectors mean similar content.",
+        f"Encoders of {_kinds(config)} that map into one space; near vectors mean similar content.",
         "",
         f"* Made: {created}",
         f"* Digest: `{digest}`",
         f"* Vectors: {config.dim} numbers, compared by cosine",
         f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({image.resize})",
-        f"* Texts: {config.text.architecture}, up to {text.max_tokens} tokens, pooling {config.text.pooling}",
+    ]
+    if config.text is not None:
+        lines.append(
+            f"* Texts: {config.text.architecture}, up to {text.max_tokens} tokens, pooling {config.text.pooling}"
+        )
+    if config.audio is not None:
+        lines.append(
+            f"* Sounds: {config.audio.architecture}, up to {audio.seconds:g} seconds at {audio.sample_rate} Hz, "
+            f"{audio.mels} mel bands"
+        )
+    lines += [
         "* Training: the settings are in `recipe.yaml`",
         "",
         "A cosine orders results of one bundle. It is not a probability, and not comparable between bundles.",
@@ -35,3 +45,8 @@ def model_card(
     if figures:
         lines += ["| figure | value |", "|---|---|", *figures, ""]
     return "\n".join(lines)
+
+
+def _kinds(config: DualEncoderConfig) -> str:
+    kinds = ["images", *(["texts"] if config.text else []), *(["sounds"] if config.audio else [])]
+    return f"{', '.join(kinds[:-1])} and {kinds[-1]}"

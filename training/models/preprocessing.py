@@ -9,7 +9,9 @@ from PIL import Image
 from tokenizers import Encoding
 from torch import Tensor
 
+from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
+from training.models.spectrogram import AudioPreprocessing
 from training.models.tokenizer import Tokenizer
 
 
@@ -134,9 +136,21 @@ def _special_suffix(special: list[int]) -> int:
 
 
 class Preprocessing:
-    """Images and texts of one encoder."""
+    """Images, texts and sounds of one encoder; without a tokenizer, of one that has no text tower."""
 
-    def __init__(self, config: PreprocessingConfig, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: PreprocessingConfig, tokenizer: Tokenizer | None) -> None:
         self.config = config
         self.image = ImagePreprocessing(config.image)
-        self.text = TextPreprocessing(config.text, tokenizer)
+        self.audio = AudioPreprocessing(config.audio)
+        self._text = None if tokenizer is None else TextPreprocessing(config.text, tokenizer)
+
+    @property
+    def text(self) -> TextPreprocessing:
+        """Of texts.
+
+        Raises:
+            MissingModalityError: The encoder has no text tower.
+        """
+        if self._text is None:
+            raise MissingModalityError("text")
+        return self._text

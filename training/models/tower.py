@@ -1,4 +1,4 @@
-"""What image and text towers have in common: backbones, their output, and the choice of layers to freeze."""
+"""What all towers have in common: backbones, their output, and the choice of layers to freeze."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -99,6 +99,27 @@ class TextBackbone(Backbone):
     max_tokens: int
     causal: bool = False
     pools_itself: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFeatures:
+    """What an audio backbone hears: pooled (B, W), local (B, K, C) and which of these are real (B, K)."""
+
+    pooled: Tensor
+    local: Tensor
+    mask: Tensor
+
+
+class AudioBackbone(Backbone):
+    """A backbone that maps spectrograms (B, M, T) and their mask (B, T) to AudioFeatures.
+
+    Attributes:
+        mels: Number M of bands that it demands.
+        max_frames: Longest spectrogram that it takes; None where any will do.
+    """
+
+    mels: int
+    max_frames: int | None = None
 
 
 def use_channels_last(module: nn.Module) -> None:
