@@ -42,19 +42,20 @@ _TEXTS = ("a red square on a table", "two dogs in the snow", "a boat at sea", "t
 def make_bundle(folder: Path, *, seed: int) -> Path:
     """Save a random dual encoder of a few thousand weights."""
     torch.manual_seed(seed)
+    text = TextTowerConfig(
+        architecture="small_transformer",
+        options={"width": 16, "layers": 1, "heads": 2, "max_tokens": 16},
+        vocabulary_size=320,
+    )
     config = DualEncoderConfig(
         image=ImageTowerConfig(
             architecture="resnet",
             options={"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
         ),
-        text=TextTowerConfig(
-            architecture="small_transformer",
-            options={"width": 16, "layers": 1, "heads": 2, "max_tokens": 16},
-            vocabulary_size=320,
-        ),
+        text=text,
         dim=12,
     )
-    tokenizer = build_tokenizer(config.text, _TEXTS)
+    tokenizer = build_tokenizer(text, _TEXTS)
     preprocessing = PreprocessingConfig(
         image=ImagePreprocessingConfig(size=32), text=TextPreprocessingConfig(max_tokens=16)
     )

@@ -30,6 +30,8 @@ class AstBackbone(AudioBackbone):
     tokens; its local features are the patches, those of the lowest bands first.
     """
 
+    max_frames: int
+
     def __init__(self, model: nn.Module, options: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
@@ -84,5 +86,6 @@ def build_ast(options: dict[str, Any], folder: Path | None, *, weights: bool) ->
             "choose a smaller patch_size, or more num_mel_bins and max_length."
         )
     if folder is None or not weights:
-        return AstBackbone(ASTModel(config), resolved)
+        model: Any = ASTModel
+        return AstBackbone(model(config), resolved)
     return AstBackbone(load_pretrained(ASTModel, config, folder), resolved)

@@ -46,7 +46,8 @@ class _Block(nn.Module):
         """Frames (B, ceil(T / stride), C) of frames (B, T, C), whose padding is zero, and their mask."""
         near = self.depthwise(frames.transpose(1, 2)).transpose(1, 2)
         change = self.narrow(functional.gelu(self.wide(self.norm(near))))
-        return (frames[:, :: self.stride] + self.dropout(change)) * mask.unsqueeze(-1)
+        result: Tensor = (frames[:, :: self.stride] + self.dropout(change)) * mask.unsqueeze(-1)
+        return result
 
 
 class AudioCnn(AudioBackbone):

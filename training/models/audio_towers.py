@@ -86,6 +86,6 @@ def check_spectrograms(backbone: AudioBackbone, config: AudioPreprocessingConfig
     frames = frame_count(config)
     if backbone.max_frames is not None and frames > backbone.max_frames:
         raise RecipeError(
-            f"The audio tower takes {backbone.max_frames} frames, but {config.seconds:g} seconds are {frames}: "
-            "set preprocessing.audio.seconds to less."
+            f"The audio tower takes {backbone.max_frames} frames, but {config.seconds:g} seconds make "
+            f"{frames}: set preprocessing.audio.seconds to less."
         )

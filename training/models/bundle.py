@@ -101,7 +101,7 @@ def save_bundle(
             save_file(weights, fresh / WEIGHTS_FILE, metadata={"format": "pt"})
             _write_json(fresh / CONFIG_FILE, model.config.model_dump(mode="json"))
             _write_json(fresh / PREPROCESSING_FILE, preprocessing.config.model_dump(mode="json"))
-            deciding = _DECIDING
+            deciding: tuple[str, ...] = _DECIDING
             if model.config.text is not None:
                 tokenizer = preprocessing.text.tokenizer.to_json()
                 (fresh / TOKENIZER_FILE).write_text(tokenizer, encoding="utf-8")

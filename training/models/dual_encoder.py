@@ -117,8 +117,8 @@ class DualEncoder(nn.Module):
         """Make sure that the towers can take what this preprocessing makes.
 
         Raises:
-            RecipeError: The images have another size, the texts or sounds may be too long, or the spectrograms
-                have another number of bands.
+            RecipeError: The images have another size, the texts or sounds may be too long, or the sounds have
+                another number of bands.
         """
         size = self.image.backbone.image_size
         if size is not None and size != config.image.size:

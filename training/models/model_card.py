@@ -27,14 +27,11 @@ def model_card(
         f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({image.resize})",
     ]
     if config.text is not None:
-        lines.append(
-            f"* Texts: {config.text.architecture}, up to {text.max_tokens} tokens, pooling {config.text.pooling}"
-        )
+        kind, pooling = config.text.architecture, config.text.pooling
+        lines.append(f"* Texts: {kind}, up to {text.max_tokens} tokens, pooling {pooling}")
     if config.audio is not None:
-        lines.append(
-            f"* Sounds: {config.audio.architecture}, up to {audio.seconds:g} seconds at {audio.sample_rate} Hz, "
-            f"{audio.mels} mel bands"
-        )
+        heard, rate = config.audio.architecture, audio.sample_rate
+        lines.append(f"* Sounds: {heard}, up to {audio.seconds:g} s at {rate} Hz, {audio.mels} mel bands")
     lines += [
         "* Training: the settings are in `recipe.yaml`",
         "",

@@ -54,8 +54,9 @@ def pin_threads() -> None:
 def thaw_random_towers(recipe: Recipe) -> Recipe:
     """The recipe with nothing frozen in towers that start from random weights: noise is not worth keeping."""
     changes = {}
-    for name, tower in (("image", recipe.model.image), ("text", recipe.model.text)):
-        if tower.pretrained is None and tower.frozen_layers:
+    towers = {"image": recipe.model.image, "text": recipe.model.text, "audio": recipe.model.audio}
+    for name, tower in towers.items():
+        if tower is not None and tower.pretrained is None and tower.frozen_layers:
             logger.warning(
                 "The %s tower starts from random weights, so all its layers are trained. "
                 "Give pretrained weights with --set model.%s.pretrained=FOLDER.",
@@ -87,7 +88,7 @@ def build_model(
 ) -> tuple[DualEncoder, Preprocessing]:
     """The model and what feeds it; a learned tokenizer sees the texts of the train split only."""
     texts = (text for record in train_split.records for text in record.texts)
-    tokenizer = build_tokenizer(recipe.model.text, texts)
+    tokenizer = None if recipe.model.text is None else build_tokenizer(recipe.model.text, texts)
     preprocessing = Preprocessing(recipe.preprocessing, tokenizer)
     model = build_dual_encoder(recipe.model, tokenizer, load_pretrained=load_pretrained)
     model.check_preprocessing(preprocessing.config)

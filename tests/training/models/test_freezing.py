@@ -58,6 +58,8 @@ def test_embeddings_and_first_layers_of_a_text_tower_stand_still(architecture: T
     model = tiny_model(tiny_config(text=architecture, text_settings={"frozen_layers": 2}))
     before = copy.deepcopy(model)
     train_one_step(model)
+    assert model.text is not None
+    assert before.text is not None
     backbone = model.text.backbone
     frozen = [*backbone.stem(), *backbone.layers()[0], *backbone.layers()[1]]
     moved = changed(before.text.backbone, backbone)

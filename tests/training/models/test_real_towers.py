@@ -32,8 +32,10 @@ def encoder() -> Encoder:
         }
     )
     torch.manual_seed(0)
+    assert config.text is not None
     tokenizer = build_tokenizer(config.text, ())
     model = build_dual_encoder(config, tokenizer, load_pretrained=True).eval()
+    assert model.text_head is not None
     head = model.text_head[-1]
     assert isinstance(head, torch.nn.Linear)
     with torch.no_grad():
