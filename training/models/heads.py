@@ -1,7 +1,7 @@
 """Projection heads from a tower's width to the embedding."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from training.models.config import HeadConfig
 from training.models.tower import Projection
@@ -11,15 +11,16 @@ def build_head(config: HeadConfig, width: int, dim: int, start: Projection | Non
     """A linear or a two-layer ReLU head from `width` to `dim`.
 
     Args:
-        config: Kind, hidden width and dropout.
+        config: Kind, hidden width, batch norm and dropout.
         width: Of the input.
         dim: Of the output.
         start: A pretrained projection that a linear head of the same shape starts from.
     """
     if config.kind == "mlp":
         hidden = config.hidden or dim
+        norm = [nn.BatchNorm1d(hidden)] if config.norm else []
         return nn.Sequential(
-            nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(hidden, dim)
+            nn.Linear(width, hidden), *norm, nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(hidden, dim)
         )
     linear = nn.Linear(width, dim)
     if start is not None and start.weight.shape == linear.weight.shape:
@@ -27,3 +28,23 @@ def build_head(config: HeadConfig, width: int, dim: int, start: Projection | Non
             linear.weight.copy_(start.weight)
             linear.bias.copy_(torch.zeros_like(linear.bias) if start.bias is None else start.bias)
     return nn.Sequential(nn.Dropout(config.dropout), linear)
+
+
+def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Project local features (B, K, C) to (B, K, D), each by itself.
+
+    A head with a batch norm sees the real entries only, so that padding is no part of its statistics; the
+    others come out as zeros.
+
+    Args:
+        head: From C to D.
+        entries: (B, K, C).
+        mask: (B, K), True where an entry is real; None: all are.
+    """
+    if not any(isinstance(module, nn.BatchNorm1d) for module in head.modules()):
+        projected: Tensor = head(entries)
+        return projected
+    if mask is None:
+        return head(entries.flatten(0, 1)).unflatten(0, entries.shape[:2])
+    real = head(entries[mask])
+    return real.new_zeros(*mask.shape, real.shape[-1]).index_put((mask,), real)

@@ -1,7 +1,9 @@
 """From images and texts to what the towers take: one object for trainer, bulk embedder and service."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
 from training.models.spectrogram import AudioPreprocessing
+from training.models.sentences import sentence_starts
 from training.models.tokenizer import Tokenizer
 
 
@@ -83,17 +86,32 @@ class TokenBatch:
         input_ids: (B, T) int64.
         attention_mask: (B, T) int64, 1 where a token is real and 0 at padding.
         truncations: Of each text; None where nothing was cut.
+        sentence_ids: (B, T) int64, the number of each token's sentence; -1 at padding and special tokens.
+            A text without words is one sentence. None: texts are not cut into sentences.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     truncations: tuple[Truncation | None, ...]
+    sentence_ids: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on a device."""
         return replace(
-            self, input_ids=self.input_ids.to(device), attention_mask=self.attention_mask.to(device)
+            self,
+            input_ids=self.input_ids.to(device),
+            attention_mask=self.attention_mask.to(device),
+            sentence_ids=None if self.sentence_ids is None else self.sentence_ids.to(device),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The tokens of a text that are kept: their ids, the sentence of each, and how the text was cut."""
+
+    ids: list[int]
+    sentences: list[int]
+    truncation: Truncation | None
 
 
 class TextPreprocessing:
@@ -103,32 +121,67 @@ class TextPreprocessing:
         self.config = config
         self.tokenizer = tokenizer
 
-    def __call__(self, texts: Sequence[str]) -> TokenBatch:
-        """Texts as a batch of ids that says what was cut."""
-        cut = [
-            _cut(text, encoding, self.config.max_tokens)
-            for text, encoding in zip(texts, self.tokenizer.encode(texts), strict=True)
+    def __call__(self, texts: Sequence[str | Sequence[str]]) -> TokenBatch:
+        """Texts as a batch of ids that says what was cut.
+
+        Args:
+            texts: Each whole, or as its sentences, which are joined by spaces.
+        """
+        items = [_joined(text, split=self.config.sentences) for text in texts]
+        rows = [
+            self._keep(text, starts, encoding)
+            for (text, starts), encoding in zip(
+                items, self.tokenizer.encode([text for text, _ in items]), strict=True
+            )
         ]
-        # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
-        rows = [ids or [self.tokenizer.pad_id] for ids, _ in cut]
-        length = max(map(len, rows), default=0)
+        length = max((len(row.ids) for row in rows), default=0)
         input_ids = torch.full((len(rows), length), self.tokenizer.pad_id)
         mask = torch.zeros((len(rows), length), dtype=torch.int64)
-        for index, ids in enumerate(rows):
-            input_ids[index, : len(ids)] = torch.tensor(ids)
-            mask[index, : len(ids)] = 1
-        return TokenBatch(input_ids, mask, tuple(truncation for _, truncation in cut))
+        sentences = torch.full((len(rows), length), -1)
+        for index, row in enumerate(rows):
+            input_ids[index, : len(row.ids)] = torch.tensor(row.ids)
+            mask[index, : len(row.ids)] = 1
+            sentences[index, : len(row.ids)] = torch.tensor(row.sentences)
+        truncations = tuple(row.truncation for row in rows)
+        return TokenBatch(input_ids, mask, truncations, sentences if self.config.sentences else None)
+
+    def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
+        positions, truncation = _cut(text, encoding, self.config.max_tokens)
+        all_ids, all_sentences = encoding.ids, _token_sentences(encoding, starts)
+        # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
+        ids = [all_ids[position] for position in positions] or [self.tokenizer.pad_id]
+        sentences = [all_sentences[position] for position in positions]
+        if all(sentence < 0 for sentence in sentences):
+            sentences = [0] * len(ids)
+        return _Kept(ids, sentences, truncation)
 
 
-def _cut(text: str, encoding: Encoding, limit: int) -> tuple[list[int], Truncation | None]:
-    ids: list[int] = encoding.ids
-    if len(ids) <= limit:
-        return ids, None
+def _joined(text: str | Sequence[str], *, split: bool) -> tuple[str, Sequence[int]]:
+    """A text and where its sentences begin."""
+    if isinstance(text, str):
+        return text, sentence_starts(text) if split else (0,)
+    sentences = [sentence for sentence in text if sentence.strip()]
+    return " ".join(sentences), list(accumulate((len(s) + 1 for s in sentences[:-1]), initial=0))
+
+
+def _token_sentences(encoding: Encoding, starts: Sequence[int]) -> list[int]:
+    """The number of the sentence that holds each token's last character; -1 for a special token."""
+    return [
+        -1 if special else bisect_right(starts, max(start, stop - 1)) - 1
+        for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
+    ]
+
+
+def _cut(text: str, encoding: Encoding, limit: int) -> tuple[Sequence[int], Truncation | None]:
+    """The positions of the tokens that are kept, and how the text was cut, if it was."""
+    count = len(encoding.ids)
+    if count <= limit:
+        return range(count), None
     ending = _special_suffix(encoding.special_tokens_mask)
     last = limit - ending
     # A token may hold part of a character; the text ends before the first that is not whole.
     end = min(max((stop for _, stop in encoding.offsets[:last]), default=0), encoding.offsets[last][0])
-    return ids[:last] + ids[len(ids) - ending :], Truncation(len(ids), limit, text[:end])
+    return [*range(last), *range(count - ending, count)], Truncation(count, limit, text[:end])
 
 
 def _special_suffix(special: list[int]) -> int:

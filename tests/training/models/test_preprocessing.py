@@ -7,7 +7,7 @@ from PIL import Image
 
 from tests.training.models.tiny import TEXTS, tiny_preprocessing
 from training.models.config import ImagePreprocessingConfig
-from training.models.preprocessing import ImagePreprocessing
+from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 
 LONG = "Two dogs run through tall green grass beside a red ball. " * 3
 
@@ -119,3 +119,67 @@ def test_moves_to_a_device() -> None:
     assert batch.input_ids.is_meta
     assert batch.attention_mask.is_meta
     assert len(batch.truncations) == len(TEXTS)
+
+
+def in_sentences(limit: int = 32) -> TextPreprocessing:
+    return tiny_preprocessing(text={"max_tokens": limit, "sentences": True}).text
+
+
+def sentences_of(batch: TokenBatch, row: int) -> list[list[int]]:
+    """The ids of each sentence of a text."""
+    assert batch.sentence_ids is not None
+    numbers = batch.sentence_ids[row]
+    return [batch.input_ids[row][numbers == number].tolist() for number in range(int(numbers.max()) + 1)]
+
+
+def words(text: TextPreprocessing, sentence: str) -> list[int]:
+    """The ids of a sentence without special tokens."""
+    return text.tokenizer.encode([sentence])[0].ids[1:-1]
+
+
+def test_each_token_knows_its_sentence() -> None:
+    text = in_sentences()
+    batch = text(["The cat sits. Two dogs run!", "x-ray"])
+    assert sentences_of(batch, 0) == [words(text, "The cat sits."), words(text, "Two dogs run!")]
+    assert sentences_of(batch, 1) == [words(text, "x-ray")]
+    assert batch.sentence_ids is not None
+    ends = (batch.input_ids == text.tokenizer.cls_id) | (batch.input_ids == text.tokenizer.eos_id)
+    assert torch.equal(batch.sentence_ids < 0, ends | (batch.attention_mask == 0))
+
+
+def test_sentences_can_be_given() -> None:
+    text = in_sentences()
+    given_sentences = ["The cat sits", "  ", "and the dogs run. A ball"]
+    batch = text([given_sentences])
+    assert sentences_of(batch, 0) == [words(text, given_sentences[0]), words(text, given_sentences[2])]
+    whole = tiny_preprocessing().text([given_sentences, "x"])
+    assert whole.sentence_ids is None
+    assert torch.equal(whole.input_ids[0], batch.input_ids[0])
+
+
+@pytest.mark.parametrize("empty", ["", " \n ", [], [""], ()])
+def test_a_text_without_words_is_one_sentence(empty: str | list[str]) -> None:
+    batch = in_sentences()([empty, "The cat sits."])
+    assert batch.sentence_ids is not None
+    assert torch.equal(batch.sentence_ids[0] == 0, batch.attention_mask[0].bool())
+
+
+def test_sentences_over_the_limit_are_cut_and_reported() -> None:
+    text = in_sentences(limit=9)
+    sentences = ["The cat sits.", LONG.strip(), "Never seen."]
+    batch = text([sentences])
+    joined = " ".join(sentences)
+    assert batch.sentence_ids is not None
+    assert batch.sentence_ids.shape == (1, 9)
+    assert batch.sentence_ids.unique().tolist() == [-1, 0, 1]
+    assert batch.sentence_ids[0, -1] == -1
+    truncation = batch.truncations[0]
+    assert truncation is not None
+    assert joined.startswith(truncation.searched_text)
+    assert (truncation.tokens, truncation.kept) == (len(text.tokenizer.encode([joined])[0].ids), 9)
+
+
+def test_sentences_move_to_a_device() -> None:
+    moved = in_sentences()(TEXTS).to("meta").sentence_ids
+    assert moved is not None
+    assert moved.is_meta

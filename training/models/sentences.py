@@ -1,0 +1,51 @@
+"""Where the sentences of a text begin."""
+
+import re
+
+# Words whose full stop ends no sentence; in lower case.
+_ABBREVIATIONS = frozenset("al approx ca cf dept dr e.g fig figs i.e mr mrs ms prof st vs".split())
+# Words whose full stop ends no sentence where a number follows: "Compare no. 5", but "Effusion: no. 5 mm".
+_BEFORE_NUMBERS = frozenset("im no nos p pp se vol".split())
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]|[A-Z]")
+_OPENING = "([\"'\u2018\u201c"
+_END = re.compile(
+    r"(?<![.!?])(?P<mark>[.!?]+)[\"')\]\u2019\u201d]*\s+"  # a mark, closing quotes, white space
+    r"|[\u3002\uff01\uff1f]+\s*"  # East Asian marks need no white space
+    r"|\n[^\S\n]*\n\s*"  # a blank line
+)
+_LONGEST_WORD = 20
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Positions where the sentences of a text begin; the first is 0.
+
+    A sentence ends at a full stop, question or exclamation mark before white space, at their East Asian
+    forms, and at a blank line. It goes on behind a known abbreviation ("Dr."), behind initials ("J.",
+    "U.S."), behind the number of a list ("1. No effusion"), and where the next word is in lower case,
+    unless the whole text is. "2.5 cm" has no white space and stays whole.
+    """
+    starts = [0]
+    lower_case = text == text.lower()
+    written = text.rstrip()
+    for end in _END.finditer(written):
+        if end.end() == len(written):
+            break
+        begin = max(starts[-1], end.start() - _LONGEST_WORD)
+        stops = set(end["mark"] or "") == {"."}
+        if not (stops and _goes_on(text[begin : end.start()], text[end.end()], lower_case)):
+            starts.append(end.end())
+    return starts
+
+
+def _goes_on(before: str, follows: str, lower_case: bool) -> bool:
+    """Whether a sentence goes on behind the full stop that comes after these characters."""
+    if follows.islower() and not lower_case:
+        return True
+    word = before.split()[-1].lstrip(_OPENING) if before.strip() else ""
+    if word.isdigit():
+        return before.strip() == word
+    return (
+        word.lower() in _ABBREVIATIONS
+        or (word.lower() in _BEFORE_NUMBERS and follows.isdigit())
+        or _INITIALS.fullmatch(word) is not None
+    )
