@@ -42,7 +42,7 @@ class CrossAttention(nn.Module):
         (W a + c) . (W b + c) = a . W'(W b + c) + c . (W b + c), so only the shorter side meets the matrix W.
         """
         if first.shape[1] < second.shape[1]:
-            return self._scores(second, first).mT
+            return self._scores(second, first).transpose(1, 2)
         keys: Tensor = self.key(second)
         offset = (keys @ self.key.bias).unsqueeze(1)
         products = torch.baddbmm(offset, first, (keys @ self.key.weight).mT)
@@ -58,7 +58,8 @@ class CrossAttention(nn.Module):
             attended = self.output(self.value(attention @ entries.values))
         else:
             attended = attention @ self.output(self.value(entries.values))
-        return self.norm(attended, queries.mask)
+        normalised: Tensor = self.norm(attended, queries.mask)
+        return normalised
 
 
 def _projection(width: int) -> nn.Linear:

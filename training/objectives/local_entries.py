@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from training.errors import RecipeError
 from training.models.features import ModalityFeatures
-from training.objectives.similarity import NORM_EPS, full_precision
+from training.objectives.similarity import full_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,14 @@ class LocalEntries:
         """
         if features.local is None:
             raise RecipeError("The objective compares local features: set model.local_features to true.")
-        local, mask = features.local, features.local_mask
-        mask = torch.ones_like(local[..., 0], dtype=torch.bool) if mask is None else mask.bool()
-        values = full_precision(local).masked_fill(~mask.unsqueeze(2), 0)
+        values, mask = full_precision(features.local), features.local_mask
+        if mask is None:
+            mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        else:
+            # Not a product: padding may hold what is no number.
+            mask = mask.bool()
+            values = torch.where(mask.unsqueeze(2), values, 0)
         return cls(values, mask, normalised_weights(features.local_weights, mask, values.dtype))
-
-
-def unit_vectors(values: Tensor) -> Tensor:
-    """Vectors (..., D) at length 1; zero vectors stay zero and have a finite gradient."""
-    return normalize(values, dim=-1, eps=NORM_EPS)
 
 
 def normalised_weights(weights: Tensor | None, mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
 from training.objectives.infonce import info_nce
-from training.objectives.local_entries import LocalEntries, masked_scores, unit_vectors
+from training.objectives.local_cosines import self_cosines
+from training.objectives.local_entries import LocalEntries, masked_scores
 from training.objectives.similarity import similarities
 
 UniformityKind = Literal["gauss", "xent"]
@@ -46,7 +47,7 @@ class LocalUniformitySettings(ObjectiveConfig):
 
 
 def local_uniformity(
-    vectors: Tensor, mask: Tensor, *, kind: UniformityKind = "gauss", temperature: float = 0.2
+    cosines: Tensor, mask: Tensor, *, kind: UniformityKind = "gauss", temperature: float = 0.2
 ) -> Tensor:
     """How close the entries of each sample lie together; least when they are spread over the sphere.
 
@@ -55,7 +56,7 @@ def local_uniformity(
     minimise that draws all entries to one point.
 
     Args:
-        vectors: (B, K, D) of length 1.
+        cosines: (B, K, K) of the entries of each sample with each other.
         mask: (B, K) bool, True where an entry is real.
         kind: See above.
         temperature: Tau'.
@@ -63,7 +64,7 @@ def local_uniformity(
     Returns:
         Scalar, the mean over samples; a sample with one entry adds the constant 1 / tau'.
     """
-    closeness = masked_scores(vectors @ vectors.mT / temperature, mask).logsumexp(dim=2)
+    closeness = masked_scores(cosines / temperature, mask).logsumexp(dim=2)
     count = mask.sum(dim=1).clamp(min=1).to(closeness.dtype)
     if kind == "gauss":
         per_sample = masked_scores(closeness.unsqueeze(1), mask).squeeze(1).logsumexp(dim=1) - 2 * count.log()
@@ -99,7 +100,7 @@ class LocalUniformity(PairObjective):
     def _uniformity(self, features: ModalityFeatures) -> Tensor:
         entries = LocalEntries.of(features)
         return local_uniformity(
-            unit_vectors(entries.values),
+            self_cosines(entries.values),
             entries.mask,
             kind=self.settings.kind,
             temperature=self.settings.uniformity_temperature,

@@ -13,7 +13,8 @@ from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveConte
 from training.objectives.cross_attention import CrossAttention
 from training.objectives.infonce import info_nce
 from training.objectives.local_alignment import grid_positives, local_contrastive
-from training.objectives.local_entries import LocalEntries, unit_vectors
+from training.objectives.local_cosines import local_cosines
+from training.objectives.local_entries import LocalEntries
 from training.objectives.similarity import similarities
 
 
@@ -87,7 +88,7 @@ class LoVT(PairObjective):
 
     def _local_loss(self, own: LocalEntries, found: Tensor, positives: Tensor | None = None) -> Tensor:
         there, back = local_contrastive(
-            unit_vectors(own.values) @ unit_vectors(found).mT,
+            local_cosines(own.values, found),
             own.weights,
             own.mask,
             temperature=self.settings.local_temperature,
