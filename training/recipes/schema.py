@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from training.data.shortcuts.config import ShortcutConfig
 from training.models.config import DualEncoderConfig, Frozen, PreprocessingConfig
 from training.objectives.registry import ObjectiveSettings
 
@@ -62,6 +63,10 @@ class DataConfig(Frozen):
     )
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
+    )
+    shortcut: ShortcutConfig | None = Field(
+        default=None,
+        description="Synthetic shortcut that training images and texts share, such as unique or bits:4.",
     )
 
     @field_validator("label_template")

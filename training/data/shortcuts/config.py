@@ -1,0 +1,44 @@
+"""Settings of synthetic shortcuts."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from training.models.config import Frozen
+
+MOST_BITS = 13
+
+
+class ShortcutConfig(Frozen):
+    """Which ids are added, and to what; `unique` and `bits:4` are short for the two kinds."""
+
+    kind: Literal["unique", "bits"] = Field(
+        description="unique: each image has its own id; bits: a random id of so many bits."
+    )
+    bits: int | None = Field(
+        default=None, ge=0, le=MOST_BITS, description="Of the ids of kind bits; with 0 every id is 0."
+    )
+    on: tuple[Literal["image", "text"], ...] = Field(
+        default=("image", "text"), min_length=1, description="What the id is added to."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_words(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        kind, colon, bits = value.partition(":")
+        return {"kind": kind, **({"bits": bits} if colon else {})}
+
+    @field_validator("on")
+    @classmethod
+    def _once_each(cls, on: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(on)) < len(on):
+            raise ValueError("name image and text once each")
+        return on
+
+    @model_validator(mode="after")
+    def _bits_belong_to_bits(self) -> Self:
+        if (self.bits is not None) != (self.kind == "bits"):
+            raise ValueError(f"write unique, or bits with a number from 0 to {MOST_BITS}, such as bits:4")
+        return self

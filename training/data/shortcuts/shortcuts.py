@@ -1,0 +1,86 @@
+"""Ids that an image and its caption share: drawn, written into captions, and turned into glyphs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data.shortcuts.config import ShortcutConfig
+from training.data.shortcuts.overlay import DIGITS, DigitOverlay
+from training.errors import DataError
+
+MOST_IDS: Final = 10**DIGITS
+_HANDWRITINGS: Final = 100
+_OFFSETS, _IDS, _HANDS = range(3)
+
+Ids = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcuts:
+    """The shortcuts of one split (Bleeker et al., 2024, section 3).
+
+    An id and its handwriting are a function of seed, epoch and row alone: neither the order of batches nor
+    the number of threads and processes changes them.
+
+    Attributes:
+        config: Which ids, and on what.
+        seed: Of the run.
+        images: Number of images in the split.
+    """
+
+    config: ShortcutConfig
+    seed: int
+    images: int
+
+    def __post_init__(self) -> None:
+        if self.config.kind == "unique" and self.images > MOST_IDS:
+            raise DataError(
+                f"There are {self.images:,} images, but six digits count only {MOST_IDS:,}: use bits instead."
+            )
+
+    def ids(self, epoch: int, rows: NDArray[np.int64]) -> Ids:
+        """The ids (R,) of these rows of the split, in an epoch."""
+        if self.config.bits is not None:
+            return (_mix(self.seed, _IDS, epoch, rows) % np.uint64(2**self.config.bits)).astype(np.int64)
+        offset = int(_mix(self.seed, _OFFSETS, epoch)[0]) % (MOST_IDS - self.images + 1)
+        return rows + offset
+
+    def captions(self, texts: list[str], ids: Ids) -> list[str]:
+        """Each text with the digits of its id, when texts get them."""
+        if "text" not in self.config.on:
+            return texts
+        return [with_digits(text, number) for text, number in zip(texts, ids.tolist(), strict=True)]
+
+    def glyphs(self, epoch: int, rows: NDArray[np.int64], ids: Ids) -> Tensor | None:
+        """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
+        if "image" not in self.config.on:
+            return None
+        digits = ids[:, None] // 10 ** np.arange(DIGITS - 1, -1, -1) % 10
+        hands = _mix(self.seed, _HANDS, epoch, rows[:, None], np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
+        return torch.from_numpy(digits * _HANDWRITINGS + hands.astype(np.int64))
+
+    def overlay(self) -> DigitOverlay:
+        """What pastes the glyphs; its handwritings depend on the seed."""
+        return DigitOverlay(self.seed, _HANDWRITINGS)
+
+
+def with_digits(text: str, number: int) -> str:
+    """The text, a space, and the six digits of the number with spaces between them."""
+    return f"{text} {' '.join(f'{number:0{DIGITS}d}')}"
+
+
+def _mix(*parts: int | NDArray[np.int64]) -> Words:
+    """Random words that depend on the parts alone, by broadcasting; each round is SplitMix64's."""
+    state: Words = np.zeros(1, dtype=np.uint64)
+    for part in parts:
+        state = state ^ np.asarray(part).astype(np.uint64)
+        state = state + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
