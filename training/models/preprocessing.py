@@ -13,8 +13,8 @@ from torch import Tensor
 
 from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
-from training.models.spectrogram import AudioPreprocessing
 from training.models.sentences import sentence_starts
+from training.models.spectrogram import AudioPreprocessing
 from training.models.tokenizer import Tokenizer
 
 

@@ -3,9 +3,28 @@
 import re
 
 # Words whose full stop ends no sentence; in lower case.
-_ABBREVIATIONS = frozenset("al approx ca cf dept dr e.g fig figs i.e mr mrs ms prof st vs".split())
+_ABBREVIATIONS = frozenset(
+    [
+        "al",
+        "approx",
+        "ca",
+        "cf",
+        "dept",
+        "dr",
+        "e.g",
+        "fig",
+        "figs",
+        "i.e",
+        "mr",
+        "mrs",
+        "ms",
+        "prof",
+        "st",
+        "vs",
+    ]
+)
 # Words whose full stop ends no sentence where a number follows: "Compare no. 5", but "Effusion: no. 5 mm".
-_BEFORE_NUMBERS = frozenset("im no nos p pp se vol".split())
+_BEFORE_NUMBERS = frozenset(["im", "no", "nos", "p", "pp", "se", "vol"])
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]|[A-Z]")
 _OPENING = "([\"'\u2018\u201c"
 _END = re.compile(

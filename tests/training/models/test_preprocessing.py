@@ -165,18 +165,18 @@ def test_a_text_without_words_is_one_sentence(empty: str | list[str]) -> None:
 
 
 def test_sentences_over_the_limit_are_cut_and_reported() -> None:
-    text = in_sentences(limit=9)
+    text = in_sentences(limit=16)
     sentences = ["The cat sits.", LONG.strip(), "Never seen."]
     batch = text([sentences])
     joined = " ".join(sentences)
     assert batch.sentence_ids is not None
-    assert batch.sentence_ids.shape == (1, 9)
+    assert batch.sentence_ids.shape == (1, 16)
     assert batch.sentence_ids.unique().tolist() == [-1, 0, 1]
     assert batch.sentence_ids[0, -1] == -1
     truncation = batch.truncations[0]
     assert truncation is not None
     assert joined.startswith(truncation.searched_text)
-    assert (truncation.tokens, truncation.kept) == (len(text.tokenizer.encode([joined])[0].ids), 9)
+    assert (truncation.tokens, truncation.kept) == (len(text.tokenizer.encode([joined])[0].ids), 16)
 
 
 def test_sentences_move_to_a_device() -> None:
