@@ -108,13 +108,18 @@ class HitLinks(Answer):
     similar: str
 
 
+ScoreKind = Literal["cosine", "blade_cosine"]
+
+
 class SearchHit(Answer):
     """One found image."""
 
     id: str
     rank: int = Field(ge=1, description="Position over all pages, from 1.")
-    score: float = Field(description="Cosine of the angle between query and image; not a probability.")
-    score_kind: Literal["cosine"] = "cosine"
+    score: float = Field(description="How alike query and image are, from -1 to 1; not a probability.")
+    score_kind: ScoreKind = Field(
+        default="cosine", description="Cosine of two vectors, or of the subspaces that two k-blades span."
+    )
     texts: list[str]
     labels: list[str]
     metadata: dict[str, MetadataValue]
@@ -296,7 +301,7 @@ def page_from(
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found."""
     return SearchResponse(
-        hits=[_hit_from(hit, active.collection, prefix) for hit in page.hits],
+        hits=[_hit_from(hit, active, prefix) for hit in page.hits],
         next_cursor=page.next_cursor,
         query=QueryEcho(k=k, filter=dict(filter) if filter is not None else None, truncation=truncation),
         served_by=ServedBy(
@@ -375,12 +380,13 @@ def model_from(info: ModelInfo, *, loaded: bool) -> ModelSummary:
     )
 
 
-def _hit_from(hit: Hit, collection: str, prefix: str) -> SearchHit:
-    path = image_path(collection, hit.id, prefix=prefix)
+def _hit_from(hit: Hit, active: ActiveGeneration, prefix: str) -> SearchHit:
+    path = image_path(active.collection, hit.id, prefix=prefix)
     return SearchHit(
         id=hit.id,
         rank=hit.rank,
         score=hit.score,
+        score_kind="cosine" if active.blades == 1 else "blade_cosine",
         texts=list(hit.texts),
         labels=list(hit.labels),
         metadata=_plain(hit.metadata),

@@ -45,6 +45,7 @@ def register_bundle(session: Session, info: BundleInfo) -> ModelRow:
             digest=info.digest,
             name=info.name,
             dim=info.dim,
+            blades=info.config.blades,
             recipe=info.recipe,
             created=info.created,
             metrics=dict(info.metrics),

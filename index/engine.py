@@ -144,6 +144,7 @@ class SearchEngine:
             model=generation.model,
             digest=generation.digest,
             dim=generation.dim,
+            blades=generation.blades,
             bundle=self.bundles_folder / generation.digest,
             count=count,
         )

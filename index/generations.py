@@ -29,6 +29,7 @@ class Generation:
     model: str
     digest: str
     dim: int
+    blades: int
 
 
 def require_collection(session: Session, name: str) -> CollectionRow:
@@ -195,6 +196,7 @@ _GENERATIONS: Final = (
         ModelRow.name,
         ModelRow.digest,
         ModelRow.dim,
+        ModelRow.blades,
     )
     .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
     .join(ModelRow, ModelRow.id == GenerationRow.model_id)

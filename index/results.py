@@ -50,6 +50,7 @@ class ActiveGeneration:
     model: str
     digest: str
     dim: int
+    blades: int
     bundle: Path
     count: int
 

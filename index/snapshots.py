@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.abandoned import remove_abandoned
+from index.vectors.blade import exact_view
 from index.vectors.exact import ExactView
 from training.atomic import atomic_file, sync
 
@@ -25,11 +26,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOf:
-    """What a snapshot must be of: a generation, by its uid, and its bundle's digest and dimension."""
+    """What a snapshot must be of: a generation, by its uid, and its bundle's digest and kind of vectors."""
 
     generation: str
     digest: str
     dim: int
+    blades: int = 1
 
 
 class _File(BaseModel):
@@ -101,8 +103,9 @@ def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[ExactView, int] | None:
     try:
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
-        view = ExactView.read(_checked(folder, manifest.vectors), _checked(folder, manifest.keys))
-        if view.dim != manifest.dim or len(view) != manifest.count:
+        view = exact_view(of.dim, of.blades)
+        view.read(_checked(folder, manifest.vectors), _checked(folder, manifest.keys))
+        if len(view) != manifest.count:
             raise _UnusableError("its vectors are not those that it names")
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)

@@ -1,7 +1,7 @@
 /** The line above the hits: what was found, by which model, and how long it took. */
 
 import { fill, h } from './dom.js';
-import { scoreText } from './hit.js';
+import { kindText, scoreText } from './hit.js';
 
 const SCORE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability.';
 
@@ -13,7 +13,7 @@ const SCORE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is close
 export function showAnswer(line, page, hits) {
   const { served_by: by, took_ms: took } = page;
   const scores = hits.map((hit) => hit.score);
-  const range = scores.length > 0 && `cosine ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
+  const range = scores.length > 0 && `${kindText(hits[0])} ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
   fill(line,
     h('strong', {}, `${page.next_cursor === null ? '' : 'Best '}${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
     range && h('span', { class: 'answer-part', title: SCORE_MEANING }, range),
@@ -26,7 +26,7 @@ export function showAnswer(line, page, hits) {
 export function spokenAnswer(hits, more) {
   if (hits.length === 0) return 'No images found.';
   const best = hits[0];
-  return `${hits.length} images${more ? ', more can be loaded' : ''}. Best ${best.score_kind} ${scoreText(best.score)}.`;
+  return `${hits.length} images${more ? ', more can be loaded' : ''}. Best ${kindText(best)} ${scoreText(best.score)}.`;
 }
 
 /** @param {number} duration @returns {string} */

@@ -2,7 +2,7 @@
 
 import { fill, h } from './dom.js';
 import { icon } from './icons.js';
-import { scoreText, summaryOf } from './hit.js';
+import { kindText, scoreText, summaryOf } from './hit.js';
 
 /** @typedef {import('./api.js').Hit} Hit */
 
@@ -82,7 +82,7 @@ export class HitGrid {
         h('span', { class: 'hit-mat' }, picture),
         h('span', { class: 'hit-line' },
           h('span', { class: 'hit-rank' }, hit.rank),
-          h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, hit.score_kind))),
+          h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
         hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
         hit.labels.length > 0 && h('span', { class: 'hit-labels' }, ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
       h('button', {

@@ -12,9 +12,14 @@ export function scoreText(score) {
   return score.toFixed(3).replace('-', '\u2212');
 }
 
+/** @param {Hit} hit @returns {string} what kind of number its score is */
+export function kindText(hit) {
+  return hit.score_kind.replace('_', ' ');
+}
+
 /** @param {Hit} hit @returns {string} a tile in one sentence, for a screen reader */
 export function summaryOf(hit) {
-  const parts = [`Number ${hit.rank}`, `${hit.score_kind} ${scoreText(hit.score)}`, ...hit.texts.slice(0, 1), ...hit.labels];
+  const parts = [`Number ${hit.rank}`, `${kindText(hit)} ${scoreText(hit.score)}`, ...hit.texts.slice(0, 1), ...hit.labels];
   return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
 }
 

@@ -1,7 +1,7 @@
 /** The dialog with one image: large, with its texts, labels and metadata. */
 
 import { fill, h } from './dom.js';
-import { metadataText, scoreText } from './hit.js';
+import { kindText, metadataText, scoreText } from './hit.js';
 import { icon } from './icons.js';
 import { ImageViewer } from './image-viewer.js';
 
@@ -70,7 +70,7 @@ export class ImageDialog {
   #showFacts(hit, record, state, error) {
     const { texts = [], labels = [] } = record;
     fill(this.facts,
-      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${hit.score_kind} similarity to the query`),
+      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${kindText(hit)} similarity to the query`),
       h('div', { class: 'dialog-actions' },
         h('button', { class: 'button primary', type: 'button', on: { click: () => this.#like() } }, icon('like'), 'More like this'),
         h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),

@@ -107,7 +107,7 @@ class FieldRow(Table):
 
 
 class ModelRow(Table):
-    """A registered bundle."""
+    """A registered bundle; a vector of `dim` numbers is a blade of `blades` vectors, if that is not 1."""
 
     __tablename__ = "models"
 
@@ -115,6 +115,7 @@ class ModelRow(Table):
     digest: Mapped[str] = mapped_column(String(100), unique=True)
     name: Mapped[str] = mapped_column(Text)
     dim: Mapped[int]
+    blades: Mapped[int] = mapped_column(default=1, server_default="1")
     recipe: Mapped[str] = mapped_column(Text)
     created: Mapped[str] = mapped_column(Text)
     metrics: Mapped[dict[str, float]] = mapped_column(JSON)

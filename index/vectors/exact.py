@@ -30,27 +30,25 @@ class ExactView:
         self._order: _Positions = np.empty(0, dtype=np.int64)
         self._lock = ReadWriteLock()
 
-    @classmethod
-    def read(cls, vectors: Path, keys: Path) -> "ExactView":
-        """Read a view from the files that `write` made.
+    def read(self, vectors: Path, keys: Path) -> None:
+        """Take what `write` put into these files in place of what the view holds.
 
         Raises:
-            ValueError: They do not hold a flat index and one key for each of its vectors.
+            ValueError: They do not hold a flat index of this dimension and one key for each of its vectors.
         """
         index = faiss.read_index(str(vectors))
         with keys.open("rb") as file:
             held = np.load(file, allow_pickle=False)
         if (
             not isinstance(index, faiss.IndexFlatIP)
+            or index.d != self.dim
             or held.dtype != np.int64
             or held.shape != (index.ntotal,)
         ):
-            raise ValueError("the files hold no flat index with one key for each vector")
-        view = cls(index.d)
-        view._index = index
-        view._keys = held
-        view._order = np.argsort(held, kind="stable")
-        return view
+            raise ValueError("the files hold no flat index of this dimension with one key for each vector")
+        with self._lock.writing():
+            self._index, self._keys = index, held
+            self._order = np.argsort(held, kind="stable")
 
     @property
     def dim(self) -> int:
@@ -145,14 +143,21 @@ class ExactView:
         positions: _Positions = found[0]
         return positions
 
+    def _scores(self, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
+        """Return the scores (N,) of vectors (N, D), summed row by row in float64.
+
+        Equal vectors then have equal scores wherever they lie.
+        """
+        scores: NDArray[np.float64] = np.einsum("nd,d->n", vectors, query, dtype=np.float64)
+        return scores
+
     def _ranked(self, query: Vectors, positions: _Positions) -> tuple[Keys, NDArray[np.float32]]:
         """Return keys and scores of these positions, best first; equal scores are in order of key."""
         stored = self._stored()
         scores = np.empty(len(positions), dtype=np.float32)
         for start in range(0, len(positions), _BLOCK):
             vectors = stored[positions[start : start + _BLOCK]]
-            # Summed row by row in float64, so that equal vectors have equal scores wherever they lie.
-            scores[start : start + _BLOCK] = np.einsum("nd,d->n", vectors, query, dtype=np.float64)
+            scores[start : start + _BLOCK] = self._scores(query, vectors)
         keys = self._keys[positions]
         order = np.lexsort((keys, -scores))
         return keys[order], scores[order]

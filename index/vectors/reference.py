@@ -6,10 +6,11 @@ from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
 
 class ReferenceView:
-    """A view that is slow and plainly right."""
+    """A view that is slow and plainly right, of vectors or of k-blades."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, blades: int = 1) -> None:
         self.dim = dim
+        self.blades = blades
         self._vectors: dict[int, Vectors] = {}
 
     def __len__(self) -> int:
@@ -31,7 +32,7 @@ class ReferenceView:
     ) -> Neighbours:
         """Find the `k` nearest vectors to a query (D,)."""
         among = self._vectors.keys() if allowed is None else self._vectors.keys() & set(allowed.tolist())
-        ranked = sorted((-cosine(query, self._vectors[key]), key) for key in among)
+        ranked = sorted((-blade_cosine(query, self._vectors[key], self.blades), key) for key in among)
         if after is not None:
             ranked = [place for place in ranked if place > (-after.score, after.key)]
         return Neighbours(
@@ -41,6 +42,14 @@ class ReferenceView:
         )
 
 
-def cosine(query: Vectors, vector: Vectors) -> float:
-    """Return the inner product of two vectors of length one, summed in float64 and rounded to float32."""
-    return float(np.float32(np.dot(query.astype(np.float64), vector.astype(np.float64))))
+def blade_cosine(query: Vectors, vector: Vectors, blades: int) -> float:
+    """Return det(A) / sqrt(det(B) det(C)) of two k-blades (k * D,), in float64 and rounded to float32.
+
+    A are the products of the query's vectors with the other's, B and C those of each with itself. For k = 1
+    and vectors of length one it is their inner product.
+    """
+    if blades == 1:
+        return float(np.float32(np.dot(query.astype(np.float64), vector.astype(np.float64))))
+    u, v = (blade.astype(np.float64).reshape(blades, -1) for blade in (query, vector))
+    lengths = np.linalg.det(u @ u.T) * np.linalg.det(v @ v.T)
+    return float(np.float32(np.linalg.det(u @ v.T) / np.sqrt(lengths)))

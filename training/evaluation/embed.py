@@ -17,9 +17,9 @@ from torch import Tensor
 from training.data.images import decode_image
 from training.data.manifest import Manifest, Record, Rejection, Rejections
 from training.errors import DataError, ImageError
+from training.evaluation.similarity import Vectors, as_blades
 from training.progress import ProgressBar, progress_bar
 
-Vectors = NDArray[np.float32]
 Item = TypeVar("Item")
 _DECODERS = 2
 _BATCHES_AHEAD = 2
@@ -44,6 +44,10 @@ class ImageTextEncoder(Protocol):
     def dim(self) -> int:
         """Width D of a vector."""
 
+    @property
+    def blades(self) -> int:
+        """How many vectors of D / k numbers make up a vector: k of a k-blade model, else 1."""
+
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as uint8 (3, S, S)."""
 
@@ -60,7 +64,7 @@ class EmbeddedManifest:
 
     Attributes:
         records: The records whose image could be read, in the manifest's order.
-        image_vectors: (N, D), row i is records[i].
+        image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, and the texts' alike.
         texts: Every text of every record, in order; the same sentence may occur several times.
         text_vectors: (M, D), row j is texts[j].
         text_owner: (M,) row of the record that has text j.
@@ -122,9 +126,9 @@ def embed_manifest(
     row_of = {text: row for row, text in enumerate(distinct)}
     return EmbeddedManifest(
         records=records,
-        image_vectors=image_vectors,
+        image_vectors=as_blades(image_vectors, encoder.blades),
         texts=tuple(text for text, _ in occurrences),
-        text_vectors=vectors[[row_of[text] for text, _ in occurrences]],
+        text_vectors=as_blades(vectors, encoder.blades)[[row_of[text] for text, _ in occurrences]],
         text_owner=np.array([row for _, row in occurrences], dtype=np.int64),
         skipped=skipped.items,
         truncated=truncated,

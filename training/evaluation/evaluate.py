@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Manifest
 from training.errors import DataError
-from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, Vectors, embed_manifest
+from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, embed_manifest
 from training.evaluation.geometry import Geometry, geometry
 from training.evaluation.retrieval import (
     CaptionRetrieval,
@@ -19,6 +19,7 @@ from training.evaluation.retrieval import (
     label_precision,
     mean_of,
 )
+from training.evaluation.similarity import Vectors, as_blades
 
 LABEL_TEMPLATE = "{labels}"
 
@@ -179,4 +180,4 @@ def _any_candidate(images: LabelledVectors) -> bool:
 
 
 def _sentence_vectors(encoder: ImageTextEncoder, sentences: Sequence[str]) -> Vectors:
-    return encoder.embed_texts(sentences).vectors
+    return as_blades(encoder.embed_texts(sentences).vectors, encoder.blades)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.retrieval import Matches, Vectors, row_chunks
+from training.evaluation.retrieval import Matches, row_chunks
+from training.evaluation.similarity import Vectors, similarity
 
 _BINS = 200
 
@@ -80,7 +81,7 @@ def uniformity(vectors: Vectors, t: float = 2.0) -> float | None:
         return None
     total = 0.0
     for start, stop in row_chunks(count, count):
-        cosines = (vectors[start:stop] @ vectors.T).astype(np.float64)
+        cosines = similarity(vectors[start:stop], vectors).astype(np.float64)
         kernel = np.exp(2 * t * (cosines - 1))
         kernel[np.arange(stop - start), np.arange(start, stop)] = 0
         total += float(kernel.sum())
@@ -92,7 +93,7 @@ def text_image_cosines(image_vectors: Vectors, text_vectors: Vectors, relevant: 
 
     def chunks() -> Iterator[tuple[Vectors, NDArray[np.bool_], NDArray[np.bool_]]]:
         for start, stop in row_chunks(len(text_vectors), len(image_vectors)):
-            scores = text_vectors[start:stop] @ image_vectors.T
+            scores = similarity(text_vectors[start:stop], image_vectors)
             paired = np.zeros(scores.shape, dtype=bool)
             for position, row in enumerate(range(start, stop)):
                 paired[position, list(relevant[row])] = True
@@ -116,7 +117,7 @@ def label_cosines(vectors: Vectors, labels: Sequence[Collection[str]]) -> Cosine
         for start, stop in row_chunks(len(rows), len(rows)):
             sharing = (marks[start:stop] @ marks.T) > 0
             later = np.arange(len(rows))[None, :] > np.arange(start, stop)[:, None]
-            yield labelled[start:stop] @ labelled.T, sharing & later, ~sharing & later
+            yield similarity(labelled[start:stop], labelled), sharing & later, ~sharing & later
 
     return _counted(chunks())
 

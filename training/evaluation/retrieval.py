@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-Vectors = NDArray[np.float32]
+from training.evaluation.similarity import Vectors, similarity
+
 Matches = Sequence[Collection[int]]
 _SCORES_PER_CHUNK = 8_000_000
 _WORST = float(np.finfo(np.float32).min)
@@ -136,7 +137,7 @@ def best_ranks(queries: Vectors, candidates: Vectors, relevant: Matches) -> NDAr
     ranks = np.empty(len(with_match), dtype=np.int64)
     for start, stop in row_chunks(len(with_match), len(candidates)):
         rows = with_match[start:stop]
-        scores = queries[rows] @ candidates.T
+        scores = similarity(queries[rows], candidates)
         matching = np.zeros(scores.shape, dtype=bool)
         for position, row in enumerate(rows):
             matching[position, list(relevant[row])] = True
@@ -228,7 +229,7 @@ def _label_hits(
         allowed = np.repeat(labelled[:, None], len(candidates.labels), axis=1)
         for query_code, candidate_code in zip(query_codes, candidate_codes, strict=True):
             allowed &= query_code[rows, None] != candidate_code[None, :]
-        scores = np.nan_to_num(queries.vectors[rows] @ candidates.vectors.T, nan=_WORST)
+        scores = np.nan_to_num(similarity(queries.vectors[rows], candidates.vectors), nan=_WORST)
         scores = np.where(allowed, scores, -np.inf)
         hits = allowed & ((query_labels[rows] @ candidate_labels.T) > 0)
         totals[rows], matching[rows] = allowed.sum(axis=1), hits.sum(axis=1)

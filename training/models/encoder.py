@@ -37,6 +37,7 @@ class Encoder:
         modalities: What it can embed.
         device: Where it computes.
         dim: Width of the vectors.
+        blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
         info: The bundle it was loaded from; None for a model in training.
     """
 
@@ -50,7 +51,8 @@ class Encoder:
     ) -> None:
         model.check_preprocessing(preprocessing.config)
         self.device = torch.device(device)
-        self.dim = model.config.dim
+        self.dim = model.config.vector_dim
+        self.blades = model.config.blades
         self.modalities = model.modalities
         self.info = info
         self.preprocessing = preprocessing

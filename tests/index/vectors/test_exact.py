@@ -131,7 +131,8 @@ def test_files_hold_the_view(tmp_path: Path) -> None:
     view = ExactView(8)
     view.add(np.arange(50)[::-1].copy(), vectors)
     assert view.write(tmp_path / "vectors", tmp_path / "keys") == 50
-    again = ExactView.read(tmp_path / "vectors", tmp_path / "keys")
+    again = ExactView(8)
+    again.read(tmp_path / "vectors", tmp_path / "keys")
     _assert_same(again, view, vectors[3], 50)
     again.add(np.array([50]), unit_vectors(1, 8, seed=7))
     assert len(again) == 51

@@ -22,6 +22,7 @@ class ColourEncoder:
     """Vectors (B, 3); texts of more than `most_words` words are cut. Counts what it was asked."""
 
     dim = 3
+    blades = 1
 
     def __init__(self, most_words: int = 50) -> None:
         self.most_words = most_words
