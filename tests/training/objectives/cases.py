@@ -104,10 +104,8 @@ def rows_of(batch: Features, rows: Tensor) -> Features:
     """The items of these rows alone; the mask of matches stays that of the whole batch."""
 
     def select(features: ModalityFeatures) -> ModalityFeatures:
-        values = {field.name: getattr(features, field.name) for field in fields(features)}
-        return ModalityFeatures(
-            **{name: None if value is None else value[rows] for name, value in values.items()}
-        )
+        held = {field.name: getattr(features, field.name) for field in fields(features)}
+        return replace(features, **{name: value[rows] for name, value in held.items() if value is not None})
 
     return replace(
         batch,

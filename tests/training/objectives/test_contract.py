@@ -36,7 +36,8 @@ def test_gradient_is_right(name: str) -> None:
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
 
     def loss(*changed: Tensor) -> Tensor:
-        return objective(with_features(batch, dict(zip(values, changed, strict=True)))).total
+        total: Tensor = objective(with_features(batch, dict(zip(values, changed, strict=True)))).total
+        return total
 
     assert torch.autograd.gradcheck(loss, tuple(values.values()))
 
@@ -70,17 +71,16 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     alone = two_processes.outcome(name)
     parts = [half[name] for half in halves]
     count = len(parts)
-    close = {"rtol": 1e-9, "atol": 1e-11}
-    torch.testing.assert_close(sum(part["total"] for part in parts) / count, alone["total"], **close)
+    _assert_equal(sum(part["total"] for part in parts) / count, alone["total"])
     for key, gradient in alone["features"].items():
         averaged = torch.cat([part["features"][key] for part in parts]) / count
-        torch.testing.assert_close(averaged, gradient, **close)
+        _assert_equal(averaged, gradient)
     for key, gradient in alone["parameters"].items():
         averaged = sum(part["parameters"][key] for part in parts) / count
-        torch.testing.assert_close(averaged, gradient, **close)
+        _assert_equal(averaged, gradient)
     for key, buffer in alone["buffers"].items():
         for part in parts:
-            torch.testing.assert_close(part["buffers"][key], buffer, **close)
+            _assert_equal(part["buffers"][key], buffer)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -100,6 +100,10 @@ def test_toy_problem_is_fitted(name: str) -> None:
         losses.append(float(total.detach()))
     assert all(torch.isfinite(torch.tensor(losses)))
     assert losses[-1] < losses[0] - 0.3 * abs(losses[0])
+
+
+def _assert_equal(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
 
 
 def _loss_and_gradients(objective: torch.nn.Module, batch: Features) -> tuple[Tensor, dict[str, Tensor]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from tests.training.objectives.cases import build, cases, learnable, random_batch, rows_of, with_features
 
@@ -41,7 +41,7 @@ def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
 
 def run(folder: Path) -> list[dict[str, dict[str, Any]]]:
     """The outcome of every case in each of two processes."""
-    mp.spawn(_work, args=(str(folder),), nprocs=PROCESSES)
+    spawn(_work, args=(str(folder),), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
