@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -72,7 +72,7 @@ class Objective(nn.Module, ABC):
         requires: What Features must have besides embeddings.
     """
 
-    requires: ClassVar[frozenset[Requirement]] = frozenset()
+    requires: frozenset[Requirement] = frozenset()
 
     @abstractmethod
     def forward(self, features: Features) -> LossOutput:

@@ -1,6 +1,6 @@
 """Local uniformity: global contrast, while the local entries of each sample are spread over the sphere."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -80,7 +80,7 @@ class LocalUniformity(PairObjective):
     projection head of local and global features. A text of one sentence adds a constant.
     """
 
-    requires: ClassVar[frozenset[Requirement]] = frozenset({"local"})
+    requires: frozenset[Requirement] = frozenset({"local"})
 
     def __init__(self, settings: LocalUniformitySettings) -> None:
         super().__init__(settings)

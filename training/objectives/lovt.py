@@ -1,7 +1,7 @@
 """LoVT: global contrast, and contrast of regions and sentences within each sample."""
 
 import math
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
@@ -61,12 +61,14 @@ class LoVT(PairObjective):
     over sentences; a report of one sentence adds a constant to it.
     """
 
-    requires: ClassVar[frozenset[Requirement]] = frozenset({"local"})
+    requires: frozenset[Requirement] = frozenset({"local"})
 
     def __init__(self, settings: LoVTSettings, context: ObjectiveContext) -> None:
         super().__init__(settings)
         self.settings = settings
         self.attention = CrossAttention(context.dim)
+        self.positives: Tensor | None
+        self.register_buffer("positives", None, persistent=False)
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of one batch; terms: the global loss, and the local losses of regions and sentences."""
@@ -97,11 +99,14 @@ class LoVT(PairObjective):
         return there + back
 
     def _positives(self, regions: Tensor) -> Tensor:
+        """Positives (K, K) of the regions; made once for each size of the grid."""
         count = regions.shape[1]
-        height, width = self.settings.grid or (math.isqrt(count), math.isqrt(count))
-        if height * width != count:
-            raise RecipeError(
-                f"The image tower gives {count} regions, which are no grid of {height} x {width}: "
-                "set objective.grid to its rows and columns."
-            )
-        return grid_positives(height, width, reach=self.settings.reach).to(regions)
+        if self.positives is None or len(self.positives) != count:
+            height, width = self.settings.grid or (math.isqrt(count), math.isqrt(count))
+            if height * width != count:
+                raise RecipeError(
+                    f"The image tower gives {count} regions, which are no grid of {height} x {width}: "
+                    "set objective.grid to its rows and columns."
+                )
+            self.positives = grid_positives(height, width, reach=self.settings.reach).to(regions.device)
+        return self.positives.to(regions.dtype)

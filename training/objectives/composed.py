@@ -1,0 +1,54 @@
+"""Objectives that add a term of their own to another objective, their base."""
+
+from abc import ABC
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from training.errors import RecipeError
+from training.models.features import Features, Modality
+from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
+from training.objectives.infonce import InfoNCESettings
+from training.objectives.registry import ObjectiveSettings
+
+
+class ComposedConfig(ObjectiveConfig, ABC):
+    """Settings of an objective on top of another, InfoNCE by default."""
+
+    base: ObjectiveSettings = Field(
+        default=InfoNCESettings(), description="What the term is added to; it takes the pairs from here."
+    )
+
+    @model_validator(mode="after")
+    def _pairs_are_given_once(self) -> Self:
+        if self.base.pairs not in (self.pairs, ObjectiveConfig.model_fields["pairs"].default):
+            raise ValueError("the base takes the pairs of the whole: set objective.pairs, not its base's")
+        return self
+
+
+class ComposedObjective(Objective, ABC):
+    """An objective with a base: needs, loss, terms and updates of the base are among its own."""
+
+    def __init__(self, settings: ComposedConfig, context: ObjectiveContext) -> None:
+        super().__init__()
+        self.base = settings.base.model_copy(update={"pairs": settings.pairs}).build(context)
+        self.requires = type(self).requires | self.base.requires
+
+    def base_loss(self, features: Features) -> LossOutput:
+        """The loss of the base alone."""
+        output: LossOutput = self.base(features)
+        return output
+
+    def after_step(self) -> None:
+        """Update what the base keeps."""
+        self.base.after_step()
+
+
+def check_one_vector(features: Features, modality: Modality, objective: str) -> None:
+    """Make sure that a modality's embeddings are single vectors.
+
+    Raises:
+        RecipeError: They are k-blades.
+    """
+    if features[modality].embedding.ndim != 2:
+        raise RecipeError(f"{objective} reads embeddings of one vector each: set model.blades to 1.")

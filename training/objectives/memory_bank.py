@@ -1,0 +1,100 @@
+"""A memory of one feature for every training item, from which the nearest of other images are drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from training.distributed import gather_detached
+from training.errors import RecipeError
+from training.objectives.similarity import NORM_EPS, full_precision
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Rows near to each of b queries.
+
+    Attributes:
+        rows: (b, K, D), without gradient.
+        found: (b, K) bool; False where fewer than K rows may be drawn, such a row is to be ignored.
+    """
+
+    rows: Tensor
+    found: Tensor
+
+
+class MemoryBank(nn.Module):
+    """One row for each item, updated with momentum, the same on every process.
+
+    The rows are a buffer, so a checkpoint has them: 4 bytes for each number of each item.
+
+    Args:
+        instances: Number of items.
+        width: Of a row.
+        momentum: Rho, the share of the new feature in an updated row.
+        seed: Of the normal numbers that the rows begin with.
+        groups: The number of each item's image; None: every item is an image of its own.
+
+    Raises:
+        RecipeError: There are no items, or not one group for each.
+    """
+
+    rows: Tensor
+    groups: Tensor
+
+    def __init__(
+        self,
+        instances: int,
+        width: int,
+        *,
+        momentum: float = 0.5,
+        seed: int = 0,
+        groups: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if instances < 1:
+            raise RecipeError("A memory bank keeps a row for each training item, and there are none.")
+        if groups is not None and len(groups) != instances:
+            raise RecipeError(f"There are {len(groups):,} groups for {instances:,} training items.")
+        self.momentum = momentum
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("rows", torch.randn((instances, width), generator=generator))
+        numbers = torch.arange(instances) if groups is None else torch.tensor(groups)
+        self.register_buffer("groups", numbers, persistent=False)
+
+    def nearest(self, queries: Tensor, items: Tensor | None, count: int) -> Neighbours:
+        """The rows with the highest cosine to each query, none of the query's own image.
+
+        Args:
+            queries: (b, D).
+            items: (b,) the queries' own rows; None: the queries are no training items.
+            count: How many at most.
+        """
+        with torch.no_grad():
+            # The length of a query does not change the order of its cosines.
+            lengths = torch.linalg.vector_norm(self.rows, dim=1).clamp(min=NORM_EPS)
+            cosines = queries.to(self.rows.dtype) @ self.rows.T / lengths
+            if items is not None:
+                own = self.groups[items].unsqueeze(1) == self.groups
+                cosines = cosines.masked_fill(own, -torch.inf)
+            best = cosines.topk(min(count, len(self.rows)), dim=1)
+            return Neighbours(self.rows[best.indices], best.values > -torch.inf)
+
+    def update(self, items: Tensor, features: Tensor) -> None:
+        """Move rows towards the new features of their items: `(1 - rho) row + rho new` (equation 7).
+
+        With several processes the updates of all are made on each. An item that is there twice counts with
+        the mean of its features.
+
+        Args:
+            items: (b,), local.
+            features: (b, D), local, as many on every process.
+        """
+        everyone, new = gather_detached(items), gather_detached(full_precision(features))
+        with torch.no_grad():
+            rows, place = everyone.unique(return_inverse=True)
+            total = new.new_zeros((len(rows), new.shape[1])).index_add_(0, place, new)
+            mean = total / place.bincount(minlength=len(rows)).unsqueeze(1)
+            old = self.rows[rows]
+            self.rows[rows] = (1 - self.momentum) * old + self.momentum * mean.to(old.dtype)
