@@ -41,6 +41,6 @@ def block_cross(a: Tensor, b: Tensor) -> Tensor:
         (..., D - D % 3), at right angles to both.
     """
     used = a.shape[-1] - a.shape[-1] % 3
-    triples = (a.shape[-1] // 3, 3)
-    product = torch.linalg.cross(a[..., :used].unflatten(-1, triples), b[..., :used].unflatten(-1, triples))
+    first, second = (output[..., :used].reshape(*output.shape[:-1], used // 3, 3) for output in (a, b))
+    product: Tensor = torch.linalg.cross(first, second)
     return product.flatten(-2)

@@ -36,7 +36,7 @@ def blade_cosines(u: Tensor, v: Tensor) -> Tensor:
     chunk = max(1, CHUNK_ENTRIES // max(1, len(v) * u.shape[1] ** 2))
     if len(u) <= chunk:
         return _determinants(left, right)
-    return torch.cat([_recomputed_determinants(rows, right) for rows in left.split(chunk)])
+    return torch.cat([_recomputed_determinants(rows, right) for rows in torch.split(left, chunk)])
 
 
 def orthonormal(blades: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def determinant(entries: Sequence[Sequence[Tensor]]) -> Tensor:
     gradient where a matrix is singular too.
     """
     size = len(entries)
-    minors = {(column,): entries[0][column] for column in range(size)}
+    minors: dict[tuple[int, ...], Tensor] = {(column,): entries[0][column] for column in range(size)}
     for row in range(1, size):
         minors = {
             columns: _expand(entries[row], columns, minors) for columns in combinations(range(size), row + 1)

@@ -1,0 +1,201 @@
+"""QUEST: contrast of what two modalities share and, by normals, of what each of them has alone."""
+
+import math
+from dataclasses import replace
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
+
+from training.distributed import gather_rows
+from training.errors import RecipeError
+from training.models.features import Features, ModalityFeatures
+from training.models.normal import normal_of
+from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
+from training.objectives.infonce import LogitScale, directional_cross_entropy, info_nce
+from training.objectives.similarity import (
+    NORM_EPS,
+    Direction,
+    Similarities,
+    full_precision,
+    over_processes,
+    similarities,
+)
+
+UniqueConstraint = Literal["none", "sic", "uic", "p_uic"]
+
+
+class QuestSettings(ObjectiveConfig):
+    """All of QUEST by default; its ablation (table 2) is one row a setting.
+
+    | shared | unique | row |
+    |---|---|---|
+    | true | none | SIC, the baseline |
+    | true | sic | SIC + SIC |
+    | true | uic | SIC + UIC |
+    | true | p_uic | SIC + P-UIC, QUEST |
+    | false | uic | UIC alone |
+    | false | p_uic | P-UIC alone |
+    """
+
+    name: Literal["quest"] = "quest"
+    shared: bool = Field(default=True, description="InfoNCE on the shared outputs (SIC).")
+    unique: UniqueConstraint = Field(
+        default="p_uic",
+        description="On the unique outputs: `sic` InfoNCE, `uic` InfoNCE on the normals and the cosine term, "
+        "`p_uic` the same with self-penalisation, `none` nothing.",
+    )
+    cosine_weight: float = Field(
+        default=1.0, ge=0, description="Of the term that holds shared and unique outputs at right angles."
+    )
+    penalty: float = Field(
+        default=1.0, ge=0, description="Lambda of the self-penalisation; at the start, when it is learned."
+    )
+    learnable_penalty: bool = False
+    temperature: float = Field(default=0.07, gt=0, description="At the start, when it is learned.")
+    learnable_temperature: bool = True
+    max_scale: float = Field(
+        default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
+    )
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        if not self.shared and self.unique == "none":
+            raise ValueError("nothing is left to learn from: set shared to true, or unique to a constraint")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_set_in_vain(self) -> Self:
+        fields = type(self).model_fields
+        has_normals = self.unique in ("uic", "p_uic")
+        if not has_normals and self.cosine_weight != fields["cosine_weight"].default:
+            raise ValueError("cosine_weight belongs to unique: uic or p_uic")
+        if self.unique != "p_uic" and (self.learnable_penalty or self.penalty != fields["penalty"].default):
+            raise ValueError("penalty and learnable_penalty belong to unique: p_uic")
+        if self.learnable_penalty and self.penalty == 0:
+            raise ValueError("a penalty that is learned starts above 0")
+        return self
+
+    def build(self, context: ObjectiveContext) -> "Quest":
+        """The objective with these settings."""
+        return Quest(self)
+
+
+def normal_similarities(
+    first: ModalityFeatures, second: ModalityFeatures, positive_mask: Tensor | None = None
+) -> Similarities:
+    """|cosine| of the normals of two modalities over all processes; a normal's sign is free.
+
+    The normals are not normalised a second time, which would stretch those that `normal_of` leaves short.
+    """
+    a, b = normal_of(*branches(first)), normal_of(*branches(second))
+    rows, columns = a @ gather_rows(b).T, b @ gather_rows(a).T
+    return over_processes(rows.abs(), columns.abs(), positive_mask)
+
+
+def self_penalised(normals: Similarities, shared: Similarities, penalty: Tensor | float) -> Similarities:
+    """Similarities of normals, raised where shared outputs resemble each other without being partners.
+
+    The factor is exp(penalty * S) with S the shared outputs' similarity between 0 and 1. It weighs the
+    negatives and teaches the shared outputs nothing: no gradient flows through S.
+    """
+
+    def penalised(direction: Direction, resemblance: Direction) -> Direction:
+        factor = (penalty * resemblance.values.detach().clamp(0, 1)).exp()
+        factor = factor.masked_fill(direction.partners(), 1)
+        return replace(direction, values=direction.values * factor)
+
+    return replace(
+        normals,
+        rows=penalised(normals.rows, shared.rows),
+        columns=penalised(normals.columns, shared.columns),
+    )
+
+
+def quadruple_contrast(normals: Similarities, scale: Tensor | float) -> Tensor:
+    """Cross entropies of both directions, added up (QUEST, L_UIC without its cosine term)."""
+    return directional_cross_entropy(normals.rows, scale) + directional_cross_entropy(normals.columns, scale)
+
+
+def branch_cosine(features: ModalityFeatures) -> Tensor:
+    """Mean |cosine| of shared and unique outputs; the signed one would drive them to opposite directions."""
+    shared, unique = (normalize(full_precision(output), dim=1, eps=NORM_EPS) for output in branches(features))
+    return (shared * unique).sum(dim=1).abs().mean()
+
+
+def branches(features: ModalityFeatures) -> tuple[Tensor, Tensor]:
+    """Shared and unique output, each (b, D).
+
+    Raises:
+        RecipeError: The model has none.
+    """
+    if features.shared is None or features.unique is None:
+        raise RecipeError("quest needs a shared and a unique output of every modality: set model.branches.")
+    return features.shared, features.unique
+
+
+class Quest(PairObjective):
+    """QUEST on the shared and unique outputs of two modalities (Song et al. 2024).
+
+    For data where each modality tells more than both share, or where a shortcut outshines the rest: the
+    shared outputs meet as in InfoNCE, and the planes that both outputs span meet by their normals.
+    """
+
+    requires: frozenset[Requirement] = frozenset({"branches"})
+
+    def __init__(self, settings: QuestSettings) -> None:
+        super().__init__(settings)
+        self.settings = settings
+        self.scale = LogitScale(
+            settings.temperature, learnable=settings.learnable_temperature, limit=settings.max_scale
+        )
+        if settings.learnable_penalty:
+            # softplus of this is the penalty, which so stays above 0.
+            self.raw_penalty = nn.Parameter(torch.tensor(math.log(math.expm1(settings.penalty))))
+
+    def penalty(self) -> Tensor | float:
+        """Lambda of the self-penalisation."""
+        return softplus(self.raw_penalty) if self.settings.learnable_penalty else self.settings.penalty
+
+    def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
+        """The loss of a batch; terms: each constraint, mean similarities of shared outputs, temperature."""
+        with torch.autocast(first.embedding.device.type, enabled=False):
+            scale = self.scale()
+            shared = similarities(branches(first)[0], branches(second)[0], features.positive_mask)
+            losses = self._unique_losses(first, second, features.positive_mask, shared, scale)
+            if self.settings.shared:
+                losses["sic"] = info_nce(shared, scale)[0]
+            total = torch.stack(list(losses.values())).sum()
+        terms = {
+            **{name: loss.detach() for name, loss in losses.items()},
+            **shared.mean_terms(),
+            "temperature": scale.detach().reciprocal(),
+        }
+        if self.settings.learnable_penalty:
+            terms["penalty"] = torch.as_tensor(self.penalty()).detach()
+        return LossOutput(total, terms)
+
+    def _unique_losses(
+        self,
+        first: ModalityFeatures,
+        second: ModalityFeatures,
+        positive_mask: Tensor | None,
+        shared: Similarities,
+        scale: Tensor,
+    ) -> dict[str, Tensor]:
+        """What the constraint on the unique outputs costs, by name."""
+        settings = self.settings
+        if settings.unique == "none":
+            return {}
+        if settings.unique == "sic":
+            pairs = similarities(branches(first)[1], branches(second)[1], positive_mask)
+            return {"unique_sic": info_nce(pairs, scale)[0]}
+        normals = normal_similarities(first, second, positive_mask)
+        if settings.unique == "p_uic":
+            normals = self_penalised(normals, shared, self.penalty())
+        return {
+            settings.unique: quadruple_contrast(normals, scale),
+            "cosine": settings.cosine_weight * (branch_cosine(first) + branch_cosine(second)),
+        }
