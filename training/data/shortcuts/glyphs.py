@@ -11,6 +11,7 @@ from training.data.shortcuts.digit_strokes import DIGIT_FORMS, Stroke
 
 GLYPH_SIZE: Final = 28
 _WRITING_SIZE: Final = 20.0
+_MARGIN: Final = 2.75
 _STEPS: Final = 4
 _STREAM: Final = 28
 
@@ -34,29 +35,35 @@ def _draw(digit: int, rng: np.random.Generator) -> Glyphs:
     forms = DIGIT_FORMS[digit]
     form = forms[int(rng.integers(len(forms)))]
     lines = [_unsteady(line, rng) for line in _write(form, rng)]
-    return _ink(_fit(_lean(lines, rng)), half_width=float(rng.uniform(0.85, 1.75)), rng=rng)
+    return _ink(_fit(_lean(_bend(lines, rng), rng)), half_width=float(rng.uniform(0.85, 1.75)), rng=rng)
 
 
 def _write(form: Sequence[Stroke], rng: np.random.Generator) -> list[Line]:
     """The strokes of a form as polylines, each point missed by a little, corners still joined."""
     points = dict.fromkeys(point for stroke in form for point in stroke.points)
-    missed = dict(zip(points, rng.normal(list(points), 2.2).tolist(), strict=True))
+    missed = dict(zip(points, rng.normal(list(points), 2.0).tolist(), strict=True))
     return [
         np.array(smooth_curve([missed[point] for point in stroke.points], closed=stroke.closed, steps=_STEPS))
         for stroke in form
     ]
 
 
+def _bend(lines: Sequence[Line], rng: np.random.Generator) -> list[Line]:
+    """Pulled up or down and to a side around the middle, as loops are larger in one hand than in another."""
+    pull = rng.normal(0.0, (4.0, 5.0))
+    return [line + pull * np.sin(np.pi * line[:, 1:] / 100) for line in lines]
+
+
 def _unsteady(line: Line, rng: np.random.Generator) -> Line:
     """A line bent by a slow wave."""
     phase = rng.uniform(0.0, 2 * np.pi, 2)
-    return line + rng.normal(0.0, 1.2, 2) * np.sin(2 * np.pi * line[:, ::-1] / 100 + phase)
+    return line + rng.normal(0.0, 1.4, 2) * np.sin(2 * np.pi * line[:, ::-1] / 100 + phase)
 
 
 def _lean(lines: Sequence[Line], rng: np.random.Generator) -> list[Line]:
     """Slanted, turned and stretched as one hand does it."""
-    slant, turn = rng.normal(0.16, 0.16), np.deg2rad(rng.normal(0.0, 4.0))
-    stretch = np.diag([float(np.exp(rng.normal(-0.08, 0.13))), 1.0])
+    slant, turn = rng.normal(0.15, 0.17), np.deg2rad(rng.normal(0.0, 5.0))
+    stretch = np.diag([float(np.exp(rng.normal(-0.03, 0.15))), 1.0])
     shear = np.array([[1.0, -slant], [0.0, 1.0]])
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     return [line @ (rotation @ shear @ stretch).T for line in lines]
@@ -70,8 +77,8 @@ def _fit(lines: Sequence[Line]) -> list[Line]:
     starts, ends = _segments(lines)
     lengths = np.hypot(*(ends - starts).T)[:, None]
     mass = (lengths * (starts + ends) / 2).sum(axis=0) / lengths.sum()
-    margin = (GLYPH_SIZE - _WRITING_SIZE) / 4
-    shift = np.clip(GLYPH_SIZE / 2 - mass * scale, margin - low * scale, GLYPH_SIZE - margin - high * scale)
+    least, most = _MARGIN - low * scale, GLYPH_SIZE - _MARGIN - high * scale
+    shift = np.clip(GLYPH_SIZE / 2 - mass * scale, least, most)
     return [line * scale + shift for line in lines]
 
 

@@ -1,0 +1,51 @@
+import pytest
+from pydantic import ValidationError
+
+from training.data.shortcuts.config import ShortcutConfig
+from training.recipes.load import load_recipe
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "bits", "on"),
+    [
+        ("unique", "unique", None, ("image", "text")),
+        ("bits:4", "bits", 4, ("image", "text")),
+        ("bits:0", "bits", 0, ("image", "text")),
+        ({"kind": "bits", "bits": 13, "on": ["text"]}, "bits", 13, ("text",)),
+        ({"kind": "unique", "on": ["image"]}, "unique", None, ("image",)),
+    ],
+)
+def test_both_ways_to_write_it(given: object, kind: str, bits: int | None, on: tuple[str, ...]) -> None:
+    config = ShortcutConfig.model_validate(given)
+    assert (config.kind, config.bits, config.on) == (kind, bits, on)
+    assert ShortcutConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "bits",
+        "bits:",
+        "bits:-1",
+        "bits:14",
+        "bits:four",
+        "unique:3",
+        "random",
+        "",
+        4,
+        {"kind": "unique", "bits": 0},
+        {"kind": "bits", "bits": 4, "on": []},
+        {"kind": "bits", "bits": 4, "on": ["text", "text"]},
+        {"kind": "bits", "bits": 4, "on": ["audio"]},
+        {"kind": "bits", "bits": 4, "digits": 6},
+    ],
+)
+def test_what_is_refused(given: object) -> None:
+    with pytest.raises(ValidationError):
+        ShortcutConfig.model_validate(given)
+
+
+def test_a_recipe_takes_the_short_form_and_has_none_by_default() -> None:
+    assert load_recipe("demo-scenes").data.shortcut is None
+    shortcut = load_recipe("demo-scenes", ["data.shortcut=bits:4"]).data.shortcut
+    assert shortcut == ShortcutConfig(kind="bits", bits=4)
