@@ -3,28 +3,41 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.cli.options import Home, indexed
 from app.cli.output import console
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe with all its settings.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Print this recipe with all its settings, or list all recipes of this paper."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, as `recoquest train` takes it.")
     ] = None,
 ) -> None:
-    """List the recipes that come along, or print one resolved as YAML."""
+    """List the recipes that come along, those of a paper one by one, or print one resolved as YAML."""
+    from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
-    if name is not None:
+    if name in PAPERS:
+        table = Table("Recipe", "Description", "Settings from")
+        for recipe in list_recipes():
+            if recipe.group == name:
+                table.add_row(recipe.name, recipe.description, recipe.source)
+        console().print(PAPERS[name], table, sep="\n")
+    elif name is not None:
         typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
-        return
-    table = Table("Recipe", "Description", "Settings from")
-    for recipe in list_recipes():
-        table.add_row(recipe.name, recipe.description, recipe.source)
-    console().print(table)
+    else:
+        for group, title in PAPERS.items():
+            table = Table(Column("Recipes", overflow="fold"), "Description", expand=True)
+            for file in shipped().files:
+                if file.group == group:
+                    table.add_row(file.pattern, file.description)
+            hint = f" (one by one: recoquest recipes {group})" if group else ""
+            console().print(f"{title}{hint}", table, sep="\n")
 
 
 def collections(home: Home = None) -> None:

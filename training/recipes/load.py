@@ -1,15 +1,12 @@
 """Recipes by name or path: inheritance, overrides, and errors that name the wrong key.
 
-A recipe file may begin with `base: NAME`. It then holds only what differs from that recipe, which has no base
-itself; mappings are merged key by key, everything else is replaced. Another objective replaces the base's
-whole, because its settings mean nothing to it.
+A recipe file may begin with `base: NAME`. It then holds only what differs from that recipe, which may have a
+base in turn. `training.recipes.merge` says how both are put together, and `training.recipes.variants` how one
+file holds several recipes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib import resources
-from pathlib import Path
 from typing import Any, get_args
 
 import yaml
@@ -18,33 +15,39 @@ from pydantic import BaseModel, ValidationError
 from training.errors import RecipeError
 from training.objectives.base import ObjectiveConfig
 from training.objectives.registry import objective_types
-from training.recipes.document import parse_document, parse_value
+from training.recipes.document import parse_value
+from training.recipes.library import nearest, shipped
+from training.recipes.merge import merge, nested
 from training.recipes.schema import Recipe
-
-SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeSummary:
-    """A recipe that comes with the project."""
+    """A recipe that comes with the project.
+
+    Attributes:
+        group: The paper that it belongs to, by its folder; empty for those of the project itself.
+    """
 
     name: str
     description: str
     source: str
+    group: str
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe that comes with the project, or a YAML file.
 
     Args:
-        name_or_path: A name that `list_recipes` gives, or the path of a `.yaml` file.
+        name_or_path: A name that `list_recipes` gives, the path of a `.yaml` file, or `PATH::NAME` where that
+            file has variants.
         overrides: `dotted.key=value` each; values are YAML, so `null`, `true`, `[1, 2]` and `1e-4` have their
             types.
 
     Raises:
         RecipeError: No such recipe, not YAML, an unknown key or a value that does not fit.
     """
-    tree = _read_tree(name_or_path)
+    tree = shipped().tree(name_or_path)
     for override in overrides:
         _apply(tree, override)
     return parse_recipe(tree, f"Recipe {name_or_path}")
@@ -64,9 +67,14 @@ def parse_recipe(tree: Mapping[str, Any], where: str) -> Recipe:
 
 
 def list_recipes() -> list[RecipeSummary]:
-    """The recipes that come with the project, by name."""
-    recipes = [load_recipe(name) for name in _names()]
-    return [RecipeSummary(recipe.name, recipe.description, recipe.source) for recipe in recipes]
+    """The recipes that come with the project, by group and file."""
+    library = shipped()
+    return [
+        RecipeSummary(name, str(tree["description"]), str(tree.get("source", "")), file.group)
+        for file in library.files
+        for name in file.recipes
+        for tree in [library.tree(name)]
+    ]
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -92,49 +100,6 @@ def _difference(ours: Any, theirs: Any, key: str = "") -> str | None:
     return None
 
 
-def _names() -> list[str]:
-    files = resources.files("training.recipes").iterdir()
-    return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
-
-
-def _read_tree(name_or_path: str) -> dict[str, Any]:
-    tree = _read_file(name_or_path)
-    base = tree.pop("base", None)
-    if base is None:
-        return tree
-    below = _read_file(str(base))
-    if "base" in below:
-        raise RecipeError(f"Recipe {name_or_path}: its base {base} has a base itself; name that one instead.")
-    return _merge(below, tree)
-
-
-def _read_file(name_or_path: str) -> dict[str, Any]:
-    is_path = name_or_path.endswith((SUFFIX, ".yml")) or "/" in name_or_path
-    if is_path:
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f"Recipe {name_or_path} cannot be read: {error}.") from None
-        return parse_document(text, name_or_path)
-    names = _names()
-    if name_or_path not in names:
-        hint = _nearest(name_or_path, names) or f"there are {', '.join(names)}"
-        raise RecipeError(f"There is no recipe {name_or_path!r}; {hint}, or give the path of a .yaml file.")
-    file = resources.files("training.recipes").joinpath(name_or_path + SUFFIX)
-    return parse_document(file.read_text(encoding="utf-8"), name_or_path)
-
-
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not (key == "objective" and "name" in value):
-            merged[key] = _merge(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
 def _apply(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
@@ -143,8 +108,8 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             f"--set {override!r} is not of the form dotted.key=value, such as optimizer.lr=1e-4."
         )
     value = parse_value(text, override)
-    if parts == ["objective", "name"]:
-        tree.update(_merge(tree, {"objective": {"name": value}}))
+    if parts[0] == "objective" and parts[-1] == "name":
+        tree.update(merge(tree, nested(".".join(parts), value)))
         return
     for part in parts[:-1]:
         if not isinstance(tree.get(part), dict):
@@ -159,7 +124,7 @@ def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     match error["type"]:
         case "extra_forbidden":
             known = _known_keys(tree, location[:-1])
-            hint = _nearest(location[-1], known)
+            hint = nearest(location[-1], known)
             return f"there is no setting {key}; {hint or 'there are ' + ', '.join(known)}"
         case "missing":
             return f"{key} is missing"
@@ -168,11 +133,6 @@ def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
         case _:
             message = str(error["msg"])
             return f"{key}: {message[:1].lower()}{message[1:]}, not {error['input']!r}"
-
-
-def _nearest(wrong: str, known: Sequence[str]) -> str | None:
-    close = get_close_matches(wrong, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}" if close else None
 
 
 def _known_keys(tree: Mapping[str, Any], location: Sequence[str]) -> list[str]:

@@ -68,6 +68,10 @@ class DataConfig(Frozen):
         default=None,
         description="Synthetic shortcut that training images and texts share, such as unique or bits:4.",
     )
+    target_encoder: str | None = Field(
+        default=None,
+        description="Local folder or hub name of the frozen sentence encoder whose embeddings ltd decodes.",
+    )
 
     @field_validator("label_template")
     @classmethod

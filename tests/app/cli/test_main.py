@@ -137,6 +137,15 @@ def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
     assert "name: demo-scenes\n" in printed.output
 
 
+def test_recipes_of_a_paper_are_listed_one_by_one(runner: CliRunner) -> None:
+    together, single = (runner.invoke(build(), ["recipes", *rest]).output for rest in ([], ["reco"]))
+    assert "reco-mimic-cxr-lambda-{0.1,0.2," in together
+    assert "reco-mimic-cxr-lambda-0.2" in single
+    assert "reco-mimic-cxr-lambda-0.2" not in together
+    assert "quest" not in single
+    assert len(together.splitlines()) < 200
+
+
 def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("Text")
     table.add_row("[/b] a dog [laughs] :smile:")

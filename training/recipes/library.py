@@ -1,0 +1,146 @@
+"""The recipes that come with the project: which there are, and their settings with those of their bases."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from training.errors import RecipeError
+from training.recipes.document import parse_document
+from training.recipes.merge import merge
+from training.recipes.variants import expand, pattern
+
+SUFFIX = ".yaml"
+
+PAPERS: Mapping[str, str] = {
+    "": "Of this project",
+    "reco": "ReCo: Relaxing Contrastiveness in Multimodal Representation Learning",
+    "quest": "QUEST: Quadruple Multimodal Contrastive Learning",
+    "uniformity": "The Role of Local Alignment and Uniformity in Image-Text Contrastive Learning",
+    "reclaim": "RECLAIM: Towards Robust and Efficient Contrastive Textual Representation Learning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeFile:
+    """A file of one recipe, or of several that differ by its `variants`.
+
+    Attributes:
+        group: Its folder, which is named after a paper; empty at the top.
+        pattern: The names of its recipes in a shell's notation.
+        description: What they are.
+        recipes: Settings by name, without those of their bases.
+    """
+
+    group: str
+    pattern: str
+    description: str
+    recipes: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Library:
+    """The recipes in a package and its folders.
+
+    Attributes:
+        files: By group and name; those of no group come first.
+    """
+
+    files: tuple[RecipeFile, ...]
+    _recipes: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    @classmethod
+    def of_package(cls, package: str) -> "Library":
+        """Read all recipes of a package.
+
+        Raises:
+            RecipeError: A file is wrong, or two recipes have the same name.
+        """
+        files = tuple(sorted(_files(resources.files(package)), key=lambda file: (file.group, file.pattern)))
+        recipes: dict[str, Mapping[str, Any]] = {}
+        for file in files:
+            for name, tree in file.recipes.items():
+                if name in recipes:
+                    raise RecipeError(f"There are two recipes named {name!r}.")
+                recipes[name] = tree
+        return cls(files, recipes)
+
+    @property
+    def names(self) -> list[str]:
+        """Every recipe, by group and file."""
+        return [name for file in self.files for name in file.recipes]
+
+    def tree(self, name_or_path: str) -> dict[str, Any]:
+        """All settings of a recipe, merged over those of its base, of that one's base, and so on.
+
+        Args:
+            name_or_path: A recipe's name; the path of a `.yaml` file; or `PATH::NAME` where the file has
+                variants.
+
+        Raises:
+            RecipeError: No such recipe, a wrong file, or bases that lead back to where they began.
+        """
+        tree, seen = self._own(name_or_path), [name_or_path]
+        while "base" in tree:
+            base = str(tree.pop("base"))
+            if base in seen:
+                raise RecipeError(
+                    f"Recipe {name_or_path}: its bases form a loop, {' > '.join([*seen, base])}."
+                )
+            seen.append(base)
+            tree = merge(self._own(base), tree)
+        return deepcopy(tree)
+
+    def _own(self, name_or_path: str) -> dict[str, Any]:
+        path, _, variant = name_or_path.partition("::")
+        if path.endswith((SUFFIX, ".yml")) or "/" in path:
+            return _of_file(path, variant)
+        if name_or_path not in self._recipes:
+            hint = nearest(name_or_path, list(self._recipes)) or "`recoquest recipes` lists what there is"
+            raise RecipeError(
+                f"There is no recipe {name_or_path!r}; {hint}, or give the path of a .yaml file."
+            )
+        return dict(self._recipes[name_or_path])
+
+
+@cache
+def shipped() -> Library:
+    """The recipes that come with the project; they do not change while it runs."""
+    return Library.of_package("training.recipes")
+
+
+def nearest(wrong: str, known: Sequence[str]) -> str | None:
+    """`did you mean ...` where something known is close."""
+    close = get_close_matches(wrong, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}" if close else None
+
+
+def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:
+    for entry in folder.iterdir():
+        if entry.name.endswith(SUFFIX):
+            where = entry.name.removesuffix(SUFFIX)
+            tree = parse_document(entry.read_text(encoding="utf-8"), where)
+            names, description = pattern(tree, "name", where), pattern(tree, "description", where)
+            yield RecipeFile(group, names, description, expand(tree, where))
+        elif not group and entry.is_dir() and not entry.name.startswith("_"):
+            yield from _files(entry, entry.name)
+
+
+def _of_file(path: str, variant: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"Recipe {path} cannot be read: {error}.") from None
+    tree = parse_document(text, path)
+    recipes = expand(tree, path)
+    if not variant and "variants" not in tree:
+        return next(iter(recipes.values()))
+    if variant not in recipes:
+        names = ", ".join(recipes)
+        raise RecipeError(f"Recipe {path} holds {names}: name one of them as {path}::NAME.")
+    return recipes[variant]

@@ -1,0 +1,31 @@
+"""Trees of settings put over each other, as a recipe is over its base and an override over a recipe."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# What has these keys is one of several kinds, told apart by `name`; a kind's settings mean nothing to another.
+_OF_A_KIND = ("objective", "base")
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree with the settings of both; where both have one, that of `above`.
+
+    Mappings are merged key by key, everything else is replaced. An objective that is named replaces the whole
+    one below it, and so does the base of a composed objective.
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and not (key in _OF_A_KIND and "name" in value):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def nested(dotted: str, value: Any) -> dict[str, Any]:
+    """The tree in which only the setting at a dotted key is given."""
+    for part in reversed(dotted.split(".")):
+        value = {part: value}
+    tree: dict[str, Any] = value
+    return tree
