@@ -27,7 +27,7 @@ def largest_singular_value(matrix: Tensor) -> Tensor:
     The smaller of the two Gram matrices is taken. A matrix of zeros gives a tiny positive number.
     """
     gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    largest = torch.linalg.eigvalsh(gram)[-1]
+    largest: Tensor = torch.linalg.eigvalsh(gram)[-1]
     return largest.clamp(min=torch.finfo(matrix.dtype).tiny).sqrt()
 
 
@@ -55,9 +55,7 @@ class Critic(nn.Module):
         Returns:
             (...), the logit of the probability that the two belong together.
         """
-        left, right = self.first(first), self.second(second)
-        shape = torch.broadcast_shapes(left.shape, right.shape)
-        joined = torch.cat([left.expand(shape), right.expand(shape)], dim=-1)
+        joined = torch.cat(torch.broadcast_tensors(self.first(first), self.second(second)), dim=-1)
         for layer in self.hidden:
             joined = relu(layer(joined))
         scores: Tensor = self.score(joined).squeeze(-1)

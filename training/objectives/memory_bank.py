@@ -93,7 +93,7 @@ class MemoryBank(nn.Module):
         """
         everyone, new = gather_detached(items), gather_detached(full_precision(features))
         with torch.no_grad():
-            rows, place = everyone.unique(return_inverse=True)
+            rows, place = torch.unique(everyone, return_inverse=True)
             total = new.new_zeros((len(rows), new.shape[1])).index_add_(0, place, new)
             mean = total / place.bincount(minlength=len(rows)).unsqueeze(1)
             old = self.rows[rows]
