@@ -37,6 +37,8 @@ class AstBackbone(AudioBackbone):
         self.model = model
         self.options = options
         self.width = self.local_width = int(options["hidden_size"])
+        self.heads = int(options["num_attention_heads"])
+        self.prefix = 2
         self.mels = int(options["num_mel_bins"])
         self.max_frames = int(options["max_length"])
 
@@ -45,9 +47,11 @@ class AstBackbone(AudioBackbone):
         missing = self.max_frames - mask.shape[1]
         mask = functional.pad(mask, (0, missing))
         values = torch.where(mask.unsqueeze(1), functional.pad(values, (0, missing)), _PADDING)
-        output = self.model(input_values=values.transpose(1, 2))
-        patches = output.last_hidden_state[:, 2:]
-        return AudioFeatures(output.pooler_output, patches, self._patch_mask(mask, patches.shape[1]))
+        settings = {} if self.fork_after is None else {"output_hidden_states": True}
+        output = self.model(input_values=values.transpose(1, 2), **settings)
+        patches = output.last_hidden_state[:, self.prefix :]
+        fork = None if self.fork_after is None else output.hidden_states[self.fork_after]
+        return AudioFeatures(output.pooler_output, patches, self._patch_mask(mask, patches.shape[1]), fork)
 
     def stem(self) -> Sequence[nn.Module]:
         """The embeddings."""

@@ -10,10 +10,10 @@ from training.models.audio_backbones import build_ast
 from training.models.audio_cnn import build_audio_cnn
 from training.models.config import AudioPreprocessingConfig, AudioTowerConfig
 from training.models.freezing import Freezer, frozen_modules
-from training.models.pooling import Pooling, build_pooling
+from training.models.pooling import Pooling, PoolingName, build_pooling
 from training.models.pretrained import local_folder
 from training.models.spectrogram import SpectrogramBatch, frame_count
-from training.models.tower import AudioBackbone, Projection, TowerOutput
+from training.models.tower import AudioBackbone, Fork, Projection, TowerOutput
 
 
 class AudioTower(nn.Module):
@@ -24,6 +24,8 @@ class AudioTower(nn.Module):
         width: Of the pooled feature.
         local_width: Of the local features.
         projection: None: no audio model brings one.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
     """
 
     def __init__(self, config: AudioTowerConfig, backbone: AudioBackbone) -> None:
@@ -36,16 +38,22 @@ class AudioTower(nn.Module):
         self.width = backbone.width if config.pooling == "tower" else backbone.local_width
         self.local_width = backbone.local_width
         self.projection: Projection | None = None
+        self.fork_pooling: PoolingName = "cls" if config.pooling == "tower" else config.pooling
+        self.fork_prefix = 0 if config.pooling == "tower" else backbone.prefix
         self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
 
     def forward(self, spectrograms: SpectrogramBatch) -> TowerOutput:
         """Features of a batch of sounds; local features are its frames or patches."""
         with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
             features = self.backbone(spectrograms.values, spectrograms.mask)
+        fork = None
+        if features.fork is not None:
+            prefix = features.mask.new_ones(len(features.mask), self.backbone.prefix)
+            fork = Fork(features.fork, torch.cat([prefix, features.mask], dim=1))
         if self.pooling is None:
-            return TowerOutput(features.pooled, features.local, features.mask)
+            return TowerOutput(features.pooled, features.local, features.mask, fork=fork)
         pooled, weights = self.pooling(features.local, features.mask)
-        return TowerOutput(pooled, features.local, features.mask, weights)
+        return TowerOutput(pooled, features.local, features.mask, weights, fork)
 
     def train(self, mode: bool = True) -> "AudioTower":
         """Set the mode of all but the frozen parts."""

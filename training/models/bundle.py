@@ -148,7 +148,7 @@ def read_bundle(folder: Path) -> BundleInfo:
         folder=folder,
         name=seal.name,
         digest=seal.digest,
-        dim=config.dim,
+        dim=config.vector_dim,
         config=config,
         preprocessing=preprocessing,
         metrics=_read_json(_existing(folder, _METRICS_FILE)),

@@ -50,32 +50,28 @@ class HeadConfig(Frozen):
 class BranchesConfig(Frozen):
     """QUEST's two decoders for each modality, one for shared and one for unique information.
 
-    The shared decoder is the rest of the tower with its pooling and head. In a tower of transformer layers
-    the unique one leaves it after layer `fork_after`; in all others it is a head of its own on the pooled
-    feature.
+    The shared decoder is the rest of the tower with its pooling and head. The unique one leaves a tower of
+    transformer layers after layer `fork_after`, for layers, a pooling and a head of its own; in any other
+    tower it is a second head on the pooled feature.
     """
 
     kind: Literal["transformer", "mlp"] = Field(
         default="transformer",
-        description="`transformer`: transformer layers behind the fork, in towers made of such; "
-        "`mlp`: a head on the pooled feature in every tower.",
+        description="`transformer`: fork the towers that are made of transformer layers; `mlp`: fork none.",
     )
-    layers: int = Field(default=2, gt=0, description="Transformer layers of a decoder.")
+    layers: int = Field(default=2, gt=0, description="Transformer layers of the unique decoder.")
     fork_after: int | None = Field(
         default=None,
         gt=0,
         description="Layer after which the unique branch leaves; None: three quarters of the tower, 9 of 12.",
     )
-    shared_decoder: bool = Field(
-        default=False, description="Give the shared branch such layers too, behind the tower's last one."
-    )
 
     @model_validator(mode="after")
     def _only_a_transformer_forks(self) -> Self:
-        if self.kind == "mlp" and (self.fork_after is not None or self.shared_decoder):
+        if self.kind == "mlp" and self.fork_after is not None:
             raise ValueError(
-                "branches of kind mlp begin at the pooled feature: remove fork_after and shared_decoder, "
-                "or set kind to transformer"
+                "branches of kind mlp begin at the pooled feature: remove fork_after, or set kind to "
+                "transformer"
             )
         return self
 

@@ -1,22 +1,22 @@
 """The dual encoder: an image tower and those of texts and of sounds, with heads into one space."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from training.errors import MissingModalityError, RecipeError
 from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
+from training.models.branches import UniqueBranch, build_unique_branch, retrieved
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
 from training.models.features import Features, Modality, ModalityFeatures
-from training.models.heads import build_head
+from training.models.heads import build_head, project_entries
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
 from training.models.spectrogram import SpectrogramBatch
 from training.models.text_towers import TextTower, build_text_tower
 from training.models.tokenizer import Tokenizer
-from training.models.tower import TowerOutput
-
-Tower = ImageTower | TextTower | AudioTower
+from training.models.tower import Tower, TowerOutput
 
 
 class DualEncoder(nn.Module):
@@ -41,16 +41,17 @@ class DualEncoder(nn.Module):
         self.image = image
         self.text = text
         self.audio = audio
-        self.image_head = build_head(config.image.head, image.width, config.dim, image.projection)
-        self.text_head = _head(config.text, text, config.dim)
-        self.audio_head = _head(config.audio, audio, config.dim)
-        self.image_local_head: nn.Module | None = None
-        self.text_local_head: nn.Module | None = None
-        self.audio_local_head: nn.Module | None = None
-        if config.local_features:
-            self.image_local_head = _local_head(config.image, image, config.dim)
-            self.text_local_head = _local_head(config.text, text, config.dim)
-            self.audio_local_head = _local_head(config.audio, audio, config.dim)
+        self.image_head = build_head(
+            config.image.head, image.width, config.blades * config.dim, image.projection
+        )
+        self.text_head = _head(config, config.text, text)
+        self.audio_head = _head(config, config.audio, audio)
+        self.image_local_head = _local_head(config, config.image, image)
+        self.text_local_head = _local_head(config, config.text, text)
+        self.audio_local_head = _local_head(config, config.audio, audio)
+        self.image_unique = _unique_branch(config, config.image, image)
+        self.text_unique = _unique_branch(config, config.text, text)
+        self.audio_unique = _unique_branch(config, config.audio, audio)
 
     @property
     def modalities(self) -> frozenset[Modality]:
@@ -60,7 +61,7 @@ class DualEncoder(nn.Module):
 
     def encode_image(self, pixels: Tensor) -> ModalityFeatures:
         """Features of normalised images (B, 3, S, S)."""
-        return _project(self.image(pixels), self.image_head, self.image_local_head)
+        return self._project(self.image(pixels), self.image_head, self.image_local_head, self.image_unique)
 
     def encode_text(self, tokens: TokenBatch) -> ModalityFeatures:
         """Features of a batch of texts.
@@ -70,7 +71,7 @@ class DualEncoder(nn.Module):
         """
         if self.text is None or self.text_head is None:
             raise MissingModalityError("text")
-        return _project(self.text(tokens), self.text_head, self.text_local_head)
+        return self._project(self.text(tokens), self.text_head, self.text_local_head, self.text_unique)
 
     def encode_audio(self, spectrograms: SpectrogramBatch) -> ModalityFeatures:
         """Features of a batch of sounds.
@@ -80,7 +81,8 @@ class DualEncoder(nn.Module):
         """
         if self.audio is None or self.audio_head is None:
             raise MissingModalityError("audio")
-        return _project(self.audio(spectrograms), self.audio_head, self.audio_local_head)
+        output = self.audio(spectrograms)
+        return self._project(output, self.audio_head, self.audio_local_head, self.audio_unique)
 
     def forward(
         self,
@@ -97,6 +99,30 @@ class DualEncoder(nn.Module):
         if spectrograms is not None:
             features["audio"] = self.encode_audio(spectrograms)
         return Features(features)
+
+    def _project(
+        self,
+        output: TowerOutput,
+        head: nn.Module,
+        local_head: nn.Module | None,
+        unique_branch: UniqueBranch | None,
+    ) -> ModalityFeatures:
+        embedding: Tensor = head(output.pooled)
+        if self.config.blades > 1:
+            embedding = embedding.reshape(-1, self.config.blades, self.config.dim)
+        features = ModalityFeatures(embedding)
+        if unique_branch is not None:
+            unique = unique_branch(output)
+            chosen = retrieved(embedding, unique, self.config.retrieval)
+            features = ModalityFeatures(chosen, shared=embedding, unique=unique)
+        if not self.config.local_features:
+            return features
+        return replace(
+            features,
+            local=project_entries(local_head or head, output.local, output.local_mask),
+            local_mask=output.local_mask,
+            local_weights=output.local_weights,
+        )
 
     def tower_parameters(self) -> Iterator[nn.Parameter]:
         """The trainable parameters of the backbones, which a pretrained model brings."""
@@ -136,25 +162,36 @@ class DualEncoder(nn.Module):
             check_spectrograms(self.audio.backbone, config.audio)
 
 
-def _head(config: TowerConfig | None, tower: Tower | None, dim: int) -> nn.Sequential | None:
-    if config is None or tower is None:
+def _head(
+    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
+) -> nn.Sequential | None:
+    if settings is None or tower is None:
         return None
-    return build_head(config.head, tower.width, dim, tower.projection)
+    return build_head(settings.head, tower.width, config.blades * config.dim, tower.projection)
 
 
-def _local_head(config: TowerConfig | None, tower: Tower | None, dim: int) -> nn.Sequential | None:
-    return None if config is None or tower is None else build_head(config.head, tower.local_width, dim)
+def _local_head(
+    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
+) -> nn.Sequential | None:
+    """The head of the local features where they have one of their own."""
+    if settings is None or tower is None or not config.local_features:
+        return None
+    if not config.share_local_head:
+        return build_head(config.local_head or settings.head, tower.local_width, config.dim)
+    if tower.width != tower.local_width:
+        raise RecipeError(
+            f"The pooled feature has {tower.width} numbers and the local ones have {tower.local_width}, so "
+            "they cannot share a head: set share_local_head to false, or choose another pooling."
+        )
+    return None
 
 
-def _project(output: TowerOutput, head: nn.Module, local_head: nn.Module | None) -> ModalityFeatures:
-    if local_head is None:
-        return ModalityFeatures(head(output.pooled))
-    return ModalityFeatures(
-        head(output.pooled),
-        local=local_head(output.local),
-        local_mask=output.local_mask,
-        local_weights=output.local_weights,
-    )
+def _unique_branch(
+    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
+) -> UniqueBranch | None:
+    if config.branches is None or settings is None or tower is None:
+        return None
+    return build_unique_branch(config.branches, settings.head, tower, config.dim)
 
 
 def build_dual_encoder(

@@ -20,11 +20,12 @@ from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.preprocessing import Preprocessing, Truncation
 from training.models.spectrogram import pad_spectrograms
 from training.models.tokenizer import Tokenizer
+from training.objectives.blades import orthonormal
 
 
 @dataclass(frozen=True, slots=True)
 class TextEmbeddings:
-    """Vectors (B, D) float32 of unit length, and for each text how it was cut, if it was."""
+    """Vectors (B, D) float32 as an `Encoder` gives them, and for each text how it was cut, if it was."""
 
     vectors: NDArray[np.float32]
     truncations: tuple[Truncation | None, ...]
@@ -32,6 +33,10 @@ class TextEmbeddings:
 
 class Encoder:
     """Embeds images, texts and sounds with a trained dual encoder.
+
+    Vectors have unit length and are compared by their inner product. The vector of a k-blade model is an
+    orthonormal basis, k unit vectors one after another, of length sqrt(k) as a whole: the cosine of two
+    blades is the determinant of the k x k inner products of one's vectors with the other's.
 
     Attributes:
         modalities: What it can embed.
@@ -63,21 +68,21 @@ class Encoder:
         return self.preprocessing.image.to_uint8(image)
 
     def embed_images(self, images: Tensor) -> NDArray[np.float32]:
-        """Unit vectors (B, D) of prepared images (B, 3, S, S)."""
+        """Vectors (B, D) of prepared images (B, 3, S, S)."""
         preprocessing = self.preprocessing.image
         with _evaluation(self._model):
             pixels = preprocessing.normalise(preprocessing.to_unit(images.to(self.device)))
-            return _unit(self._model.encode_image(pixels).embedding)
+            return _vectors(self._model.encode_image(pixels).embedding)
 
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Unit vectors (B, D) of texts; those over the limit of tokens are cut.
+    def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, each whole or as its sentences; those over the limit of tokens are cut.
 
         Raises:
             MissingModalityError: The model was trained without texts.
         """
         batch = self.preprocessing.text(texts)
         with _evaluation(self._model):
-            vectors = _unit(self._model.encode_text(batch.to(self.device)).embedding)
+            vectors = _vectors(self._model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations)
 
     def prepare_audio(self, waveform: Tensor) -> Tensor:
@@ -85,14 +90,14 @@ class Encoder:
         return self.preprocessing.audio.to_spectrogram(waveform)
 
     def embed_audio(self, spectrograms: Sequence[Tensor]) -> NDArray[np.float32]:
-        """Unit vectors (B, D) of prepared sounds, each (M, T_i).
+        """Vectors (B, D) of prepared sounds, each (M, T_i).
 
         Raises:
             MissingModalityError: The model was trained without sounds.
         """
         batch = pad_spectrograms(spectrograms)
         with _evaluation(self._model):
-            return _unit(self._model.encode_audio(batch.to(self.device)).embedding)
+            return _vectors(self._model.encode_audio(batch.to(self.device)).embedding)
 
 
 @contextmanager
@@ -109,8 +114,11 @@ def _evaluation(model: DualEncoder) -> Iterator[None]:
             model.train()
 
 
-def _unit(embedding: Tensor) -> NDArray[np.float32]:
-    vectors: NDArray[np.float32] = functional.normalize(embedding.float(), dim=-1).cpu().numpy()
+def _vectors(embedding: Tensor) -> NDArray[np.float32]:
+    """Unit vectors of embeddings (B, D), oriented orthonormal bases of k-blades (B, k, D), as rows."""
+    full = embedding.float()
+    rows = orthonormal(full).flatten(1) if full.ndim == 3 else functional.normalize(full, dim=-1)
+    vectors: NDArray[np.float32] = rows.cpu().numpy()
     return vectors
 
 

@@ -41,10 +41,11 @@ def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None
         entries: (B, K, C).
         mask: (B, K), True where an entry is real; None: all are.
     """
+    projected: Tensor
     if not any(isinstance(module, nn.BatchNorm1d) for module in head.modules()):
-        projected: Tensor = head(entries)
+        projected = head(entries)
         return projected
     if mask is None:
-        return head(entries.flatten(0, 1)).unflatten(0, entries.shape[:2])
-    real = head(entries[mask])
-    return real.new_zeros(*mask.shape, real.shape[-1]).index_put((mask,), real)
+        mask = entries.new_ones(entries.shape[:2], dtype=torch.bool)
+    projected = head(entries[mask])
+    return projected.new_zeros(*mask.shape, projected.shape[-1]).index_put((mask,), projected)

@@ -65,6 +65,7 @@ class TransformersImageBackbone(ImageBackbone):
         self.has_cls = family.output == "cls_patches"
         self.image_size = None if family.output == "map" else int(options["image_size"])
         self.width = self.local_width = _width(model, options)
+        self.heads = None if family.output == "map" else int(options["num_attention_heads"])
         if family.output == "map":
             use_channels_last(self)
 
@@ -72,17 +73,19 @@ class TransformersImageBackbone(ImageBackbone):
         """Features of normalised images (B, 3, S, S)."""
         if self._family.output == "map":
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        output = self.model(pixel_values=pixels)
+        settings = {} if self.fork_after is None else {"output_hidden_states": True}
+        output = self.model(pixel_values=pixels, **settings)
         hidden: Tensor = output.last_hidden_state
+        fork = None if self.fork_after is None else output.hidden_states[self.fork_after]
         if self._family.output == "map":
             return ImageFeatures(output.pooler_output.flatten(1), hidden.flatten(2).transpose(1, 2))
         if self._family.output == "patches":
             pooled = output.pooler_output
-            return ImageFeatures(hidden.mean(dim=1) if pooled is None else pooled, hidden)
+            return ImageFeatures(hidden.mean(dim=1) if pooled is None else pooled, hidden, fork=fork)
         final_norm = getattr(self.model, "post_layernorm", None)
         if final_norm is not None:
             hidden = final_norm(hidden)
-        return ImageFeatures(hidden[:, 0], hidden[:, 1:], hidden[:, 0])
+        return ImageFeatures(hidden[:, 0], hidden[:, 1:], hidden[:, 0], fork)
 
     def stem(self) -> Sequence[nn.Module]:
         """The modules before the first layer."""

@@ -10,9 +10,9 @@ from training.models.clip_resnet import build_clip_resnet
 from training.models.config import ImageTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.image_backbones import build_transformers_backbone
-from training.models.pooling import Pooling, build_pooling
+from training.models.pooling import Pooling, PoolingName, build_pooling
 from training.models.pretrained import local_folder
-from training.models.tower import ImageBackbone, TowerOutput
+from training.models.tower import Fork, ImageBackbone, TowerOutput
 
 
 class ImageTower(nn.Module):
@@ -23,6 +23,8 @@ class ImageTower(nn.Module):
         width: Of the pooled feature.
         local_width: Of the local features.
         projection: What the pretrained model projects the pooled feature with; None if there is none.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
     """
 
     def __init__(self, config: ImageTowerConfig, backbone: ImageBackbone) -> None:
@@ -37,6 +39,10 @@ class ImageTower(nn.Module):
         self.width = backbone.width if config.pooling == "tower" else backbone.local_width
         self.local_width = backbone.local_width
         self.projection = backbone.projection if config.pooling == "tower" else None
+        self.fork_pooling: PoolingName = "cls" if backbone.has_cls else "mean"
+        if config.pooling != "tower":
+            self.fork_pooling = config.pooling
+        self.fork_prefix = int(backbone.has_cls and self.fork_pooling != "cls")
         self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
 
     def forward(self, pixels: Tensor) -> TowerOutput:
@@ -45,10 +51,14 @@ class ImageTower(nn.Module):
             features = self.backbone(pixels)
         local = features.local
         mask = torch.ones(local.shape[:2], dtype=torch.bool, device=local.device)
+        fork = None
+        if features.fork is not None:
+            fork = Fork(features.fork, features.fork.new_ones(features.fork.shape[:2], dtype=torch.bool))
         if self.pooling is not None:
             pooled, weights = self.pooling(local, mask)
-            return TowerOutput(pooled, local, mask, weights)
-        return TowerOutput(features.cls if self.config.pooling == "cls" else features.pooled, local, mask)
+            return TowerOutput(pooled, local, mask, weights, fork)
+        pooled = features.cls if self.config.pooling == "cls" else features.pooled
+        return TowerOutput(pooled, local, mask, fork=fork)
 
     def train(self, mode: bool = True) -> "ImageTower":
         """Set the mode of all but the frozen parts."""

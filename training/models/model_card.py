@@ -23,7 +23,7 @@ def model_card(
         "",
         f"* Made: {created}",
         f"* Digest: `{digest}`",
-        f"* Vectors: {config.dim} numbers, compared by cosine",
+        f"* Vectors: {_vectors(config)}",
         f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({image.resize})",
     ]
     if config.text is not None:
@@ -47,3 +47,10 @@ def model_card(
 def _kinds(config: DualEncoderConfig) -> str:
     kinds = ["images", *(["texts"] if config.text else []), *(["sounds"] if config.audio else [])]
     return f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+
+
+def _vectors(config: DualEncoderConfig) -> str:
+    if config.blades > 1:
+        return f"{config.blades} x {config.dim} numbers, compared by the cosine of {config.blades}-blades"
+    chosen = "" if config.branches is None else f" ({config.retrieval} information)"
+    return f"{config.vector_dim} numbers{chosen}, compared by cosine"

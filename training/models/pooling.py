@@ -35,6 +35,27 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
     return (features * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
 
 
+def pool_sentences(tokens: Tensor, sentence_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value over the tokens of each sentence, number by number (LoVT, section 3.1).
+
+    Args:
+        tokens: (B, T, C).
+        sentence_ids: (B, T), the number of each token's sentence; -1 where a token belongs to none.
+
+    Returns:
+        The sentences (B, K, C), zeros where a text has fewer than K, and which are real (B, K).
+    """
+    count = int(sentence_ids.max()) + 1
+    # Tokens without a sentence share one behind all others, which is dropped.
+    index = sentence_ids.where(sentence_ids >= 0, count)
+    shape = (len(tokens), count + 1)
+    real = index.new_zeros(shape, dtype=torch.bool).scatter(1, index, True)
+    sentences = tokens.new_zeros(*shape, tokens.shape[-1]).scatter_reduce(
+        1, index.unsqueeze(-1).expand_as(tokens), tokens, "amax", include_self=False
+    )
+    return sentences[:, :count], real[:, :count]
+
+
 class MeanPooling(Pooling):
     """Mean over real entries."""
 

@@ -2,29 +2,9 @@
 
 import re
 
-# Words whose full stop ends no sentence; in lower case.
-_ABBREVIATIONS = frozenset(
-    [
-        "al",
-        "approx",
-        "ca",
-        "cf",
-        "dept",
-        "dr",
-        "e.g",
-        "fig",
-        "figs",
-        "i.e",
-        "mr",
-        "mrs",
-        "ms",
-        "prof",
-        "st",
-        "vs",
-    ]
-)
-# Words whose full stop ends no sentence where a number follows: "Compare no. 5", but "Effusion: no. 5 mm".
-_BEFORE_NUMBERS = frozenset(["im", "no", "nos", "p", "pp", "se", "vol"])
+# Words whose full stop ends no sentence, and those where it does not if a number follows: "Compare no. 5".
+_ABBREVIATION = re.compile(r"al|approx|ca|cf|dept|dr|e\.g|figs?|i\.e|m[rst]|mrs|prof|st|vs", re.IGNORECASE)
+_BEFORE_NUMBER = re.compile(r"im|nos?|pp?|se|vol", re.IGNORECASE)
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]|[A-Z]")
 _OPENING = "([\"'\u2018\u201c"
 _END = re.compile(
@@ -63,8 +43,5 @@ def _goes_on(before: str, follows: str, lower_case: bool) -> bool:
     word = before.split()[-1].lstrip(_OPENING) if before.strip() else ""
     if word.isdigit():
         return before.strip() == word
-    return (
-        word.lower() in _ABBREVIATIONS
-        or (word.lower() in _BEFORE_NUMBERS and follows.isdigit())
-        or _INITIALS.fullmatch(word) is not None
-    )
+    shortened = _ABBREVIATION.fullmatch(word) or _INITIALS.fullmatch(word)
+    return bool(shortened or (follows.isdigit() and _BEFORE_NUMBER.fullmatch(word)))

@@ -44,6 +44,7 @@ class SmallTransformer(TextBackbone):
         super().__init__()
         self.options = options.model_dump(mode="json")
         self.width = self.local_width = options.width
+        self.heads = options.heads
         self.max_tokens = options.max_tokens
         self.embeddings = _Embeddings(options)
         self.blocks = nn.ModuleList(
@@ -64,9 +65,12 @@ class SmallTransformer(TextBackbone):
         """Tokens (B, T, C) of ids and mask (B, T)."""
         padding = attention_mask == 0
         hidden = self.embeddings(input_ids)
-        for block in self.blocks:
+        fork = None
+        for number, block in enumerate(self.blocks, start=1):
             hidden = block(hidden, src_key_padding_mask=padding)
-        return TextFeatures(self.norm(hidden))
+            if number == self.fork_after:
+                fork = hidden
+        return TextFeatures(self.norm(hidden), fork=fork)
 
     def stem(self) -> Sequence[nn.Module]:
         """The embeddings."""

@@ -52,6 +52,7 @@ class TransformersTextBackbone(TextBackbone):
         self.model = model
         self.options = options
         self.width = self.local_width = int(options.get("hidden_size") or options["dim"])
+        self.heads = int(options.get("num_attention_heads") or options["n_heads"])
         self.max_tokens = int(options["max_position_embeddings"])
         self.causal = family.model == "CLIPTextModel"
         if family.model == "RobertaModel":
@@ -60,8 +61,15 @@ class TransformersTextBackbone(TextBackbone):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
         """Tokens (B, T, C) of ids and mask (B, T)."""
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask)
-        return TextFeatures(output.last_hidden_state)
+        output = self._read(input_ids=input_ids, attention_mask=attention_mask)
+        return TextFeatures(output.last_hidden_state, fork=self._fork(output))
+
+    def _read(self, **inputs: Tensor) -> Any:
+        settings = {} if self.fork_after is None else {"output_hidden_states": True}
+        return self.model(**inputs, **settings)
+
+    def _fork(self, output: Any) -> Tensor | None:
+        return None if self.fork_after is None else output.hidden_states[self.fork_after]
 
     def stem(self) -> Sequence[nn.Module]:
         """The embeddings."""
@@ -88,8 +96,13 @@ class SiglipTextBackbone(TransformersTextBackbone):
         """Tokens (B, T, C) and the pooled feature (B, W) of ids and mask (B, T)."""
         real = input_ids.masked_fill(attention_mask == 0, self._pad_id)[:, : self.max_tokens]
         full = functional.pad(real, (0, self.max_tokens - real.shape[1]), value=self._pad_id)
-        output = self.model(input_ids=full)
-        return TextFeatures(output.last_hidden_state[:, : input_ids.shape[1]], output.pooler_output)
+        output = self._read(input_ids=full)
+        length, fork = input_ids.shape[1], self._fork(output)
+        return TextFeatures(
+            output.last_hidden_state[:, :length],
+            output.pooler_output,
+            None if fork is None else fork[:, :length],
+        )
 
 
 def build_transformers_backbone(

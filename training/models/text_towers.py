@@ -8,13 +8,13 @@ from torch import nn
 from training.errors import RecipeError
 from training.models.config import TextTowerConfig
 from training.models.freezing import Freezer, frozen_modules
-from training.models.pooling import build_pooling
+from training.models.pooling import build_pooling, pool_sentences
 from training.models.preprocessing import TokenBatch
 from training.models.pretrained import local_folder
 from training.models.small_transformer import build_small_transformer
 from training.models.text_backbones import build_transformers_backbone
 from training.models.tokenizer import Tokenizer
-from training.models.tower import TextBackbone, TowerOutput
+from training.models.tower import Fork, TextBackbone, TowerOutput
 
 
 class TextTower(nn.Module):
@@ -25,7 +25,11 @@ class TextTower(nn.Module):
         width: Of the pooled feature.
         local_width: Of the token features.
         projection: What the pretrained model projects the pooled feature with; None if there is none.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
     """
+
+    fork_prefix = 0
 
     def __init__(self, config: TextTowerConfig, backbone: TextBackbone) -> None:
         super().__init__()
@@ -40,17 +44,28 @@ class TextTower(nn.Module):
         self.width = backbone.width if own else backbone.local_width
         self.local_width = backbone.local_width
         self.projection = backbone.projection if config.pooling == "eos" else None
+        self.fork_pooling = config.pooling
         self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
 
     def forward(self, tokens: TokenBatch) -> TowerOutput:
-        """Features of a batch of texts; local features are its tokens."""
+        """Features of a batch of texts; local features are its tokens, or its sentences where it tells them.
+
+        The first and the last token are pooled from all tokens; any other pooling is one of local features.
+        """
         with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
             features = self.backbone(tokens.input_ids, tokens.attention_mask)
         mask = tokens.attention_mask.bool()
+        fork = None if features.fork is None else Fork(features.fork, mask)
+        local, local_mask = features.tokens, mask
+        if tokens.sentence_ids is not None:
+            local, local_mask = pool_sentences(features.tokens, tokens.sentence_ids)
         if self.pooling is None:
-            return TowerOutput(features.pooled, features.tokens, mask)
-        pooled, weights = self.pooling(features.tokens, mask)
-        return TowerOutput(pooled, features.tokens, mask, weights)
+            return TowerOutput(features.pooled, local, local_mask, fork=fork)
+        if self.config.pooling in ("cls", "eos"):
+            pooled, weights = self.pooling(features.tokens, mask)
+        else:
+            pooled, weights = self.pooling(local, local_mask)
+        return TowerOutput(pooled, local, local_mask, weights, fork)
 
     def train(self, mode: bool = True) -> "TextTower":
         """Set the mode of all but the frozen parts."""

@@ -3,10 +3,25 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from training.models.pooling import PoolingName
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What a branch that leaves a tower between two layers begins with.
+
+    Attributes:
+        states: (B, M, C), the output of the layer for all tokens.
+        mask: (B, M), True where a token is real and not padding.
+    """
+
+    states: Tensor
+    mask: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +33,14 @@ class TowerOutput:
         local: Local features (B, K, C): the cells of a map row by row, patches, or tokens.
         local_mask: (B, K), True where a local feature is real and not padding; None: all are.
         local_weights: (B, K) attention weight of each local feature in `pooled`, where the pooling has such.
+        fork: Where a branch leaves the tower; None if none does.
     """
 
     pooled: Tensor
     local: Tensor
     local_mask: Tensor | None = None
     local_weights: Tensor | None = None
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +59,16 @@ class Backbone(nn.Module, ABC):
         local_width: Width of the local features.
         options: Everything that rebuilds the architecture.
         projection: What the pretrained model projects its pooled feature with; None if there is none.
+        heads: Of the attention in a backbone of transformer layers that can fork; None: it cannot.
+        fork_after: The layer, counted from 1, whose output it returns for a branch; None: it returns none.
     """
 
     width: int
     local_width: int
     options: dict[str, Any]
     projection: Projection | None = None
+    heads: int | None = None
+    fork_after: int | None = None
 
     @abstractmethod
     def stem(self) -> Sequence[nn.Module]:
@@ -60,11 +81,15 @@ class Backbone(nn.Module, ABC):
 
 @dataclass(frozen=True, slots=True)
 class ImageFeatures:
-    """What an image backbone sees: pooled (B, W), local (B, K, C), and its class token (B, C) if any."""
+    """What an image backbone sees: pooled (B, W), local (B, K, C), and its class token (B, C) if any.
+
+    `fork` are its hidden states (B, M, C), the class token first, behind layer `fork_after`.
+    """
 
     pooled: Tensor
     local: Tensor
     cls: Tensor | None = None
+    fork: Tensor | None = None
 
 
 class ImageBackbone(Backbone):
@@ -81,10 +106,14 @@ class ImageBackbone(Backbone):
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """What a text backbone reads: tokens (B, T, C), and its own pooled feature (B, W) if any."""
+    """What a text backbone reads: tokens (B, T, C), and its own pooled feature (B, W) if any.
+
+    `fork` are its hidden states (B, T, C) behind layer `fork_after`.
+    """
 
     tokens: Tensor
     pooled: Tensor | None = None
+    fork: Tensor | None = None
 
 
 class TextBackbone(Backbone):
@@ -103,11 +132,15 @@ class TextBackbone(Backbone):
 
 @dataclass(frozen=True, slots=True)
 class AudioFeatures:
-    """What an audio backbone hears: pooled (B, W), local (B, K, C) and which of these are real (B, K)."""
+    """What an audio backbone hears: pooled (B, W), local (B, K, C) and which of these are real (B, K).
+
+    `fork` are its hidden states (B, P + K, C), P tokens before the local ones, behind layer `fork_after`.
+    """
 
     pooled: Tensor
     local: Tensor
     mask: Tensor
+    fork: Tensor | None = None
 
 
 class AudioBackbone(Backbone):
@@ -116,10 +149,34 @@ class AudioBackbone(Backbone):
     Attributes:
         mels: Number M of bands that it demands.
         max_frames: Longest spectrogram that it takes; None where any will do.
+        prefix: Class tokens before those of its hidden states that are local.
     """
 
     mels: int
+    prefix: int = 0
     max_frames: int | None = None
+
+
+class Tower(Protocol):
+    """What the heads and branches need to know of a tower.
+
+    Attributes:
+        width: Of the pooled feature.
+        local_width: Of the local features.
+        projection: What the pretrained model projects the pooled feature with; None if there is none.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
+    """
+
+    width: int
+    local_width: int
+    projection: Projection | None
+    fork_pooling: PoolingName
+    fork_prefix: int
+
+    @property
+    def backbone(self) -> Backbone:
+        """The network without pooling and head."""
 
 
 def use_channels_last(module: nn.Module) -> None:
