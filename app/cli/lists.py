@@ -22,7 +22,7 @@ def recipes(
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
-    if name in PAPERS:
+    if name is not None and name in PAPERS:
         table = Table("Recipe", "Description", "Settings from")
         for recipe in list_recipes():
             if recipe.group == name:

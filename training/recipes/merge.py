@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-# What has these keys is one of several kinds, told apart by `name`; a kind's settings mean nothing to another.
+# Under these keys is one of several kinds, told apart by `name`; its settings mean nothing to another kind.
 _OF_A_KIND = ("objective", "base")
 
 

@@ -9,8 +9,8 @@
       objective: {infonce: {objective: {name: infonce}}, quest: {objective: {name: quest}}}
       data: {flickr30k: {}, coco: {train: {epochs: 3}}}
 
-A list is the values of one setting, by its dotted key; a mapping gives each label its overrides. The recipes are
-all combinations, and `{...}` in name, description and source is the label that a combination has there.
+A list is the values of one setting, by its dotted key; a mapping gives each label its overrides. The recipes
+are all combinations, and `{...}` in name, description and source is the label that a combination has there.
 """
 
 import re
@@ -81,7 +81,8 @@ def _options(axis: str, options: object, where: str) -> Mapping[str, Mapping[str
                 )
         return {str(label): overrides for label, overrides in options.items()}
     raise RecipeError(
-        f"Recipe {where}: variants.{axis} is a list of values of that setting, or a mapping of labels to settings."
+        f"Recipe {where}: variants.{axis} is a list of values of that setting, "
+        "or a mapping of labels to settings."
     )
 
 

@@ -49,9 +49,10 @@ def test_mimic_settings_are_the_paper_s() -> None:
     optimizer = recipe.optimizer
     assert (optimizer.name, optimizer.lr, optimizer.weight_decay) == ("adam", 1e-4, 1e-6)
     assert recipe.schedule.name == "cosine"
-    assert recipe.model.text.frozen_layers == 6
-    assert recipe.model.text.pooling == "max"
-    assert recipe.model.image.head.kind == recipe.model.text.head.kind == "mlp"
+    text = recipe.model.text
+    assert text is not None
+    assert (text.frozen_layers, text.pooling) == (6, "max")
+    assert recipe.model.image.head.kind == text.head.kind == "mlp"
     baseline = load_recipe("infonce-mimic-cxr").objective
     assert baseline == InfoNCESettings(image_weight=0.75, temperature=0.1, learnable_temperature=False)
 
@@ -61,6 +62,7 @@ def test_flickr30k_settings_are_the_paper_s() -> None:
     assert (recipe.train.batch_size, recipe.train.steps) == (64, 80_000)
     assert (recipe.optimizer.lr, recipe.optimizer.weight_decay) == (1e-6, 1e-2)
     assert recipe.model.image.architecture == "clip_resnet"
+    assert recipe.model.text is not None
     assert recipe.model.image.head.kind == recipe.model.text.head.kind == "linear"
 
 
