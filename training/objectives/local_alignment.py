@@ -23,7 +23,7 @@ def grid_positives(height: int, width: int, *, reach: float = 0.5) -> Tensor:
     cells = torch.cartesian_prod(torch.arange(height), torch.arange(width))
     squared = (cells.unsqueeze(1) - cells).square().sum(dim=2)
     diagonal = height**2 + width**2
-    # Squares of whole numbers are compared: a root would miss cells that lie exactly at the reach.
+    # Squares are whole numbers, so that cells that lie exactly at the reach count on every machine.
     near = squared <= reach**2 * diagonal
     closeness = torch.exp(-(squared.double() / diagonal).sqrt()) * near
     return closeness / closeness.sum(dim=1, keepdim=True)

@@ -15,8 +15,6 @@ from training.objectives.similarity import similarities
 
 UniformityKind = Literal["gauss", "xent"]
 
-_WEIGHTS: dict[UniformityKind, float] = {"gauss": 0.25, "xent": 0.5}
-
 
 class LocalUniformitySettings(ObjectiveConfig):
     """ConVIRT's global loss plus uniformity of the regions and of the sentences of each sample."""
@@ -27,9 +25,7 @@ class LocalUniformitySettings(ObjectiveConfig):
         default=0.75, ge=0, le=1, description="Weight of image-to-text in the global loss."
     )
     temperature: float = Field(default=0.1, gt=0, description="Of the global loss.")
-    uniformity_weight: float = Field(
-        default=_WEIGHTS["gauss"], ge=0, description="Eta; .25 for gauss, .5 for xent unless it is set."
-    )
+    uniformity_weight: float = Field(default=0.25, ge=0, description="Eta; .5 for xent unless it is set.")
     uniformity_temperature: float = Field(
         default=0.2, gt=0, description="Tau'. The paper also reports .5 for gauss and .3 for xent."
     )
@@ -37,8 +33,8 @@ class LocalUniformitySettings(ObjectiveConfig):
     @model_validator(mode="before")
     @classmethod
     def _weight_of_the_kind(cls, data: object) -> object:
-        if isinstance(data, dict) and data.get("kind") in _WEIGHTS:
-            return {"uniformity_weight": _WEIGHTS[data["kind"]], **data}
+        if isinstance(data, dict) and data.get("kind") == "xent":
+            return {"uniformity_weight": 0.5, **data}
         return data
 
     def build(self, context: ObjectiveContext) -> "LocalUniformity":

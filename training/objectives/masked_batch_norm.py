@@ -23,7 +23,7 @@ class MaskedBatchNorm(nn.Module):
         """Normalise (B, K, D) with the mean and variance of the entries whose `mask` (B, K) is True."""
         mean, variance = _moments(values, mask)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return values * scale + (self.bias - mean * scale)
+        return torch.addcmul(self.bias - mean * scale, values, scale)
 
 
 def _moments(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,8 @@ def _moments(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     rows = values.flatten(0, 1)
     count = kept.sum().reshape(1)
     mean = kept @ rows / count.clamp(min=1)
-    deviations = kept @ (rows - mean).square()
+    # Squared deviations have no derivative by the mean.
+    deviations = kept @ (rows - mean.detach()).square()
     parts = gather_rows(torch.cat([count, mean, deviations]).unsqueeze(0))
     counts, means, deviation_sums = torch.tensor_split(parts, (1, 1 + len(mean)), dim=1)
     total = counts.sum().clamp(min=1)
