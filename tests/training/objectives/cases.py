@@ -21,7 +21,23 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "convirt": {"image_weight": 0.75, "temperature": 0.1, "learnable_temperature": False},
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}},
+    "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}},
+    "vse": {"": {}, "all": {"hardest": False}},
+    "ifm": {"": {}, "reco": {"base": {"name": "reco"}}, "vse": {"base": {"name": "vse"}}},
+    "quest": {
+        "": {},
+        "sic": {"unique": "none"},
+        "sic-sic": {"unique": "sic"},
+        "sic-uic": {"unique": "uic"},
+        "uic": {"shared": False, "unique": "uic"},
+        "p-uic": {"shared": False},
+        "learned-penalty": {"learnable_penalty": True},
+    },
 }
+
+# Cases with a factor that is a constant by definition although it depends on features, so that finite
+# differences are not the gradient; the objective's own test holds the factor fixed.
+_STOPPED = frozenset({"quest", "quest-p-uic", "quest-learned-penalty"})
 
 
 def cases() -> dict[str, ObjectiveConfig]:
@@ -31,6 +47,11 @@ def cases() -> dict[str, ObjectiveConfig]:
         for name in objective_types()
         for form, settings in _FORMS.get(name, {"": {}}).items()
     }
+
+
+def follows_finite_differences(name: str) -> bool:
+    """Whether the gradient of a case is that of its value."""
+    return name not in _STOPPED
 
 
 def build(settings: ObjectiveConfig, batch: Features) -> Objective:
