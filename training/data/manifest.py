@@ -43,13 +43,17 @@ class Manifest:
         """Where a record's image lies."""
         return self.folder / record.image
 
+    def audio_path(self, record: Record) -> Path | None:
+        """Where a record's sound lies; None if it has none."""
+        return None if record.audio is None else self.folder / record.audio
+
 
 def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
-    """Read `manifest.jsonl` in `folder` and check that every image is there.
+    """Read `manifest.jsonl` in `folder` and check that every image and sound is there.
 
     A line is left out, and named in `rejections`, when it is not a JSON object with known keys and values of
-    the right kind, repeats an id, puts a group into a second split, or names an image that is missing or
-    outside the folder. Empty lines are passed over. Links that lie in the folder are followed.
+    the right kind, repeats an id, puts a group into a second split, or names an image or a sound that is
+    missing or outside the folder. Empty lines are passed over. Links that lie in the folder are followed.
 
     Args:
         folder: Where the manifest and its images lie.
@@ -74,9 +78,10 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
     for number, line in lines:
         try:
             record = parse_line(line, number)
-            # Not Path.is_file: it costs as much as all the parsing.
-            if not os.path.isfile(f"{folder}/{record.image}"):  # noqa: PTH113
+            if not _is_file(f"{folder}/{record.image}"):
                 raise LineError(f"there is no image {record.image!r}")
+            if record.audio is not None and not _is_file(f"{folder}/{record.audio}"):
+                raise LineError(f"there is no audio file {record.audio!r}")
             known.add(record)
         except LineError as error:
             rejections.add(number, str(error))
@@ -112,6 +117,11 @@ def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejec
                 file.write(line)
                 written += 1
     return written
+
+
+def _is_file(path: str) -> bool:
+    # Not Path.is_file: it costs as much as all the parsing.
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 class _KnownLines:

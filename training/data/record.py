@@ -10,7 +10,7 @@ Scalar = str | int | float | bool
 MetadataValue = Scalar | tuple[Scalar, ...]
 Split = Literal["train", "val", "test"]
 
-_KEYS: Final = ("id", "image", "split", "texts", "group", "labels", "report", "metadata")
+_KEYS: Final = ("id", "image", "audio", "split", "texts", "group", "labels", "report", "metadata")
 _RESERVED: Final = frozenset({"id", "split", "group", "labels"})
 _LONGEST_ID: Final = 255
 _LARGEST_INTEGER: Final = 2**63 - 1
@@ -29,6 +29,7 @@ class Record:
         labels: Classes, in any number.
         report: The whole text that the sentences were taken from.
         metadata: What a search can filter on.
+        audio: POSIX path of a sound that belongs to the image, relative like it; None if there is none.
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
     """
 
@@ -40,6 +41,7 @@ class Record:
     labels: tuple[str, ...] = ()
     report: str | None = None
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    audio: str | None = None
     line: int = field(default=0, compare=False)
 
 
@@ -75,6 +77,8 @@ def format_line(record: Record) -> bytes:
     """
     known: dict[str, Any] = {"id": record.id, "image": record.image, "texts": list(record.texts)}
     known |= {"split": record.split}
+    if record.audio is not None:
+        known["audio"] = record.audio
     if record.group is not None:
         known["group"] = record.group
     if record.labels:
@@ -100,13 +104,14 @@ def _parse_object(known: object, number: int) -> Record:
             raise LineError(f"{key!r} is missing")
     return Record(
         id=_identifier(known["id"]),
-        image=_relative_path(known["image"]),
+        image=_relative_path(known["image"], "image"),
         split=_split(known["split"]),
         texts=_strings(known.get("texts"), "texts"),
         group=_optional_string(known.get("group"), "group"),
         labels=_strings(known.get("labels"), "labels"),
         report=_optional_string(known.get("report"), "report"),
         metadata=_metadata(known.get("metadata")),
+        audio=None if known.get("audio") is None else _relative_path(known["audio"], "audio"),
         line=number,
     )
 
@@ -161,10 +166,10 @@ def _identifier(value: object) -> str:
     return name
 
 
-def _relative_path(value: object) -> str:
-    path = _string(value, "image")
+def _relative_path(value: object, name: str) -> str:
+    path = _string(value, name)
     if path.startswith("/") or "\\" in path or ".." in path.split("/"):
-        raise LineError(f"the image {_shown(path)} is not a path with '/' inside the manifest's folder")
+        raise LineError(f"the {name} {_shown(path)} is not a path with '/' inside the manifest's folder")
     return path
 
 

@@ -43,15 +43,25 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
         entry("b", group="p1", split="test"),
         entry("c"),
         entry("d"),
+        entry("e", audio="sounds/e.wav"),
+        entry("f", audio="sounds"),
+        entry("g", audio="images/d.jpg"),
     )
+    (tmp_path / "sounds").mkdir()
     (tmp_path / "images" / "c.jpg").unlink()
     manifest = read_manifest(tmp_path, max_rejected=1.0)
-    assert [record.id for record in manifest.records] == ["a", "d"]
+    assert [record.id for record in manifest.records] == ["a", "d", "g"]
+    assert [manifest.audio_path(record) for record in manifest.records[1:]] == [
+        None,
+        tmp_path / "images" / "d.jpg",
+    ]
     assert [(item.line, item.reason) for item in manifest.rejections.items] == [
         (2, "it is not JSON: expecting property name enclosed in double quotes (column 2)"),
         (3, "the id 'a' is on line 1 already"),
         (4, "the group 'p1' is in 'train' since line 1 and cannot be in 'test' too"),
         (5, "there is no image 'images/c.jpg'"),
+        (7, "there is no audio file 'sounds/e.wav'"),
+        (8, "there is no audio file 'sounds'"),
     ]
 
 

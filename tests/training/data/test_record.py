@@ -26,6 +26,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         labels=["Edema"],
         report="One. Two.",
         metadata={"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ["x", 1], "gone": None},
+        audio="sounds/a.wav",
     )
     assert parse_line(full, 1) == Record(
         "a",
@@ -36,6 +37,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         ("Edema",),
         "One. Two.",
         {"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ("x", 1)},
+        "sounds/a.wav",
     )
 
 
@@ -53,7 +55,8 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (line_with(image=None), "'image' is missing"),
         (
             line_with(caption="x"),
-            "unknown key 'caption'; known are id, image, split, texts, group, labels, report, metadata",
+            "unknown key 'caption'; "
+            "known are id, image, audio, split, texts, group, labels, report, metadata",
         ),
         (line_with(id=3), "'id' must be a string"),
         (line_with(id=" "), "'id' is empty"),
@@ -65,6 +68,10 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (line_with(image="a/../../b"), OUTSIDE.format("a/../../b")),
         (line_with(image="a\\b"), OUTSIDE.format("a\\\\b")),
         (line_with(image="a\0b"), "'image' holds a null character"),
+        (line_with(audio="../a.wav"), OUTSIDE.format("../a.wav").replace("image", "audio")),
+        (line_with(audio="/dev/zero"), OUTSIDE.format("/dev/zero").replace("image", "audio")),
+        (line_with(audio=3), "'audio' must be a string"),
+        (line_with(audio=""), "'audio' is empty"),
         (line_with(split="dev"), "the split 'dev' is not one of train, val, test"),
         (line_with(split=["train"]), "the split ['train'] is not one of train, val, test"),
         (line_with(texts="one"), "'texts' must be a list of strings"),
@@ -128,6 +135,7 @@ records = st.builds(
         scalars | st.lists(scalars, max_size=2).map(tuple),
         max_size=3,
     ),
+    audio=st.none() | st.lists(names, min_size=1, max_size=2).map("/".join),
 )
 
 
