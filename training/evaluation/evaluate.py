@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from training.data.manifest import Manifest
 from training.errors import DataError
 from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, embed_manifest
+from training.evaluation.factors import FactorReading, read_factors
 from training.evaluation.geometry import Geometry, geometry
 from training.evaluation.retrieval import (
     CaptionRetrieval,
@@ -51,6 +52,7 @@ class EvaluationReport(BaseModel):
     captions: CaptionRetrieval | None
     labels: LabelRetrieval | None
     geometry: Geometry | None
+    factors: tuple[FactorReading, ...] = ()
 
     def metrics(self) -> dict[str, float]:
         """The figures by name, flat: what a bundle keeps and a checkpoint is selected by."""
@@ -103,7 +105,7 @@ def evaluate(
     embedded = embed_manifest(
         encoder, manifest, batch_size=batch_size, max_rejected=max_rejected, show_progress=show_progress
     )
-    return measure(encoder, embedded, label_template=label_template)
+    return measure(encoder, embedded, label_template=label_template, factors=True)
 
 
 def label_template_of(recipe_yaml: str) -> str:
@@ -113,12 +115,22 @@ def label_template_of(recipe_yaml: str) -> str:
 
 
 def measure(
-    encoder: ImageTextEncoder, embedded: EmbeddedManifest, *, label_template: str = LABEL_TEMPLATE
+    encoder: ImageTextEncoder,
+    embedded: EmbeddedManifest,
+    *,
+    label_template: str = LABEL_TEMPLATE,
+    factors: bool = False,
 ) -> EvaluationReport:
     """Measure vectors that were embedded already; the encoder is needed for the sentences of labels.
 
     Images without a text take no part in caption retrieval, nor images without a label in precision by label:
     what would describe them is unknown, not absent.
+
+    Args:
+        encoder: What made the vectors.
+        embedded: The vectors.
+        label_template: Makes the query sentence of a label in place of `{labels}`.
+        factors: Probe what the vectors tell of labels and metadata as well, which takes some seconds.
 
     Raises:
         DataError: When there are neither texts nor labels.
@@ -135,6 +147,7 @@ def measure(
         captions=captions,
         labels=labels,
         geometry=shape,
+        factors=read_factors(embedded) if factors else (),
     )
 
 

@@ -1,0 +1,177 @@
+"""What the embeddings tell of each known factor: of metadata and labels, by image and by text."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.manifest import Record
+from training.evaluation.embed import EmbeddedManifest
+from training.evaluation.probe import Codes, LinearProbe, Matrix
+from training.evaluation.similarity import Vectors, similarity
+
+_MOST_RECORDS: Final = 1000
+_MOST_VALUES: Final = 20
+_MOST_NUMBERS: Final = 10
+_LEAST_OF_A_VALUE: Final = 5
+_PARTS: Final = 3
+_SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FactorReading:
+    """How well a factor can be read from embeddings.
+
+    Attributes:
+        name: Key of the metadata, or `labels`: each label, whether an image has it, averaged.
+        values: How many values are told apart.
+        records: How many images have one of them.
+        image: Balanced accuracy in percent of a linear probe on image vectors.
+        text: The same on the mean of an image's text vectors; None without texts.
+        chance: Of guessing, in percent.
+    """
+
+    name: str
+    values: int
+    records: int
+    image: float | None
+    text: float | None
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The class (N,) of each record, -1 where it is unknown, of `values` classes."""
+
+    name: str
+    codes: Codes
+    values: int
+
+
+def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
+    """Probe every factor of a manifest, in both modalities.
+
+    The probe is cross-validated on the records themselves, and no group is both fitted to and measured on. Of
+    more than 1,000 records a random 1,000 are probed.
+    """
+    rows = _sample(len(embedded.records))
+    records = [embedded.records[row] for row in rows]
+    factors = metadata_factors(records)
+    labels = label_factors(records)
+    if not factors and not labels:
+        return ()
+    groups = [record.group for record in records]
+    vectors = embedded.image_vectors[rows]
+    image = LinearProbe(_kernel(vectors, vectors), groups)
+    described, kernel = _text_kernel(embedded, rows)
+    text = LinearProbe(kernel, [groups[place] for place in described]) if len(described) else None
+
+    def read(factor: Factor) -> FactorReading:
+        return FactorReading(
+            name=factor.name,
+            values=factor.values,
+            records=int((factor.codes >= 0).sum()),
+            image=_percent(image.balanced_accuracy(factor.codes, factor.values)),
+            text=None
+            if text is None
+            else _percent(text.balanced_accuracy(factor.codes[described], factor.values)),
+            chance=100 / factor.values,
+        )
+
+    readings = [read(factor) for factor in factors]
+    return (*readings, *_mean([read(factor) for factor in labels]))
+
+
+def metadata_factors(records: Sequence[Record]) -> list[Factor]:
+    """The factors of the metadata, by name.
+
+    Texts, booleans and numbers with few values are classes; other numbers are cut in three equal parts. Left
+    out are lists, names with a value for almost each record, and values of fewer than five records.
+    """
+    names = sorted({name for record in records for name in record.metadata})
+    found = (_metadata_factor(name, records) for name in names)
+    return [factor for factor in found if factor is not None]
+
+
+def label_factors(records: Sequence[Record]) -> list[Factor]:
+    """Whether an image has a label, for each label that enough labelled images have and have not."""
+    known = np.array([bool(record.labels) for record in records])
+    factors = []
+    for label in sorted({label for record in records for label in record.labels}):
+        codes = np.array([int(label in record.labels) for record in records], dtype=np.int64)
+        codes[~known] = -1
+        if min((codes == 0).sum(), (codes == 1).sum()) >= _LEAST_OF_A_VALUE:
+            factors.append(Factor("labels", codes, 2))
+    return factors
+
+
+def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
+    values = [record.metadata.get(name) for record in records]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(set(numbers)) > _MOST_NUMBERS:
+        edges = np.quantile(numbers, np.arange(1, _PARTS) / _PARTS)
+        values = [
+            int(np.searchsorted(edges, value, side="right"))
+            if isinstance(value, int | float) and not isinstance(value, bool)
+            else None
+            for value in values
+        ]
+    counts = Counter(value for value in values if value is not None and not isinstance(value, tuple))
+    kept = sorted((value for value, count in counts.items() if count >= _LEAST_OF_A_VALUE), key=repr)
+    if not 2 <= len(kept) <= _MOST_VALUES or len(counts) > sum(counts.values()) / 2:
+        return None
+    code = {value: number for number, value in enumerate(kept)}
+    codes = [-1 if isinstance(value, tuple) or value is None else code.get(value, -1) for value in values]
+    return Factor(name, np.array(codes, dtype=np.int64), len(kept))
+
+
+def _sample(records: int) -> NDArray[np.int64]:
+    if records <= _MOST_RECORDS:
+        return np.arange(records)
+    chosen = np.random.default_rng(_SEED).choice(records, _MOST_RECORDS, replace=False)
+    return np.sort(chosen)
+
+
+def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Matrix]:
+    """The places among `rows` that have texts, and how alike the means of their texts are."""
+    place = np.full(len(embedded.records), -1)
+    place[rows] = np.arange(len(rows))
+    owners = place[embedded.text_owner]
+    vectors, owners = embedded.text_vectors[owners >= 0], owners[owners >= 0]
+    described, starts, counts = np.unique(owners, return_index=True, return_counts=True)
+    kernel = np.empty((len(described), len(described)))
+    for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
+        with_all = _kernel(vectors[start : start + count], vectors).mean(axis=0)
+        kernel[row] = np.add.reduceat(with_all, starts) / counts
+    return described, kernel
+
+
+def _mean(labels: Sequence[FactorReading]) -> list[FactorReading]:
+    """The readings of all labels as one."""
+    if not labels:
+        return []
+    image, text = (
+        [reading for reading in readings if reading is not None]
+        for readings in ([label.image for label in labels], [label.text for label in labels])
+    )
+    return [
+        FactorReading(
+            name=labels[0].name,
+            values=labels[0].values,
+            records=labels[0].records,
+            image=float(np.mean(image)) if image else None,
+            text=float(np.mean(text)) if text else None,
+            chance=labels[0].chance,
+        )
+    ]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _kernel(first: Vectors, second: Vectors) -> Matrix:
+    return similarity(first, second).astype(np.float64)
