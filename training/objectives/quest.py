@@ -9,20 +9,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from training.distributed import gather_rows
 from training.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.models.normal import normal_of
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
 from training.objectives.infonce import LogitScale, directional_cross_entropy, info_nce
-from training.objectives.similarity import (
-    NORM_EPS,
-    Direction,
-    Similarities,
-    full_precision,
-    over_processes,
-    similarities,
-)
+from training.objectives.similarity import NORM_EPS, Direction, Similarities, full_precision, similarities
 
 UniqueConstraint = Literal["none", "sic", "uic", "p_uic"]
 
@@ -45,15 +37,20 @@ class QuestSettings(ObjectiveConfig):
     unique: UniqueConstraint = Field(
         default="p_uic",
         description="On the unique outputs: `sic` InfoNCE, `uic` InfoNCE on the normals and the cosine term, "
-        "`p_uic` the same with self-penalisation, `none` nothing.",
+        "`p_uic` the same with self-penalisation, `none` nothing; then a model without branches will do.",
     )
     cosine_weight: float = Field(
         default=1.0, ge=0, description="Of the term that holds shared and unique outputs at right angles."
     )
     penalty: float = Field(
-        default=1.0, ge=0, description="Lambda of the self-penalisation; at the start, when it is learned."
+        default=1.0,
+        ge=0,
+        le=10,
+        description="Lambda of the self-penalisation; at the start, when it is learned.",
     )
-    learnable_penalty: bool = False
+    learnable_penalty: bool = Field(
+        default=False, description="Each gradient lowers it, since a smaller one makes the task easier."
+    )
     temperature: float = Field(default=0.07, gt=0, description="At the start, when it is learned.")
     learnable_temperature: bool = True
     max_scale: float = Field(
@@ -91,8 +88,7 @@ def normal_similarities(
     The normals are not normalised a second time, which would stretch those that `normal_of` leaves short.
     """
     a, b = normal_of(*branches(first)), normal_of(*branches(second))
-    rows, columns = a @ gather_rows(b).T, b @ gather_rows(a).T
-    return over_processes(rows.abs(), columns.abs(), positive_mask)
+    return similarities(a, b, positive_mask, measure=lambda left, right: (left @ right.T).abs())
 
 
 def self_penalised(normals: Similarities, shared: Similarities, penalty: Tensor | float) -> Similarities:
@@ -125,6 +121,11 @@ def branch_cosine(features: ModalityFeatures) -> Tensor:
     return (shared * unique).sum(dim=1).abs().mean()
 
 
+def shared_of(features: ModalityFeatures) -> Tensor:
+    """Shared output (b, D); the embedding of a model without branches, which is all shared."""
+    return features.embedding if features.shared is None else features.shared
+
+
 def branches(features: ModalityFeatures) -> tuple[Tensor, Tensor]:
     """Shared and unique output, each (b, D).
 
@@ -151,6 +152,8 @@ class Quest(PairObjective):
         self.scale = LogitScale(
             settings.temperature, learnable=settings.learnable_temperature, limit=settings.max_scale
         )
+        if settings.unique == "none":
+            self.requires = frozenset()
         if settings.learnable_penalty:
             # softplus of this is the penalty, which so stays above 0.
             self.raw_penalty = nn.Parameter(torch.tensor(math.log(math.expm1(settings.penalty))))
@@ -163,10 +166,9 @@ class Quest(PairObjective):
         """The loss of a batch; terms: each constraint, mean similarities of shared outputs, temperature."""
         with torch.autocast(first.embedding.device.type, enabled=False):
             scale = self.scale()
-            shared = similarities(branches(first)[0], branches(second)[0], features.positive_mask)
-            losses = self._unique_losses(first, second, features.positive_mask, shared, scale)
-            if self.settings.shared:
-                losses["sic"] = info_nce(shared, scale)[0]
+            shared = similarities(shared_of(first), shared_of(second), features.positive_mask)
+            losses = {"sic": info_nce(shared, scale)[0]} if self.settings.shared else {}
+            losses |= self._unique_losses(first, second, features.positive_mask, shared, scale)
             total = torch.stack(list(losses.values())).sum()
         terms = {
             **{name: loss.detach() for name, loss in losses.items()},

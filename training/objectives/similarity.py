@@ -121,20 +121,26 @@ class Similarities:
         }
 
 
-def similarities(a: Tensor, b: Tensor, positive_mask: Tensor | None = None) -> Similarities:
+def similarities(
+    a: Tensor,
+    b: Tensor,
+    positive_mask: Tensor | None = None,
+    measure: Callable[[Tensor, Tensor], Tensor] = similarity_matrix,
+) -> Similarities:
     """The similarities of two aligned batches over all processes, with gradient.
 
     Args:
         a: (b, D) or (b, k, D), first modality, local rows.
         b: The same of the second modality.
         positive_mask: (B, B) bool as in `Features`.
+        measure: Makes the similarities (N, M) of N and M items.
     """
     processes = process_count()
     if processes == 1:
-        return Similarities.of_square(similarity_matrix(a, b), positive_mask)
+        return Similarities.of_square(measure(a, b), positive_mask)
     # Gathered in full precision: a gradient summed over processes in half precision would lose digits.
     a, b = full_precision(a), full_precision(b)
-    rows, columns = similarity_matrix(a, gather_rows(b)), similarity_matrix(b, gather_rows(a))
+    rows, columns = measure(a, gather_rows(b)), measure(b, gather_rows(a))
     return over_processes(rows, columns, positive_mask)
 
 
