@@ -19,7 +19,9 @@ def local_cosines(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         (B, K, L).
     """
-    return a @ b.mT * _inverse_norms(a).unsqueeze(2) * _inverse_norms(b).unsqueeze(1)
+    products = a @ b.mT
+    squares: tuple[Tensor, Tensor] = (vecdot(a, a), vecdot(b, b))
+    return _over_norms(products, *squares)
 
 
 def self_cosines(a: Tensor) -> Tensor:
@@ -30,10 +32,10 @@ def self_cosines(a: Tensor) -> Tensor:
     """
     half = a @ a.detach().mT
     products = half + half.mT - half.detach()
-    inverse = _inverse_norms(a)
-    return products * inverse.unsqueeze(2) * inverse.unsqueeze(1)
+    squares = products.diagonal(dim1=1, dim2=2)
+    return _over_norms(products, squares, squares)
 
 
-def _inverse_norms(a: Tensor) -> Tensor:
-    squared: Tensor = vecdot(a, a)
-    return squared.clamp(min=NORM_EPS**2).rsqrt()
+def _over_norms(products: Tensor, row_squares: Tensor, column_squares: Tensor) -> Tensor:
+    rows, columns = (square.clamp(min=NORM_EPS**2).rsqrt() for square in (row_squares, column_squares))
+    return products * rows.unsqueeze(2) * columns.unsqueeze(1)
