@@ -58,7 +58,8 @@ class SentenceEncoder:
             device: That it computes on.
             cached_texts: How many vectors are kept in memory; beyond that the longest unused is dropped.
         """
-        self._model: Any = model.to(torch.device(device)).eval().requires_grad_(False)
+        self._model: Any = model
+        self._model.to(device).eval().requires_grad_(False)
         self._text = text
         self._cache: OrderedDict[str, Tensor] = OrderedDict()
         self._cached_texts = cached_texts
@@ -88,8 +89,8 @@ class SentenceEncoder:
         """
         if pretrained is None:
             raise RecipeError(
-                "The objective needs the embeddings of a frozen sentence encoder: name its folder or hub name "
-                "in data.target_encoder, such as sentence-transformers/all-mpnet-base-v2."
+                "The objective needs the embeddings of a frozen sentence encoder: name its folder or hub "
+                "name in data.target_encoder, such as sentence-transformers/all-mpnet-base-v2."
             )
         folder = local_folder(pretrained)
         config = _configuration(folder)

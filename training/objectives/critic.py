@@ -46,16 +46,18 @@ class Critic(nn.Module):
         self.score = SpectralLinear(width, 1)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Scores of pairs; the leading dimensions are broadcast, so that one can stand against many.
+        """Scores of pairs.
 
         Args:
             first: (..., D1).
-            second: (..., D2).
+            second: (..., D2). One of the two may be (b, 1, D), to stand against (b, K, D) of the other.
 
         Returns:
             (...), the logit of the probability that the two belong together.
         """
-        joined = torch.cat(torch.broadcast_tensors(self.first(first), self.second(second)), dim=-1)
+        left, right = self.first(first), self.second(second)
+        shape = max(left.shape, right.shape)
+        joined = torch.cat([left.expand(shape), right.expand(shape)], dim=-1)
         for layer in self.hidden:
             joined = relu(layer(joined))
         scores: Tensor = self.score(joined).squeeze(-1)

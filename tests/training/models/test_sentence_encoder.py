@@ -16,7 +16,12 @@ from training.models.sentence_encoder import SentenceEncoder
 from training.models.tokenizer import load_tokenizer
 
 WORDS = ("cat", "dog", "red", "ball", "lungs", "clear", "the", "of", "grass", "two")
-_SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+_SIZE: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -51,11 +56,12 @@ def load(folder: Path, **settings: Any) -> SentenceEncoder:
 
 def slow(folder: Path, text: str, limit: int = 40) -> Tensor:
     """One text without padding, straight through transformers."""
-    model = BertModel.from_pretrained(folder).eval()
+    model: Any = BertModel.from_pretrained(folder)
+    model.eval()
     encoding = load_tokenizer(folder).encode([text])[0]
     ids = encoding.ids if len(encoding.ids) <= limit else [*encoding.ids[: limit - 1], encoding.ids[-1]]
     with torch.no_grad():
-        hidden = model(torch.tensor([ids])).last_hidden_state[0]
+        hidden: Tensor = model(torch.tensor([ids])).last_hidden_state[0]
     mean = hidden.mean(dim=0)
     return mean / mean.norm()
 
