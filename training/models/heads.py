@@ -42,7 +42,7 @@ def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None
         mask: (B, K), True where an entry is real; None: all are.
     """
     projected: Tensor
-    if not any(isinstance(module, nn.BatchNorm1d) for module in head.modules()):
+    if not any(isinstance(module, nn.BatchNorm1d | nn.SyncBatchNorm) for module in head.modules()):
         projected = head(entries)
         return projected
     if mask is None:

@@ -35,17 +35,18 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
     return (features * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
 
 
-def pool_sentences(tokens: Tensor, sentence_ids: Tensor) -> tuple[Tensor, Tensor]:
+def pool_sentences(tokens: Tensor, sentence_ids: Tensor, count: int = 0) -> tuple[Tensor, Tensor]:
     """The largest value over the tokens of each sentence, number by number (LoVT, section 3.1).
 
     Args:
         tokens: (B, T, C).
         sentence_ids: (B, T), the number of each token's sentence; -1 where a token belongs to none.
+        count: K, above every number; 0: no more than there are.
 
     Returns:
         The sentences (B, K, C), zeros where a text has fewer than K, and which are real (B, K).
     """
-    count = int(sentence_ids.max()) + 1
+    count = count or int(sentence_ids.max()) + 1
     # Tokens without a sentence share one behind all others, which is dropped.
     index = sentence_ids.where(sentence_ids >= 0, count)
     shape = (len(tokens), count + 1)

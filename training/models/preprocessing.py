@@ -88,12 +88,14 @@ class TokenBatch:
         truncations: Of each text; None where nothing was cut.
         sentence_ids: (B, T) int64, the number of each token's sentence; -1 at padding and special tokens.
             A text without words is one sentence. None: texts are not cut into sentences.
+        sentence_count: Of the text with the most; a part of the batch keeps it. 0: as many as there are.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     truncations: tuple[Truncation | None, ...]
     sentence_ids: Tensor | None = None
+    sentence_count: int = 0
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on a device."""
@@ -143,7 +145,10 @@ class TextPreprocessing:
             mask[index, : len(row.ids)] = 1
             sentences[index, : len(row.ids)] = torch.tensor(row.sentences)
         truncations = tuple(row.truncation for row in rows)
-        return TokenBatch(input_ids, mask, truncations, sentences if self.config.sentences else None)
+        if not self.config.sentences:
+            return TokenBatch(input_ids, mask, truncations)
+        count = 1 + max((max(row.sentences) for row in rows), default=-1)
+        return TokenBatch(input_ids, mask, truncations, sentences, count)
 
     def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
         positions, truncation = _cut(text, encoding, self.config.max_tokens)

@@ -58,7 +58,7 @@ class TextTower(nn.Module):
         fork = None if features.fork is None else Fork(features.fork, mask)
         local, local_mask = features.tokens, mask
         if tokens.sentence_ids is not None:
-            local, local_mask = pool_sentences(features.tokens, tokens.sentence_ids)
+            local, local_mask = pool_sentences(features.tokens, tokens.sentence_ids, tokens.sentence_count)
         if self.pooling is None:
             return TowerOutput(features.pooled, local, local_mask, fork=fork)
         if self.config.pooling in ("cls", "eos"):
