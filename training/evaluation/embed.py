@@ -58,6 +58,16 @@ class ImageTextEncoder(Protocol):
         """L2-normalised vectors of texts."""
 
 
+class Marks(Protocol):
+    """What is added to the images and texts of a manifest before they are embedded; rows count from 0."""
+
+    def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Changed images uint8 (B, 3, S, S) of these rows."""
+
+    def mark_texts(self, texts: Sequence[str], row: int) -> Sequence[str]:
+        """The changed texts of a row, as many."""
+
+
 @dataclass(frozen=True)
 class EmbeddedManifest:
     """The vectors of a manifest.
@@ -65,7 +75,7 @@ class EmbeddedManifest:
     Attributes:
         records: The records whose image could be read, in the manifest's order.
         image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, and the texts' alike.
-        texts: Every text of every record, in order; the same sentence may occur several times.
+        texts: Every text of every record, in order and unmarked; the same sentence may occur several times.
         text_vectors: (M, D), row j is texts[j].
         text_owner: (M,) row of the record that has text j.
         skipped: Images that could not be read, with their line numbers.
@@ -94,6 +104,7 @@ def embed_manifest(
     *,
     batch_size: int = 64,
     texts: bool = True,
+    marks: Marks | None = None,
     max_rejected: float = 0.01,
     show_progress: bool = True,
 ) -> EmbeddedManifest:
@@ -104,6 +115,7 @@ def embed_manifest(
         manifest: What to embed, usually one split.
         batch_size: Images, or texts, a forward pass.
         texts: Embed the texts as well.
+        marks: Added to what is embedded, such as synthetic shortcuts.
         max_rejected: Share of images that may be unreadable.
         show_progress: Show a bar on standard error.
 
@@ -114,60 +126,74 @@ def embed_manifest(
         raise DataError(
             f"{manifest.folder} has no images in this split; choose another split or data folder."
         )
-    distinct = (
-        list(dict.fromkeys(text for record in manifest.records for text in record.texts)) if texts else []
-    )
+    written = [_written(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
+    distinct = list(dict.fromkeys(text for texts_of in written for text in texts_of))
     total = len(manifest.records) + len(distinct)
     with progress_bar("embedding", total, shown=show_progress) as bar:
         skipped = Rejections(len(manifest.records), max_rejected, source=str(manifest.folder))
-        records, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped)
+        rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks)
         vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar)
-    occurrences = [(text, row) for row, record in enumerate(records) for text in record.texts if texts]
     row_of = {text: row for row, text in enumerate(distinct)}
+    records = tuple(manifest.records[row] for row in rows)
     return EmbeddedManifest(
         records=records,
         image_vectors=as_blades(image_vectors, encoder.blades),
-        texts=tuple(text for text, _ in occurrences),
-        text_vectors=as_blades(vectors, encoder.blades)[[row_of[text] for text, _ in occurrences]],
-        text_owner=np.array([row for _, row in occurrences], dtype=np.int64),
+        texts=tuple(text for record in records for text in record.texts if texts),
+        text_vectors=as_blades(vectors, encoder.blades)[
+            [row_of[text] for row in rows for text in written[row]]
+        ],
+        text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
         skipped=skipped.items,
         truncated=truncated,
     )
 
 
+def _written(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
+    return record.texts if marks is None else marks.mark_texts(record.texts, row)
+
+
 def _embed_images(
-    encoder: ImageTextEncoder, manifest: Manifest, batch_size: int, bar: ProgressBar, skipped: Rejections
-) -> tuple[tuple[Record, ...], Vectors]:
-    records: list[Record] = []
+    encoder: ImageTextEncoder,
+    manifest: Manifest,
+    batch_size: int,
+    bar: ProgressBar,
+    skipped: Rejections,
+    marks: Marks | None,
+) -> tuple[list[int], Vectors]:
+    """Which rows of the manifest could be read, and their vectors."""
+    rows: list[int] = []
     vectors: list[Vectors] = []
     for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
-        readable = [(record, image) for record, image in prepared if isinstance(image, Tensor)]
-        for record, image in prepared:
+        readable = [(row, image) for row, image in prepared if isinstance(image, Tensor)]
+        for row, image in prepared:
             if isinstance(image, ImageError):
+                record = manifest.records[row]
                 skipped.add(record.line, f"{record.image}: {image}")
         if readable:
-            records += [record for record, _ in readable]
-            vectors.append(encoder.embed_images(torch.stack([image for _, image in readable])))
+            read = [row for row, _ in readable]
+            images = torch.stack([image for _, image in readable])
+            vectors.append(encoder.embed_images(images if marks is None else marks.mark_images(images, read)))
+            rows += read
         bar.advance(len(prepared))
     if not vectors:
         raise DataError(f"{skipped.summary()} Mend the data.")
-    return tuple(records), np.concatenate(vectors)
+    return rows, np.concatenate(vectors)
 
 
 def _prepared_images(
     encoder: ImageTextEncoder, manifest: Manifest, batch_size: int
-) -> Iterator[tuple[Record, Tensor | ImageError]]:
+) -> Iterator[tuple[int, Tensor | ImageError]]:
     """Images in order, decoded at most two batches ahead of the encoder."""
-    waiting: deque[tuple[Record, Future[Tensor | ImageError]]] = deque()
+    waiting: deque[tuple[int, Future[Tensor | ImageError]]] = deque()
     pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
     try:
-        for record in manifest.records:
-            waiting.append((record, pool.submit(_prepare, encoder, manifest.image_path(record))))
+        for row, record in enumerate(manifest.records):
+            waiting.append((row, pool.submit(_prepare, encoder, manifest.image_path(record))))
             if len(waiting) > _BATCHES_AHEAD * batch_size:
                 first, image = waiting.popleft()
                 yield first, image.result()
-        for record, image in waiting:
-            yield record, image.result()
+        for row, image in waiting:
+            yield row, image.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
