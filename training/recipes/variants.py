@@ -10,7 +10,7 @@
       data: {flickr30k: {}, coco: {train: {epochs: 3}}}
 
 A list is the values of one setting, by its dotted key; a mapping gives each label its overrides. The recipes
-are all combinations, and `{...}` in name, description and source is the label that a combination has there.
+are all combinations, and `{...}` in base, name, description and source is the label that a combination has there.
 """
 
 import re
@@ -21,7 +21,7 @@ from typing import Any, Literal
 from training.errors import RecipeError
 from training.recipes.merge import merge, nested
 
-_TEXTS = ("name", "description", "source")
+_TEXTS = ("base", "name", "description", "source")
 _PLACE = re.compile(r"\{([^{}]*)\}")
 
 Axes = Mapping[str, Mapping[str, Mapping[str, Any]]]
