@@ -5,10 +5,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
@@ -44,7 +44,8 @@ class SentenceEncoder:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: nn.Module,
+        dim: int,
         text: TextPreprocessing,
         device: torch.device | str = "cpu",
         *,
@@ -54,18 +55,18 @@ class SentenceEncoder:
 
         Args:
             model: It is frozen and put into evaluation mode.
+            dim: Width of that state.
             text: Its tokenizer and its longest text.
             device: That it computes on.
             cached_texts: How many vectors are kept in memory; beyond that the longest unused is dropped.
         """
-        self._model: Any = model
-        self._model.to(device).eval().requires_grad_(False)
+        self._model = model.to(device).eval().requires_grad_(False)
         self._text = text
         self._cache: OrderedDict[str, Tensor] = OrderedDict()
         self._cached_texts = cached_texts
         self._lock = threading.Lock()
         self.device = torch.device(device)
-        self.dim = int(model.config.hidden_size)
+        self.dim = dim
 
     @classmethod
     def load(
@@ -100,7 +101,7 @@ class SentenceEncoder:
         model = load_pretrained(kind, config, folder, **settings)
         limit = min(max_tokens, _longest(config))
         text = TextPreprocessing(TextPreprocessingConfig(max_tokens=limit), load_tokenizer(folder))
-        return cls(model, text, device, cached_texts=cached_texts)
+        return cls(model, int(config.hidden_size), text, device, cached_texts=cached_texts)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors (B, T) in float32 without gradient, on the device."""

@@ -63,7 +63,8 @@ def slow(folder: Path, text: str, limit: int = 40) -> Tensor:
     with torch.no_grad():
         hidden: Tensor = model(torch.tensor([ids])).last_hidden_state[0]
     mean = hidden.mean(dim=0)
-    return mean / mean.norm()
+    unit: Tensor = mean / mean.norm()
+    return unit
 
 
 def test_is_the_normalised_mean_over_real_tokens(folder: Path) -> None:

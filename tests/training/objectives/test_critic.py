@@ -16,7 +16,7 @@ def critic(seed: int = 0, **settings: int) -> Critic:
 
 def largest_of_each(module: torch.nn.Module) -> list[float]:
     layers = [layer for layer in module.modules() if isinstance(layer, SpectralLinear)]
-    return [float(torch.linalg.matrix_norm(layer.normalised_weight(), ord=2)) for layer in layers]
+    return [float(torch.linalg.matrix_norm(layer.normalised_weight().detach(), ord=2)) for layer in layers]
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

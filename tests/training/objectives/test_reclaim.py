@@ -69,7 +69,7 @@ def test_better_critics_have_lower_losses() -> None:
         torch.autograd.backward(loss)
         optimizer.step()
     assert found["reclaim"] < start["reclaim"] - 0.1
-    assert found["reclaim_matched"] > found["reclaim_unmatched"] + 0.2
+    assert found["reclaim_matched"] > found["reclaim_unmatched"] + 0.1
 
 
 def test_gradients_reach_features_and_critic_but_not_the_memory() -> None:
