@@ -11,6 +11,7 @@ from app.cli.options import BatchSize, Data, MaxRejected, SplitName, TorchDevice
 from app.cli.output import console
 
 if TYPE_CHECKING:
+    from training.data.shortcuts.config import ShortcutConfig
     from training.evaluation.embed import EmbeddedManifest
     from training.evaluation.evaluate import EvaluationReport
 
@@ -34,28 +35,62 @@ def evaluate(
             "--label-template", help="Query sentence of a label, with {labels}; without it the recipe's."
         ),
     ] = None,
+    shortcut: Annotated[
+        str | None,
+        typer.Option(
+            "--shortcut",
+            help="Measure again with this synthetic shortcut in images and texts: unique, or bits:N.",
+        ),
+    ] = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
     device: TorchDevice = "auto",
 ) -> None:
-    """Measure an encoder: recall with captions, precision by label, alignment and uniformity."""
+    """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
+    from training.data.shortcuts.fixed import FixedShortcuts
     from training.evaluation.embed import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.host import keep_freed_memory
     from training.models.encoder import load_encoder
 
     keep_freed_memory()
+    ids = None if shortcut is None else checked_shortcut(shortcut)
     encoder = load_encoder(bundle, device)
     manifest = read_split(data, split, max_rejected)
     embedded = embed_manifest(encoder, manifest, batch_size=batch_size, max_rejected=max_rejected)
     recipe = encoder.info.recipe if encoder.info is not None else ""
-    report = measure(encoder, embedded, label_template=label_template or label_template_of(recipe))
-    print_report(report, title=f"{bundle} on {data.name}, {split}", dataset=published or data.resolve().name)
+    template = label_template or label_template_of(recipe)
+    report = measure(encoder, embedded, label_template=template, factors=True)
+    title = f"{bundle} on {data.name}, {split}"
+    print_report(report, title=title, dataset=published or data.resolve().name)
+    if ids is not None:
+        marked = embed_manifest(
+            encoder,
+            manifest,
+            batch_size=batch_size,
+            marks=FixedShortcuts(ids, len(manifest.records)),
+            max_rejected=max_rejected,
+        )
+        beside = measure(encoder, marked, label_template=template, factors=True)
+        print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")
+        report = report.model_copy(update={"with_shortcut": beside})
     if json_file is not None:
         write_json(report, json_file)
     if plots is not None:
         for picture in write_plots(embedded, plots):
             typer.echo(f"Wrote {picture}", err=True)
+
+
+def checked_shortcut(words: str) -> "ShortcutConfig":
+    """The shortcut that the words name, or a usage error."""
+    from training.data.shortcuts.config import MOST_BITS, ShortcutConfig
+
+    try:
+        return ShortcutConfig.model_validate(words)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{words!r} is not unique, or bits:N with N from 0 to {MOST_BITS}.", param_hint="--shortcut"
+        ) from None
 
 
 def print_report(report: "EvaluationReport", *, title: str, dataset: str = "") -> None:
@@ -66,7 +101,12 @@ def print_report(report: "EvaluationReport", *, title: str, dataset: str = "") -
         screen.print(f"{report.skipped:,} images could not be read and are left out.")
     if report.truncated:
         screen.print(f"{report.truncated:,} texts are longer than the encoder reads and were cut.")
-    for table in (_caption_table(report), _label_table(report), _geometry_table(report)):
+    for table in (
+        _caption_table(report),
+        _label_table(report),
+        _geometry_table(report),
+        _factor_table(report),
+    ):
         if table is not None:
             screen.print(table)
     beside = _published_table(report, dataset)
@@ -152,6 +192,17 @@ def _geometry_table(report: "EvaluationReport") -> Table | None:
         shape.text_uniformity,
     )
     table.add_row(*("-" if figure is None else f"{figure:.3f}" for figure in figures))
+    return table
+
+
+def _factor_table(report: "EvaluationReport") -> Table | None:
+    if not report.factors:
+        return None
+    table = Table("Read from vectors", "Values", "Of images", "Of texts", "Chance")
+    for reading in report.factors:
+        read = (_percent(reading.image), _percent(reading.text), _percent(reading.chance))
+        table.add_row(reading.name.replace("_", " "), f"{reading.values}", *read)
+    table.caption = "Balanced accuracy of a linear probe"
     return table
 
 

@@ -41,7 +41,11 @@ class LabelRetrieval:
 
 
 class EvaluationReport(BaseModel):
-    """What was measured; a part is None when the data do not allow it."""
+    """What was measured; a part is None when the data do not allow it.
+
+    Attributes:
+        with_shortcut: The same with a synthetic shortcut in images and texts, when that was asked for.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,6 +57,7 @@ class EvaluationReport(BaseModel):
     labels: LabelRetrieval | None
     geometry: Geometry | None
     factors: tuple[FactorReading, ...] = ()
+    with_shortcut: "EvaluationReport | None" = None
 
     def metrics(self) -> dict[str, float]:
         """The figures by name, flat: what a bundle keeps and a checkpoint is selected by."""
