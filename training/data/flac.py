@@ -15,8 +15,11 @@ Samples = NDArray[np.int64]
 _MAGIC: Final = b"fLaC"
 _STREAMINFO_BYTES: Final = 34
 _SYNC: Final = 0b11111111111110
-_BLOCK_SIZES: Final = {1: 192, **{code: 576 << code - 2 for code in range(2, 6)}}
-_BLOCK_SIZES |= {code: 256 << code - 8 for code in range(8, 16)}
+_BLOCK_SIZES: Final = {
+    1: 192,
+    **{code: 576 << code - 2 for code in range(2, 6)},
+    **{code: 256 << code - 8 for code in range(8, 16)},
+}
 _SAMPLE_SIZES: Final = {1: 8, 2: 12, 4: 16, 5: 20, 6: 24, 7: 32}
 _FIXED: Final = ((), (1,), (2, -1), (3, -3, 1), (4, -6, 4, -1))
 _LEFT_SIDE, _RIGHT_SIDE, _MID_SIDE = 8, 9, 10

@@ -72,7 +72,7 @@ def decode_wav(content: bytes, header: WavHeader, most: int) -> NDArray[np.float
         # Bytes fill the upper end of 32 bits, so that the sign is where it belongs.
         full = np.zeros((count, 4), dtype=np.uint8)
         full[:, 4 - width :] = raw.reshape(count, width)
-        samples = (full.view("<i4")[:, 0].astype(np.float64) / 2**31).astype(np.float32)
+        samples = full.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
     return np.ascontiguousarray(samples.reshape(-1, header.channels).T)
 
 

@@ -110,6 +110,14 @@ class TextTowerConfig(TowerConfig):
         ge=300,
         description="Upper bound for the tokenizer learned from the train split when none is pretrained.",
     )
+    vocabulary: Literal["auto", "pieces", "words"] = Field(
+        default="auto",
+        description="What a learned tokenizer tells apart: pieces of words, or whole words, of which one "
+        "stands for all unknown; auto: words for gru, else pieces.",
+    )
+    min_word_count: int = Field(
+        default=1, gt=0, description="A word that occurs less often in the train split is an unknown one."
+    )
 
 
 class AudioTowerConfig(TowerConfig):

@@ -60,7 +60,8 @@ class AudioPreprocessing:
         frames = (frames - config.preemphasis * before) * self._window
         power = torch.fft.rfft(frames, config.n_fft).abs().square()
         energy = (self._filters @ power.T).clamp(min=_FLOOR)
-        return (energy.log() - config.mean) / config.std
+        normalised: Tensor = (energy.log() - config.mean) / config.std
+        return normalised
 
 
 def sample_count(config: AudioPreprocessingConfig) -> int:
@@ -84,7 +85,8 @@ def mel_filters(config: AudioPreprocessingConfig) -> Tensor:
     edges = torch.linspace(low, high, config.mels + 2, dtype=torch.float64)
     step = (high - low) / (config.mels + 1)
     distance = (_mel(bins)[None, :] - edges[1:-1, None]).abs() / step
-    return (1 - distance).clamp(min=0).float()
+    filters: Tensor = (1 - distance).clamp(min=0).float()
+    return filters
 
 
 def _mel(frequency: Tensor) -> Tensor:

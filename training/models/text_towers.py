@@ -8,6 +8,7 @@ from torch import nn
 from training.errors import RecipeError
 from training.models.config import TextTowerConfig
 from training.models.freezing import Freezer, frozen_modules
+from training.models.gru import build_gru
 from training.models.pooling import build_pooling, pool_sentences
 from training.models.preprocessing import TokenBatch
 from training.models.pretrained import local_folder
@@ -86,10 +87,11 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
         RecipeError: The pretrained model, the tokenizer, an option, the pooling or frozen layers do not fit.
     """
     backbone: TextBackbone
-    if config.architecture == "small_transformer":
+    if config.architecture in ("gru", "small_transformer"):
         if config.pretrained is not None:
-            raise RecipeError("small_transformer has no pretrained weights: remove text.pretrained.")
-        backbone = build_small_transformer(config.options, tokenizer.size)
+            raise RecipeError(f"{config.architecture} has no pretrained weights: remove text.pretrained.")
+        build = build_gru if config.architecture == "gru" else build_small_transformer
+        backbone = build(config.options, tokenizer.size)
     else:
         folder = None if config.pretrained is None else local_folder(config.pretrained)
         backbone = build_transformers_backbone(

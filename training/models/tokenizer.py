@@ -1,5 +1,6 @@
 """Turning text into token ids, with a pretrained tokenizer or one learned from the train split."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
 from training.models.pretrained import local_folder
 
-_PAD, _START, _END = "<pad>", "<start>", "<end>"
+_PAD, _START, _END, _UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 
 
 class Tokenizer:
@@ -75,6 +76,8 @@ def build_tokenizer(config: TextTowerConfig, texts: Iterable[str]) -> Tokenizer:
     """
     if config.pretrained is not None:
         return load_tokenizer(local_folder(config.pretrained))
+    if config.vocabulary == "words" or (config.vocabulary == "auto" and config.architecture == "gru"):
+        return learn_word_tokenizer(texts, config.vocabulary_size, config.min_word_count)
     return learn_tokenizer(texts, config.vocabulary_size)
 
 
@@ -110,20 +113,9 @@ def learn_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
     Raises:
         RecipeError: There is no text to learn from.
     """
-    lines = [text for text in texts if text.strip()]
-    if not lines:
-        raise RecipeError(
-            "No text to learn a tokenizer from: give the train split texts, or use a pretrained tower."
-        )
+    lines = _not_empty(texts)
     backend = BackendTokenizer(models.BPE())
-    backend.normalizer = normalizers.Sequence(
-        [
-            normalizers.NFKC(),
-            normalizers.Lowercase(),
-            normalizers.Replace(Regex(r"\s+"), " "),
-            normalizers.Strip(),
-        ]
-    )
+    backend.normalizer = _lower_case()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -133,6 +125,60 @@ def learn_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
         show_progress=False,
     )
     backend.train_from_iterator(lines, trainer)
+    return _enclosed(backend)
+
+
+def learn_word_tokenizer(texts: Iterable[str], vocabulary_size: int, min_count: int = 1) -> Tokenizer:
+    """Learn a lower-case vocabulary of words and punctuation, the most frequent first.
+
+    A word that is not in it becomes the unknown one. The same texts give the same tokenizer, byte for byte.
+
+    Args:
+        texts: Of the train split and of no other.
+        vocabulary_size: Upper bound, special tokens included.
+        min_count: A word that occurs less often is left out.
+
+    Raises:
+        RecipeError: There is no text to learn from.
+    """
+    normalizer, splitter = _lower_case(), pre_tokenizers.Whitespace()
+    counts: Counter[str] = Counter()
+    for text in _not_empty(texts):
+        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    kept = sorted(word for word, count in counts.items() if count >= min_count)
+    kept.sort(key=lambda word: -counts[word])
+    special = [_PAD, _UNKNOWN, _START, _END]
+    words = [*special, *kept[: vocabulary_size - len(special)]]
+    backend = BackendTokenizer(
+        models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=_UNKNOWN)
+    )
+    backend.normalizer, backend.pre_tokenizer = normalizer, splitter
+    backend.add_special_tokens(special)
+    return _enclosed(backend)
+
+
+def _not_empty(texts: Iterable[str]) -> list[str]:
+    lines = [text for text in texts if text.strip()]
+    if not lines:
+        raise RecipeError(
+            "No text to learn a tokenizer from: give the train split texts, or use a pretrained tower."
+        )
+    return lines
+
+
+def _lower_case() -> normalizers.Normalizer:
+    return normalizers.Sequence(
+        [
+            normalizers.NFKC(),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(r"\s+"), " "),
+            normalizers.Strip(),
+        ]
+    )
+
+
+def _enclosed(backend: BackendTokenizer) -> Tokenizer:
+    """The tokenizer that puts a start and an end around every text."""
     backend.post_processor = processors.TemplateProcessing(
         single=f"{_START} $A {_END}",
         special_tokens=[(token, backend.token_to_id(token)) for token in (_START, _END)],

@@ -6,14 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Channels = NDArray[np.int64]
-
-
-def tone(
-    frequency: float, seconds: float = 0.1, rate: int = 16_000, level: float = 0.5
-) -> NDArray[np.float64]:
-    """A sine (N,) that starts at zero."""
-    return level * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)
+def tone(frequency: float, seconds: float = 0.1, rate: int = 16_000) -> NDArray[np.float64]:
+    """A sine (N,) of half the full scale that starts at zero."""
+    return 0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)
 
 
 def wav(

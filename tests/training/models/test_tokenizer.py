@@ -10,7 +10,13 @@ from tokenizers import models, pre_tokenizers, processors
 from tests.training.models.tiny import TEXTS, tiny_tokenizer
 from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
-from training.models.tokenizer import Tokenizer, build_tokenizer, learn_tokenizer, load_tokenizer
+from training.models.tokenizer import (
+    Tokenizer,
+    build_tokenizer,
+    learn_tokenizer,
+    learn_word_tokenizer,
+    load_tokenizer,
+)
 
 
 def test_the_same_texts_give_the_same_bytes() -> None:
@@ -74,6 +80,60 @@ def test_refuses_a_file_without_a_padding_token() -> None:
     content = json.loads(tiny_tokenizer().to_json()) | {"padding": None}
     with pytest.raises(BundleError, match="padding token"):
         Tokenizer.from_json(json.dumps(content))
+
+
+def test_words_are_numbered_by_how_often_they_occur() -> None:
+    tokenizer = learn_word_tokenizer(["A dog runs.", "a DOG sits", "the dog"], 300)
+    # <pad>, <unknown>, <start>, <end>, then dog (3), a (2), and the words that occur once by their letters.
+    assert tokenizer.encode(["A dog\n  runs."])[0].ids == [2, 5, 4, 7, 6, 3]
+    assert tokenizer.encode(["the"])[0].ids == [2, 9, 3]
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 10)
+
+
+def test_words_outside_the_vocabulary_are_one_unknown_word() -> None:
+    tokenizer = learn_word_tokenizer(["zebra crossing"] * 5 + ["a lone giraffe"], 300, min_count=5)
+    assert tokenizer.encode(["zebra giraffe okapi crossing"])[0].ids == [2, 5, 1, 1, 4, 3]
+    assert tokenizer.size == 6
+    assert learn_word_tokenizer(["b a a c c c"], 6).encode(["a b c"])[0].ids == [2, 5, 1, 4, 3]
+
+
+def test_a_special_word_cannot_be_written_in_a_text() -> None:
+    ids = (
+        learn_word_tokenizer(["start end unknown pad < >"], 300)
+        .encode(["<pad> <start> <unknown> <end>"])[0]
+        .ids
+    )
+    assert {0, 1, 2, 3}.isdisjoint(ids[1:-1])
+    assert (ids[0], ids[-1]) == (2, 3)
+
+
+def test_a_word_tokenizer_survives_being_saved_byte_for_byte() -> None:
+    tokenizer = learn_word_tokenizer(TEXTS, 300)
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.to_json() == tokenizer.to_json() == learn_word_tokenizer(TEXTS, 300).to_json()
+    for text in (*TEXTS, "okapi", ""):
+        assert again.encode([text])[0].ids == tokenizer.encode([text])[0].ids
+
+
+def test_refuses_to_learn_words_from_nothing() -> None:
+    with pytest.raises(RecipeError, match="No text"):
+        learn_word_tokenizer([" "], 300)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"architecture": "gru"}, True),
+        ({"architecture": "small_transformer"}, False),
+        ({"architecture": "gru", "vocabulary": "pieces"}, False),
+        ({"architecture": "bert", "vocabulary": "words"}, True),
+    ],
+)
+def test_the_architecture_and_the_recipe_choose_words_or_pieces(
+    settings: dict[str, str], words: bool
+) -> None:
+    tokenizer = build_tokenizer(TextTowerConfig.model_validate(settings), ["zebra crossing"] * 5)
+    assert (len(tokenizer.encode(["giraffe"])[0].ids) == 3) is words
 
 
 def write_bert_tokenizer(folder: Path) -> None:

@@ -37,6 +37,7 @@ TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
     "bert": {**_TRANSFORMER, "intermediate_size": 32},
     "clip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
     "distilbert": {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32},
+    "gru": {"word_width": 10, "width": 16, "layers": 3},
     "roberta": {**_TRANSFORMER, "intermediate_size": 32},
     "siglip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
     "small_transformer": {"width": 16, "layers": 3, "heads": 2},

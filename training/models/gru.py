@@ -1,0 +1,71 @@
+"""A text encoder of word embeddings and gated recurrent units, as VSE++ has it (Faghri et al. 2018)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from training.errors import RecipeError
+from training.models.config import Frozen
+from training.models.tower import TextBackbone, TextFeatures
+
+
+class GruOptions(Frozen):
+    """Size of the network; the defaults are VSE++'s."""
+
+    vocab_size: int = Field(gt=0)
+    word_width: int = Field(default=300, gt=0)
+    width: int = Field(default=1024, gt=0)
+    layers: int = Field(default=1, gt=0)
+    max_tokens: int = Field(default=512, gt=2, description="Longest text that it takes.")
+
+
+class Gru(TextBackbone):
+    """Word embeddings and a recurrent network that reads from the first word to the last.
+
+    Pooled by `eos`, its feature is the state behind the last real token. Padding is never read.
+    """
+
+    causal = True
+
+    def __init__(self, options: GruOptions) -> None:
+        super().__init__()
+        self.options = options.model_dump(mode="json")
+        self.width = self.local_width = options.width
+        self.max_tokens = options.max_tokens
+        self.words = nn.Embedding(options.vocab_size, options.word_width)
+        widths = [options.word_width, *[options.width] * (options.layers - 1)]
+        # One module a layer, so that the first ones can be frozen.
+        self.recurrent = nn.ModuleList(nn.GRU(width, options.width, batch_first=True) for width in widths)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
+        """The state behind each token (B, T, C) of ids and mask (B, T); zeros at padding."""
+        lengths = attention_mask.sum(dim=1).cpu()
+        packed = pack_padded_sequence(self.words(input_ids), lengths, batch_first=True, enforce_sorted=False)
+        for layer in self.recurrent:
+            packed, _ = layer(packed)
+        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])
+        return TextFeatures(states)
+
+    def stem(self) -> Sequence[nn.Module]:
+        """The word embeddings."""
+        return [self.words]
+
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The recurrent layers."""
+        return [[layer] for layer in self.recurrent]
+
+
+def build_gru(options: dict[str, Any], vocabulary_size: int) -> Gru:
+    """A recurrent text encoder with random weights.
+
+    Raises:
+        RecipeError: An option is unknown or does not fit.
+    """
+    try:
+        return Gru(GruOptions.model_validate({"vocab_size": vocabulary_size, **options}))
+    except ValidationError as error:
+        raise RecipeError(f"The options of gru do not fit: {error}") from error
