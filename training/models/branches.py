@@ -49,10 +49,10 @@ class ForkDecoder(nn.Module):
 class UniqueBranch(nn.Module):
     """The unique decoder of one modality with its head: at a fork of the tower, or on its pooled feature."""
 
-    def __init__(self, decoder: ForkDecoder | None, head: nn.Module) -> None:
+    def __init__(self, decoder: ForkDecoder | None, head: nn.Sequential) -> None:
         super().__init__()
-        self.decoder = decoder
-        self.head = head
+        self.decoder: ForkDecoder | None = decoder
+        self.head: nn.Sequential = head
 
     def forward(self, output: TowerOutput) -> Tensor:
         """The unique feature (B, D)."""
