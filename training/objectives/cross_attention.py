@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from training.objectives.local_entries import LocalEntries, masked_scores
 from training.objectives.masked_batch_norm import MaskedBatchNorm
+from training.objectives.mixtures import Mixtures
 
 
 class CrossAttention(nn.Module):
@@ -22,7 +23,7 @@ class CrossAttention(nn.Module):
         self.output = _projection(width)
         self.norm = MaskedBatchNorm(width)
 
-    def forward(self, first: LocalEntries, second: LocalEntries) -> tuple[Tensor, Tensor]:
+    def forward(self, first: LocalEntries, second: LocalEntries) -> tuple[Mixtures, Mixtures]:
         """What each entry of one modality finds in the other.
 
         Args:
@@ -48,17 +49,17 @@ class CrossAttention(nn.Module):
         products = torch.baddbmm(offset, first, (keys @ self.key.weight).mT)
         return products / math.sqrt(keys.shape[2])
 
-    def _attend(self, scores: Tensor, queries: LocalEntries, entries: LocalEntries) -> Tensor:
+    def _attend(self, scores: Tensor, queries: LocalEntries, entries: LocalEntries) -> Mixtures:
         """Projected and normalised means of the entries, one for each query.
 
         Attention sums to 1, so projecting and averaging change places; the shorter side is projected.
         """
         attention = masked_scores(scores, entries.mask).softmax(dim=2)
         if scores.shape[1] < scores.shape[2]:
-            attended = self.output(self.value(attention @ entries.values))
+            found = Mixtures.of_vectors(self.output(self.value(attention @ entries.values)))
         else:
-            attended = attention @ self.output(self.value(entries.values))
-        normalised: Tensor = self.norm(attended, queries.mask)
+            found = Mixtures(attention, self.output(self.value(entries.values)))
+        normalised: Mixtures = self.norm(found, queries.mask)
         return normalised
 
 

@@ -21,7 +21,7 @@ def local_cosines(a: Tensor, b: Tensor) -> Tensor:
     """
     products = a @ b.mT
     squares: tuple[Tensor, Tensor] = (vecdot(a, a), vecdot(b, b))
-    return _over_norms(products, *squares)
+    return over_norms(products, *squares)
 
 
 def self_cosines(a: Tensor) -> Tensor:
@@ -33,9 +33,10 @@ def self_cosines(a: Tensor) -> Tensor:
     half = a @ a.detach().mT
     products = half + half.mT - half.detach()
     squares = products.diagonal(dim1=1, dim2=2)
-    return _over_norms(products, squares, squares)
+    return over_norms(products, squares, squares)
 
 
-def _over_norms(products: Tensor, row_squares: Tensor, column_squares: Tensor) -> Tensor:
+def over_norms(products: Tensor, row_squares: Tensor, column_squares: Tensor) -> Tensor:
+    """Dot products (B, K, L) over the norms, at least 1e-7, of rows and columns with these squares."""
     rows, columns = (square.clamp(min=NORM_EPS**2).rsqrt() for square in (row_squares, column_squares))
     return products * rows.unsqueeze(2) * columns.unsqueeze(1)

@@ -13,8 +13,8 @@ from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveConte
 from training.objectives.cross_attention import CrossAttention
 from training.objectives.infonce import info_nce
 from training.objectives.local_alignment import grid_positives, local_contrastive
-from training.objectives.local_cosines import local_cosines
 from training.objectives.local_entries import LocalEntries
+from training.objectives.mixtures import Mixtures
 from training.objectives.similarity import similarities
 
 
@@ -88,9 +88,9 @@ class LoVT(PairObjective):
         terms = {"global": whole, "region": region, "sentence": sentence}
         return LossOutput(total, {name: term.detach() for name, term in terms.items()})
 
-    def _local_loss(self, own: LocalEntries, found: Tensor, positives: Tensor | None = None) -> Tensor:
+    def _local_loss(self, own: LocalEntries, found: Mixtures, positives: Tensor | None = None) -> Tensor:
         there, back = local_contrastive(
-            local_cosines(own.values, found),
+            found.cosines(own.values),
             own.weights,
             own.mask,
             temperature=self.settings.local_temperature,

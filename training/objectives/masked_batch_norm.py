@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from training.distributed import gather_rows
+from training.objectives.mixtures import Mixtures
 
 
 class MaskedBatchNorm(nn.Module):
@@ -19,28 +20,26 @@ class MaskedBatchNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
 
-    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Normalise (B, K, D) with the mean and variance of the entries whose `mask` (B, K) is True."""
-        mean, variance = _moments(values, mask)
+    def forward(self, mixtures: Mixtures, mask: Tensor) -> Mixtures:
+        """Normalise with the mean and variance of the mixtures whose `mask` (B, K) is True.
+
+        What is done to each mixture can be done to the parts, since the weights sum to 1.
+        """
+        mean, variance = _over_processes(*mixtures.moments(mask))
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return torch.addcmul(self.bias - mean * scale, values, scale)
+        parts = torch.addcmul(self.bias - mean * scale, mixtures.parts, scale)
+        return Mixtures(mixtures.weights, parts)
 
 
-def _moments(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (D,) and biased variance (D,) of the real entries of all processes.
+def _over_processes(count: Tensor, mean: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (D,) and biased variance (D,) over all processes, of what each has.
 
-    Each process contributes count, mean and squared deviations from its own mean, which are combined without
-    the cancellation that sums of squares suffer from.
+    Deviations from each process's own mean are combined, without the cancellation that sums of squares
+    suffer from.
     """
-    kept = mask.to(values.dtype).flatten()
-    rows = values.flatten(0, 1)
-    count = kept.sum().reshape(1)
-    mean = kept @ rows / count.clamp(min=1)
-    # Squared deviations have no derivative by the mean.
-    deviations = kept @ (rows - mean.detach()).square()
     parts = gather_rows(torch.cat([count, mean, deviations]).unsqueeze(0))
-    counts, means, deviation_sums = torch.tensor_split(parts, (1, 1 + len(mean)), dim=1)
+    counts, means, squares = torch.tensor_split(parts, (1, 1 + len(mean)), dim=1)
     total = counts.sum().clamp(min=1)
     mean = (counts * means).sum(dim=0) / total
     between = (counts * (means - mean).square()).sum(dim=0)
-    return mean, (deviation_sums.sum(dim=0) + between) / total
+    return mean, (squares.sum(dim=0) + between) / total

@@ -30,15 +30,15 @@ def assert_equals_reference(found: Tensor, queries: LocalEntries, expected: list
 def test_equals_the_slow_reference(first: LocalEntries, second: LocalEntries) -> None:
     attention = shaken_attention()
     with torch.no_grad():
-        of_second, of_first = attention(first, second)
+        of_second, of_first = (found.vectors() for found in attention(first, second))
         assert_equals_reference(of_second, first, slow_attention(attention, first, second))
         assert_equals_reference(of_first, second, slow_attention(attention, second, first))
 
 
 def test_modalities_may_change_places() -> None:
     attention = shaken_attention()
-    of_short, of_long = attention(LONG, SHORT)
-    long_again, short_again = attention(SHORT, LONG)
+    of_short, of_long = (found.vectors() for found in attention(LONG, SHORT))
+    long_again, short_again = (found.vectors() for found in attention(SHORT, LONG))
     torch.testing.assert_close(short_again, of_short, rtol=0, atol=1e-12)
     torch.testing.assert_close(long_again, of_long, rtol=0, atol=1e-12)
 
@@ -51,7 +51,7 @@ def test_gradient_is_right() -> None:
         of_second, of_first = attention(
             LocalEntries(a, first.mask, first.weights), LocalEntries(b, second.mask, second.weights)
         )
-        return of_second[first.mask], of_first[second.mask]
+        return of_second.vectors()[first.mask], of_first.vectors()[second.mask]
 
     inputs = (first.values.clone().requires_grad_(), second.values.clone().requires_grad_())
     assert torch.autograd.gradcheck(attend, (*inputs, *attention.parameters()))
