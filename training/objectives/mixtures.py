@@ -32,10 +32,15 @@ class Mixtures:
         return self.weights @ self.parts
 
     def cosines(self, others: Tensor) -> Tensor:
-        """Cosine of other vectors (B, L, D) with the mixtures of the same sample (B, L, K)."""
+        """Cosine of other vectors (B, L, D) with the mixtures of the same sample (B, L, K).
+
+        A mixture in which the parts cancel out counts as a zero vector.
+        """
         products = (others @ self.parts.mT) @ self.weights.mT
-        squares = ((self.weights @ (self.parts @ self.parts.mT)) * self.weights).sum(dim=2)
-        return over_norms(products, vecdot(others, others), squares)
+        gram = self.parts @ self.parts.mT
+        squares = ((self.weights @ gram) * self.weights).sum(dim=2)
+        rounding = torch.finfo(gram.dtype).eps * gram.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True)
+        return over_norms(products, vecdot(others, others), torch.maximum(squares, rounding.detach()))
 
     def moments(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How many mixtures are real (1,), their mean (D,) and their squared deviations from it (D,).
