@@ -71,6 +71,21 @@ class TransformersTextBackbone(TextBackbone):
     def _fork(self, output: Any) -> Tensor | None:
         return None if self.fork_after is None else output.hidden_states[self.fork_after]
 
+    def forward_pairs(self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> TextFeatures:
+        """Tokens (B, T, C) of rows that may hold two texts each.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T).
+            segments: (B, T), 0 in the first text and 1 in the second; BERT has an embedding for each, other
+                architectures make no use of it.
+        """
+        if int(self.options.get("type_vocab_size", 0)) < 2:
+            both: TextFeatures = self(input_ids, attention_mask)
+            return both
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
+        return TextFeatures(output.last_hidden_state)
+
     def stem(self) -> Sequence[nn.Module]:
         """The embeddings."""
         return [attrgetter("embeddings")(self.model)]

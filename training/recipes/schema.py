@@ -94,9 +94,9 @@ class OptimizerConfig(Frozen):
 
 
 class ScheduleConfig(Frozen):
-    """Learning rate over the steps: linear warm-up, then cosine to zero, constant, or falling in steps."""
+    """Learning rate: linear warm-up, then cosine or linear to zero, constant, or falling in steps."""
 
-    name: Literal["cosine", "constant", "step"] = "cosine"
+    name: Literal["cosine", "linear", "constant", "step"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
     decay: float = Field(default=0.1, gt=0, le=1, description="Of `step`: factor of the rate at each fall.")
     decay_at: tuple[float, ...] = Field(

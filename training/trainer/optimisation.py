@@ -16,14 +16,15 @@ def build_optimizer(task: TrainingTask, config: OptimizerConfig, device: torch.d
     towers = list(task.model.tower_parameters())
     others = [*task.model.head_parameters(), *task.objective.parameters()]
     groups = [
-        *_groups(towers, config.tower_lr or config.lr, config.weight_decay),
-        *_groups(others, config.lr, config.weight_decay),
+        *parameter_groups(towers, config.tower_lr or config.lr, config.weight_decay),
+        *parameter_groups(others, config.lr, config.weight_decay),
     ]
     kind = Adam if config.name == "adam" else AdamW
     return kind(groups, lr=config.lr, fused=device.type == "cuda")
 
 
-def _groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
+    """Groups of one learning rate, with decay on matrices and none on biases, norms and scalars."""
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     rest = [parameter for parameter in parameters if parameter.ndim <= 1]
     groups = [(matrices, weight_decay), (rest, 0.0)]
@@ -43,6 +44,8 @@ def learning_rate_factor(config: ScheduleConfig, step: int, total_steps: int) ->
     if config.name == "step":
         return config.decay ** sum(step >= share * total_steps for share in config.decay_at)
     progress = (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps)
+    if config.name == "linear":
+        return 1 - min(1.0, progress)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
