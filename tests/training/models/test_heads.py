@@ -1,8 +1,12 @@
+import copy
+
+import pytest
 import torch
+from pydantic import ValidationError
 from torch.nn import functional
 
 from training.models.config import HeadConfig
-from training.models.heads import build_head
+from training.models.heads import build_head, project_entries
 from training.models.tower import Projection
 
 
@@ -44,3 +48,61 @@ def test_linear_head_starts_from_a_pretrained_projection_of_its_shape() -> None:
     without_bias = build_head(HeadConfig(), 6, 4, Projection(projection.weight))
     torch.testing.assert_close(without_bias(x), x @ projection.weight.T)
     assert build_head(HeadConfig(), 6, 5, projection)(x).shape == (3, 5)
+
+
+def test_batch_norm_stands_before_the_relu() -> None:
+    torch.manual_seed(0)
+    head = build_head(HeadConfig(kind="mlp", hidden=5, norm=True), 6, 4)
+    first_weight, first_bias, scale, shift, second_weight, second_bias = head.parameters()
+    x = torch.randn(7, 6)
+    hidden = x @ first_weight.T + first_bias
+    normed = (hidden - hidden.mean(dim=0)) / (hidden.var(dim=0, unbiased=False) + 1e-5).sqrt() * scale + shift
+    expected = functional.relu(normed) @ second_weight.T + second_bias
+    torch.testing.assert_close(head.train()(x), expected)
+    torch.testing.assert_close(head.eval()(x[:1]), head(x)[:1])
+
+
+def test_a_linear_head_has_no_place_for_a_batch_norm() -> None:
+    with pytest.raises(ValidationError, match="set kind to mlp, or norm to false"):
+        HeadConfig(norm=True)
+
+
+NORMED = HeadConfig(kind="mlp", hidden=5, norm=True)
+
+
+@pytest.mark.parametrize("config", [HeadConfig(), HeadConfig(kind="mlp"), NORMED])
+def test_projects_each_entry_by_itself(config: HeadConfig) -> None:
+    torch.manual_seed(0)
+    head = build_head(config, 6, 4).eval()
+    entries, mask = torch.randn(3, 5, 6), torch.arange(5) < torch.tensor([[5], [2], [1]])
+    projected = project_entries(head, entries, mask)
+    assert projected.shape == (3, 5, 4)
+    for row, count in enumerate((5, 2, 1)):
+        torch.testing.assert_close(projected[row, :count], head(entries[row, :count]))
+    assert torch.equal(project_entries(head, entries), project_entries(head, entries, torch.ones_like(mask)))
+
+
+def test_padding_is_no_part_of_the_statistics_of_a_batch_norm() -> None:
+    torch.manual_seed(0)
+    head = build_head(NORMED, 6, 4)
+    entries, mask = torch.randn(3, 5, 6), torch.arange(5) < torch.tensor([[5], [2], [1]])
+    heads = [copy.deepcopy(head).train() for _ in range(3)]
+    projected = project_entries(heads[0], entries, mask)
+    changed = project_entries(heads[1], entries.masked_fill(~mask[..., None], 1e4), mask)
+    torch.testing.assert_close(projected[mask], heads[2](entries[mask]))
+    assert torch.equal(projected, changed)
+    assert (projected[~mask] == 0).all()
+    for name, value in heads[2].state_dict().items():
+        assert torch.equal(heads[0].state_dict()[name], value)
+        assert torch.equal(heads[1].state_dict()[name], value)
+
+
+def test_gradients_pass_through_the_real_entries_only() -> None:
+    torch.manual_seed(0)
+    head = build_head(NORMED, 6, 4).double()
+    mask = torch.tensor([[True, True], [True, False], [False, False]])
+    entries = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: project_entries(head, x, mask), (entries,))
+    torch.autograd.backward(project_entries(head, entries, mask).square().sum())
+    assert entries.grad is not None
+    assert torch.equal((entries.grad != 0).any(dim=-1), mask)
