@@ -1,0 +1,56 @@
+"""Encoders of other kinds are evaluated, indexed, served and searched like any other."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.e2e.work import TINY, Work, service
+
+KINDS: Mapping[str, Sequence[str]] = {
+    "reco": ["objective.name=reco", "objective.reduction=balanced"],
+    "quest": ["objective.name=quest", "model.branches={kind: mlp}"],
+    "blades": ["objective.name=reco", "model.blades=2"],
+}
+IMAGES = 40
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """One collection by each kind of encoder, each step by its command."""
+    work = Work(tmp_path_factory.mktemp("work"))
+    work.run("sample-data", "samples", "--images", IMAGES)
+    for kind, settings in KINDS.items():
+        overrides = [part for setting in [*TINY, *settings] for part in ("--set", setting)]
+        work.run("train", "demo-scenes", "--data", work.data, "--out", kind, *overrides)
+        work.run("index", kind, "--bundle", f"{kind}/bundle", "--data", work.data)
+    return work
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_evaluate_measures_it(work: Work, kind: str) -> None:
+    assert "RSUM" in work.run("evaluate", f"{kind}/bundle", "--data", work.data).stdout
+
+
+def test_all_are_searched_by_text_by_image_and_by_likeness(work: Work) -> None:
+    record = work.records[3]
+    picture = (work.data / record.image).read_bytes()
+    with service(work) as (client, _):
+        for kind in KINDS:
+            place = f"/v1/collections/{kind}"
+            answers = [
+                client.post(f"{place}/search/text", json={"text": record.texts[0], "k": IMAGES}),
+                client.post(f"{place}/search/image", files={"image": picture}, data={"k": IMAGES}),
+                client.get(f"{place}/images/{record.id}/similar", params={"k": IMAGES}),
+            ]
+            for answer, expected in zip(answers, (IMAGES, IMAGES, IMAGES - 1), strict=True):
+                assert answer.status_code == 200, answer.text
+                page = answer.json()
+                assert len(page["hits"]) == expected
+                scores = [hit["score"] for hit in page["hits"]]
+                assert scores == sorted(scores, reverse=True)
+                assert {hit["score_kind"] for hit in page["hits"]} == {
+                    "blade_cosine" if kind == "blades" else "cosine"
+                }
+            by_image = answers[1].json()["hits"][0]
+            assert by_image["id"] == record.id
+            assert by_image["score"] == pytest.approx(1, abs=2e-3)
