@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from training.errors import RecoquestError
-from training.trainer.errors import TrainingInterruptedError
+from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
 
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"
 MENDABLE = 1
@@ -58,6 +58,8 @@ def _exit_code(command: Callable[[], object]) -> int:
         return _say("Stopped.", STOPPED)
     except BrokenPipeError:
         return _closed_pipe()
+    except AnotherProcessFailedError:
+        return MENDABLE
     except RecoquestError as error:
         return _say(str(error), MENDABLE)
     except ModuleNotFoundError as error:

@@ -19,13 +19,20 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: TorchDevice = "auto",
 ) -> None:
-    """Train an image and a text encoder in one space, and write the best as a bundle."""
+    """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.
+
+    torchrun --nproc-per-node N --no-python recoquest train ... does it with N processes together.
+    """
     from training.recipes.load import load_recipe
+    from training.trainer.processes import one_voice
     from training.trainer.run import train as run_training
 
-    resolved = load_recipe(recipe, overrides or [])
-    with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
+    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
+    with one_voice() as speaks, stoppable(stopped):
+        resolved = load_recipe(recipe, overrides or [])
         result = run_training(resolved, data, out, resume=resume, device=device)
+    if not speaks:
+        return
     if result.rejections:
         typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
     for name, value in result.metrics.items():

@@ -36,9 +36,21 @@ class Augmentation:
         self.config = config
         self._seed = seed
 
-    def __call__(self, images: Tensor, step: int) -> Tensor:
-        """Changed images (B, 3, S, S) in [0, 1] of the images of a step, of the same kind."""
-        draws = self._draw(len(images), step, images.device)
+    def __call__(
+        self, images: Tensor, step: int, places: Tensor | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        """Changed images of a step.
+
+        Args:
+            images: (b, 3, S, S) in [0, 1].
+            step: Number of the step.
+            places: (b,) int64, where the images are in the batch of the step; None: they are the batch.
+            batch_size: B, with `places`.
+
+        Returns:
+            (b, 3, S, S) in [0, 1].
+        """
+        draws = self._draw(batch_size or len(images), step, places, images.device)
         if self._moves:
             images = self._warp(images, draws)
         if self.config.brightness:
@@ -65,12 +77,14 @@ class Augmentation:
             or config.crop_scale != (1.0, 1.0)
         )
 
-    def _draw(self, count: int, step: int, device: torch.device) -> dict[str, Tensor]:
-        """Uniform numbers (B,) for each change; drawn on the CPU, so that every device sees the same."""
+    def _draw(self, count: int, step: int, places: Tensor | None, device: torch.device) -> dict[str, Tensor]:
+        """Uniform numbers (b,) for each change; drawn on the CPU, so that every device sees the same."""
         words = np.random.SeedSequence([self._seed, step]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
-        drawn = torch.rand((len(_COLUMNS), count), generator=generator).to(device, non_blocking=True)
-        return dict(zip(_COLUMNS, drawn, strict=True))
+        drawn = torch.rand((len(_COLUMNS), count), generator=generator)
+        if places is not None:
+            drawn = drawn[:, places]
+        return dict(zip(_COLUMNS, drawn.to(device, non_blocking=True), strict=True))
 
     def _warp(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         side = images.shape[-1]

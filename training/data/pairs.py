@@ -1,9 +1,9 @@
-"""What a training step is made of: images, one random text of each, and which pairs of them match."""
+"""What a training step is made of: items, the text that is drawn for each, and which of them match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -13,21 +13,26 @@ from torch import Tensor
 from training.data.manifest import Record
 from training.errors import DataError
 
+# One text of an item, or all of them as its sentences.
+Text = str | tuple[str, ...]
+TextUnit = Literal["sentence", "report"]
+
 _LARGEST_DRAW: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The pairs of one batch.
+    """The pairs of one batch, or b of its B pairs.
 
     Attributes:
-        rows: (B,) which records.
-        texts: One text of each.
-        positive_mask: (B, B) bool, True where text j belongs to image i; None when only the diagonal is.
+        rows: (b,) which records.
+        texts: The text of each; empty where none are drawn.
+        positive_mask: (b, B) bool, True where text j belongs to image i; None when only its own does, for
+            every pair of the batch.
     """
 
     rows: NDArray[np.int64]
-    texts: tuple[str, ...]
+    texts: tuple[Text, ...]
     positive_mask: Tensor | None
 
 
@@ -64,46 +69,57 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
 
 
 class PairSampler:
-    """Draws every image once an epoch, each with one of its texts.
+    """Draws every image once an epoch, each with one of its texts or with all of them.
 
     Order and texts are a function of seed and epoch alone, so a run can go on at any position. The last
     incomplete batch of an epoch is dropped: the size of a contrastive batch is part of the loss.
 
     Args:
-        records: All with at least one text.
+        records: All with at least one text, unless none are drawn.
         batch_size: B.
         seed: Of the run.
         one_image_per: Metadata key; of all images with the same value one random image is drawn each epoch.
+        text_unit: One random text of an image, or all of them; None: no texts are drawn.
 
     Raises:
         DataError: There are fewer images than a batch needs.
     """
 
     def __init__(
-        self, records: Sequence[Record], batch_size: int, seed: int, one_image_per: str | None = None
+        self,
+        records: Sequence[Record],
+        batch_size: int,
+        seed: int,
+        one_image_per: str | None = None,
+        text_unit: TextUnit | None = "sentence",
     ) -> None:
         self.records = tuple(records)
         self.batch_size = batch_size
         self._seed = seed
-        self._units = _units(self.records, one_image_per)
+        self._units = draw_units(self.records, one_image_per)
+        self._text_unit = text_unit
         self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.batches_per_epoch = len(self._units) // batch_size
         if self.batches_per_epoch == 0:
             raise DataError(
-                f"Only {len(self._units):,} images have a text, fewer than a batch of {batch_size}: "
-                "give more data, or set train.batch_size to less."
+                f"Only {len(self._units):,} images {'can be used' if text_unit is None else 'have a text'}, "
+                f"fewer than a batch of {batch_size}: give more data, or set train.batch_size to less."
             )
 
-    def draw(self, epoch: int, index: int) -> Pairs:
-        """One batch of an epoch."""
+    def draw(self, epoch: int, index: int, own: slice = slice(None)) -> Pairs:
+        """One batch of an epoch, or the pairs at these places of it."""
         order, text_draws = self._epoch(epoch)
         rows = order[index * self.batch_size : (index + 1) * self.batch_size]
-        drawn = [self.records[row] for row in rows]
+        if self._text_unit is None:
+            return Pairs(rows[own], (), None)
+        choices = [self._choices(self.records[row]) for row in rows]
         texts = tuple(
-            record.texts[int(text_draws[row]) % len(record.texts)]
-            for row, record in zip(rows, drawn, strict=True)
+            choice[int(text_draws[row]) % len(choice)] for row, choice in zip(rows, choices, strict=True)
         )
-        return Pairs(rows, texts, positive_mask(drawn, texts))
+        return Pairs(rows[own], texts[own], positive_mask(choices, texts, own))
+
+    def _choices(self, record: Record) -> tuple[Text, ...]:
+        return (record.texts,) if self._text_unit == "report" else record.texts
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows in the order of the epoch, and a large random number a record that picks its text."""
@@ -119,26 +135,43 @@ class PairSampler:
         return self._plan[1], self._plan[2]
 
 
-def positive_mask(records: Sequence[Record], texts: Sequence[str]) -> Tensor | None:
-    """(B, B) bool, True where text j is one of the texts of image i; None when only the diagonal is."""
-    places: dict[str, list[int]] = {}
+def positive_mask(
+    choices: Sequence[Sequence[Text]], texts: Sequence[Text], own: slice = slice(None)
+) -> Tensor | None:
+    """Which pairs of a batch match: the text of one belongs to the image of the other, either way round.
+
+    Args:
+        choices: All texts of each of the B images.
+        texts: (B,) those that were drawn.
+        own: The pairs that the mask is for.
+
+    Returns:
+        (b, B) bool, True where pairs match, as each does with itself; None when in the whole batch no text
+        belongs to another image.
+    """
+    places: dict[Text, list[int]] = {}
     for column, text in enumerate(texts):
         places.setdefault(text, []).append(column)
-    matches = [
+    others = {
         (row, column)
-        for row, record in enumerate(records)
-        for text in record.texts
+        for row, of_image in enumerate(choices)
+        for text in of_image
         for column in places.get(text, ())
-    ]
-    mask = torch.eye(len(texts), dtype=torch.bool)
-    if all(row == column for row, column in matches):
+        if row != column
+    }
+    if not others:
         return None
-    rows, columns = zip(*matches, strict=True)
-    mask[list(rows), list(columns)] = True
+    first, stop, _ = own.indices(len(texts))
+    mask = torch.zeros((stop - first, len(texts)), dtype=torch.bool)
+    mask[torch.arange(stop - first), torch.arange(first, stop)] = True
+    for row, column in others | {(column, row) for row, column in others}:
+        if first <= row < stop:
+            mask[row - first, column] = True
     return mask
 
 
-def _units(records: Sequence[Record], one_image_per: str | None) -> list[list[int]]:
+def draw_units(records: Sequence[Record], one_image_per: str | None) -> list[list[int]]:
+    """The rows of which one is drawn each epoch: those with the same metadata value, and each other alone."""
     if one_image_per is None:
         return [[row] for row in range(len(records))]
     units: dict[object, list[int]] = {}

@@ -1,58 +1,168 @@
 """Batches as the loop takes them: drawn, loaded and tokenised one ahead of the step that runs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.audio_source import AudioSource
 from training.data.image_source import ImageSource
-from training.data.pairs import PairSampler, Position
+from training.data.pairs import PairSampler, Position, Text
+from training.data.shortcuts.shortcuts import Shortcuts
 from training.models.preprocessing import TextPreprocessing, TokenBatch
+from training.models.spectrogram import SpectrogramBatch
+from training.trainer.processes import Processes
 
 Item = TypeVar("Item")
+Targets = Callable[[Sequence[Text]], Tensor]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the encoder sees of b items of a batch of B.
+
+    Attributes:
+        places: (b,) int64, where the items are in the batch; on the CPU.
+        batch_size: B, as it was planned.
+        images: uint8 (b, 3, S, S).
+        tokens: Of the texts; None where none are used.
+        spectrograms: Of the sounds; None where none are used.
+        glyphs: (b, 6) int64, the digits that are pasted into the images; None: nothing is.
+    """
+
+    places: Tensor
+    batch_size: int
+    images: Tensor
+    tokens: TokenBatch | None = None
+    spectrograms: SpectrogramBatch | None = None
+    glyphs: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def rows(self, rows: slice) -> "Inputs":
+        """Some neighbouring items, padded as they were."""
+        return Inputs(
+            self.places[rows],
+            self.batch_size,
+            self.images[rows],
+            None if self.tokens is None else _rows(self.tokens, rows),
+            None if self.spectrograms is None else _rows(self.spectrograms, rows),
+            None if self.glyphs is None else self.glyphs[rows],
+        )
+
+    def to(self, device: torch.device) -> "Inputs":
+        """The same on a device."""
+        return replace(
+            self,
+            images=self.images.to(device, non_blocking=True),
+            tokens=None if self.tokens is None else self.tokens.to(device),
+            spectrograms=None if self.spectrograms is None else self.spectrograms.to(device),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Aligned images uint8 (B, 3, S, S) and texts; the mask of matching pairs, or None for the diagonal."""
+    """Aligned items of this process: what the encoder sees, and what only the loss needs.
 
-    images: Tensor
-    tokens: TokenBatch
-    positive_mask: Tensor | None
+    Attributes:
+        inputs: Of b items.
+        items: (b,) int64, their rows in the train split; None of another split.
+        positive_mask: (b, B) as in `Features`.
+        targets: (b, T) as in `Features`.
+    """
 
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
-        mask = self.positive_mask
-        return Batch(
-            self.images.to(device, non_blocking=True),
-            self.tokens.to(device),
-            None if mask is None else mask.to(device, non_blocking=True),
-        )
+    inputs: Inputs
+    items: Tensor | None = None
+    positive_mask: Tensor | None = None
+    targets: Tensor | None = None
 
 
 class BatchLoader:
-    """Makes the batch of any position of a run."""
+    """Makes the batch of any position of a run, or one process's equal share of it.
 
-    def __init__(self, sampler: PairSampler, images: ImageSource, text: TextPreprocessing) -> None:
+    Args:
+        sampler: Draws the whole batches; all processes have the same.
+        images: By place among the sampler's records.
+        text: None where no texts are used.
+        audio: None where no sounds are used.
+        targets: Sentence embeddings of the drawn texts; None where none are used.
+        rows: Where in the split each of the sampler's records is; None: they are the split.
+        training: The split is the train split: its rows are items to remember.
+        shortcuts: That images and texts share; None: there are none.
+        processes: Whose share is loaded.
+    """
+
+    def __init__(
+        self,
+        sampler: PairSampler,
+        images: ImageSource,
+        text: TextPreprocessing | None,
+        *,
+        audio: AudioSource | None = None,
+        targets: Targets | None = None,
+        rows: Sequence[int] | None = None,
+        training: bool = False,
+        shortcuts: Shortcuts | None = None,
+        processes: Processes | None = None,
+    ) -> None:
         self.batches_per_epoch = sampler.batches_per_epoch
         self._sampler = sampler
         self._images = images
         self._text = text
+        self._audio = audio
+        self._targets = targets
+        self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
+        self._training = training
+        self.shortcuts = shortcuts
+        rank, parts = (0, 1) if processes is None else (processes.rank, processes.count)
+        size = sampler.batch_size // parts
+        self._own = slice(rank * size, (rank + 1) * size)
 
     def load(self, epoch: int, index: int) -> Batch:
-        """One batch; smaller where a streamed image turns out to be broken."""
-        pairs = self._sampler.draw(epoch, index)
+        """One batch; without the items of which a streamed file turns out to be broken.
+
+        Of those its mask still has the columns: see `without_missing`.
+        """
+        pairs = self._sampler.draw(epoch, index, self._own)
         images, kept = self._images.load(pairs.rows)
-        texts = [pairs.texts[place] for place in kept]
-        mask = pairs.positive_mask
-        if mask is not None and len(kept) < len(pairs.texts):
-            mask = mask[kept][:, kept]
-        return Batch(images, self._text(texts), mask)
+        spectrograms = None
+        if self._audio is not None:
+            spectrograms, heard = self._audio.load(self._rows[pairs.rows[kept]])
+            images, kept = images[heard], [kept[place] for place in heard]
+        rows = self._rows[pairs.rows[kept]]
+        texts = [pairs.texts[place] for place in kept] if pairs.texts else []
+        seen, glyphs = self._with_shortcuts(epoch, rows, texts)
+        inputs = Inputs(
+            places=torch.tensor(kept, dtype=torch.int64) + self._own.start,
+            batch_size=self._sampler.batch_size,
+            images=images,
+            tokens=None if self._text is None else self._text(seen),
+            spectrograms=spectrograms,
+            glyphs=glyphs,
+        )
+        return Batch(
+            inputs,
+            items=torch.from_numpy(rows) if self._training else None,
+            positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
+            targets=None if self._targets is None else self._targets(texts),
+        )
+
+    def _with_shortcuts(self, epoch: int, rows: Rows, texts: list[Text]) -> tuple[list[Text], Tensor | None]:
+        """The texts with their shortcuts, and what is pasted into the images."""
+        if self.shortcuts is None:
+            return texts, None
+        ids = self.shortcuts.ids(epoch, rows)
+        captions = self.shortcuts.captions([whole_text(text) for text in texts], ids) if texts else []
+        return [*captions], self.shortcuts.glyphs(epoch, rows, ids)
 
     def from_position(self, position: Position) -> Iterator[Batch]:
         """All batches from a position on, without an end."""
@@ -61,6 +171,33 @@ class BatchLoader:
         for epoch in count(position.epoch + 1):
             for index in range(self.batches_per_epoch):
                 yield self.load(epoch, index)
+
+
+def without_missing(batch: Batch, processes: Processes) -> Batch:
+    """The batch without the items that are missing in any process, as many in each.
+
+    Where one process misses an item, the others leave out their last, because all share the batch evenly.
+    """
+    inputs = batch.inputs
+    here = set(inputs.places.tolist())
+    size = inputs.batch_size // processes.count
+    own = range(processes.rank * size, (processes.rank + 1) * size)
+    missing = processes.any_of([place in own and place not in here for place in range(inputs.batch_size)])
+    if not any(missing):
+        return batch
+    present = [
+        [place for place in range(rank * size, (rank + 1) * size) if not missing[place]]
+        for rank in range(processes.count)
+    ]
+    common = min(map(len, present))
+    columns = [place for share in present for place in share[:common]]
+    kept = slice(common)
+    return Batch(
+        inputs.rows(kept),
+        None if batch.items is None else batch.items[kept],
+        None if batch.positive_mask is None else batch.positive_mask[kept][:, columns],
+        None if batch.targets is None else batch.targets[kept],
+    )
 
 
 @contextmanager
@@ -75,3 +212,15 @@ def _ahead(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
     while (item := following.result()) is not None:
         following = pool.submit(next, items, None)
         yield item
+
+
+def whole_text(text: Text) -> str:
+    """A text, or the sentences of one joined by spaces."""
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def _rows(batch: Any, rows: slice) -> Any:
+    """The same rows of everything that a batch of tokens or spectrograms has of each item."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    by_item = {name: value for name, value in values.items() if isinstance(value, Tensor | tuple)}
+    return replace(batch, **{name: value[rows] for name, value in by_item.items()})

@@ -14,7 +14,7 @@ from training.atomic import atomic_file
 from training.data.pairs import Position
 from training.trainer.errors import TrainingError
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Checkpoint:
         position: Steps done and the next batch.
         task: Weights of model and objective.
         optimizer: State of the optimizer; the learning rate follows from the step.
-        random: State of every global random number generator.
+        random: State of every global random number generator, of each process.
         metrics: Figures of the best validation so far; empty before the first.
         recipe: The resolved recipe, YAML.
         data: Fingerprint of the training records in their order.
@@ -34,7 +34,7 @@ class Checkpoint:
     position: Position
     task: dict[str, Tensor]
     optimizer: dict[str, Any]
-    random: dict[str, Any]
+    random: list[dict[str, Any]]
     metrics: dict[str, float]
     recipe: str
     data: str
@@ -89,31 +89,33 @@ def load_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def random_state() -> dict[str, Any]:
-    """State of the global generators of Python, NumPy, torch and, where there is a GPU, CUDA."""
+def random_state(device: torch.device) -> dict[str, Any]:
+    """State of the global generators of Python, NumPy, torch and, where the device is a GPU, that GPU."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, gauss_next = random.getstate()
     return {
         "python": [version, list(internal), gauss_next],
         "numpy": [name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
 
 
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Set the global generators to what `random_state` gave; CUDA's only when as many GPUs are here."""
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Set the global generators to what `random_state` gave; the GPU's only when both runs have one."""
     version, internal, gauss_next = state["python"]
     random.setstate((version, tuple(internal), gauss_next))
     name, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if device.type == "cuda" and state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def seed_everything(seed: int) -> None:
-    """Start the global generators of Python, NumPy, torch and CUDA from one number."""
+def seed_everything(seed: int, rank: int = 0) -> None:
+    """Start the global generators of Python, NumPy, torch and CUDA from one number, another for each rank."""
+    if rank:
+        seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0]) >> 1
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

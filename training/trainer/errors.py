@@ -9,3 +9,7 @@ class TrainingError(RecoquestError):
 
 class TrainingInterruptedError(RecoquestError):
     """The run was asked to stop; its checkpoint is written and it can be resumed."""
+
+
+class AnotherProcessFailedError(RecoquestError):
+    """Another process of the run has failed, and says why."""

@@ -5,35 +5,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_fabric import Fabric
-
-from training.data.augmentation import Augmentation
 from training.data.manifest import Manifest, Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.models.bundle import save_bundle
-from training.models.dual_encoder import DualEncoder
-from training.models.encoder import Encoder, choose_device
-from training.models.preprocessing import Preprocessing
-from training.objectives.base import ObjectiveContext
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
-from training.trainer.checkpoint import Checkpoint, load_checkpoint, seed_everything
+from training.trainer.assembly import Assembled, Assembly, Splits
+from training.trainer.checkpoint import Checkpoint, load_checkpoint
+from training.trainer.devices import build_fabric, pin_threads
 from training.trainer.errors import TrainingError
 from training.trainer.loop import TrainingLoop
 from training.trainer.metrics_log import MetricsLog
-from training.trainer.optimisation import build_optimizer
+from training.trainer.processes import Processes, check_divisible, joined
+from training.trainer.requirements import used_modalities
 from training.trainer.run_folder import RunFolder
-from training.trainer.setup import (
-    PixelPreparation,
-    SplitData,
-    build_fabric,
-    build_model,
-    open_split,
-    pin_threads,
-    thaw_random_towers,
-    usable_records,
-)
-from training.trainer.task import TrainingTask
+from training.trainer.setup import thaw_random_towers, usable_records
 from training.trainer.validation import Validation, check_selectable
 
 logger = logging.getLogger(__name__)
@@ -73,6 +59,9 @@ def train(
     `out` then holds `bundle/`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and the
     resolved `recipe.yaml`. The global random generators are seeded.
 
+    Started by torchrun, all processes train one model together, each on its share of every batch; the first
+    one writes and reports, and all return the same.
+
     Args:
         recipe: What to train and how.
         data: Folder of a manifest.
@@ -87,102 +76,53 @@ def train(
     keep_freed_memory()
     pin_threads()
     recipe = thaw_random_towers(recipe)
+    modalities = used_modalities(recipe)
     folder = RunFolder(out)
-    checkpoint = None
-    if resume:
-        checkpoint = folder.read_checkpoint(recipe)
-    else:
-        folder.check_unused()
-    fabric = build_fabric(recipe.train.precision, choose_device(device))
-    seed_everything(recipe.train.seed)
-    manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
-    train_split = usable_records(recipe, manifest.split("train"))
-    val_split = manifest.split("val")
-    if val_split.records:
-        check_selectable(recipe.train.select_by, val_split)
-    else:
-        logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
-    model, preprocessing = build_model(recipe, train_split, load_pretrained=checkpoint is None)
-    broken = Rejections(len(train_split.records), recipe.data.max_rejected, source=str(data))
+    fabric = build_fabric(recipe.train.precision, device)
     with ExitStack() as resources:
-        pairs = open_split(
-            recipe,
-            train_split,
-            preprocessing,
-            broken,
-            device=fabric.device,
-            training=True,
-            resources=resources,
-            show_progress=show_progress,
-        )
-        loop = _build_loop(recipe, fabric, model, preprocessing, pairs, folder)
-        loop.validation = _validation(recipe, loop, model, preprocessing, val_split, resources)
+        processes = resources.enter_context(joined(fabric))
+        checkpoint = _checkpoint(folder, recipe, processes, resume=resume)
+        manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
+        splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
+        _check_validation(recipe, splits)
+        shown = show_progress and processes.leads
+        assembly = Assembly(recipe, modalities, fabric, processes, folder.checkpoints, resources)
+        parts = assembly.assemble(splits, load_pretrained=checkpoint is None, show_progress=shown)
+        loop = parts.loop
         _start(loop, folder, checkpoint)
-        log = resources.enter_context(MetricsLog(out, loop.position.step))
-        loop.run(log, show_progress=show_progress)
-    metrics = _write_bundle(recipe, loop, folder, model, preprocessing)
+        log = resources.enter_context(MetricsLog(out, loop.position.step)) if processes.leads else None
+        loop.run(log, show_progress=shown)
+        metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
+        broken = _found_broken(parts, splits.train, processes)
     left_out = _report(manifest.rejections, broken, _unreadable(loop.validation, str(data)))
     return TrainResult(folder.bundle, metrics, left_out)
 
 
-def _build_loop(
-    recipe: Recipe,
-    fabric: Fabric,
-    model: DualEncoder,
-    preprocessing: Preprocessing,
-    pairs: SplitData,
-    folder: RunFolder,
-) -> TrainingLoop:
-    context = ObjectiveContext(dim=recipe.model.dim, instances=pairs.instances)
-    task = TrainingTask(model, recipe.objective.build(context)).to(fabric.device)
-    optimizer = build_optimizer(task, recipe.optimizer, fabric.device)
-    wrapped, wrapped_optimizer = fabric.setup(task, optimizer)
-    epochs = recipe.train.epochs or 0
-    return TrainingLoop(
-        recipe=recipe,
-        fabric=fabric,
-        task=wrapped,
-        optimizer=wrapped_optimizer,
-        batches=pairs.batches,
-        prepare=PixelPreparation(preprocessing.image, Augmentation(recipe.augmentation, recipe.train.seed)),
-        folder=folder.checkpoints,
-        fingerprint=pairs.fingerprint,
-        total_steps=recipe.train.steps or epochs * pairs.batches.batches_per_epoch,
-    )
+def _checkpoint(
+    folder: RunFolder, recipe: Recipe, processes: Processes, *, resume: bool
+) -> Checkpoint | None:
+    """The checkpoint to go on from, if there is one, after all that can be checked before the data."""
+    check_divisible(recipe.train.batch_size, processes.count)
+    if resume:
+        return folder.read_checkpoint(recipe, processes.count)
+    if processes.leads:
+        folder.check_unused()
+    return None
 
 
-def _validation(
-    recipe: Recipe,
-    loop: TrainingLoop,
-    model: DualEncoder,
-    preprocessing: Preprocessing,
-    split: Manifest,
-    resources: ExitStack,
-) -> Validation | None:
-    if not split.records:
-        return None
-    pairs = None
-    if recipe.train.select_by == "loss":
-        described = usable_records(recipe, split)
-        pairs = open_split(
-            recipe,
-            described,
-            preprocessing,
-            Rejections(len(described.records), recipe.data.max_rejected, source=str(split.folder)),
-            device=loop.fabric.device,
-            training=False,
-            resources=resources,
-            show_progress=False,
-        )
-    encoder = Encoder(model, preprocessing, loop.fabric.device)
-    return Validation(recipe, split, encoder, None if pairs is None else pairs.batches, loop.batch_loss)
+def _check_validation(recipe: Recipe, splits: Splits) -> None:
+    if splits.val.records:
+        check_selectable(recipe.train.select_by, splits.val)
+    else:
+        logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 
 
 def _start(loop: TrainingLoop, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
     """Begin at step 0 with a first checkpoint, or where a checkpoint ends."""
     if checkpoint is None:
         loop.save(folder.last.name)
-        folder.write_recipe(loop.recipe)
+        if loop.processes.leads:
+            folder.write_recipe(loop.recipe)
         return
     if checkpoint.data != loop.fingerprint:
         raise TrainingError(
@@ -192,21 +132,29 @@ def _start(loop: TrainingLoop, folder: RunFolder, checkpoint: Checkpoint | None)
     loop.restore(checkpoint)
 
 
-def _write_bundle(
-    recipe: Recipe, loop: TrainingLoop, folder: RunFolder, model: DualEncoder, preprocessing: Preprocessing
-) -> dict[str, float]:
+def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
     """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
+    loop = parts.loop
     chosen = load_checkpoint(folder.best if loop.metrics else folder.last)
     loop.task.load_state_dict(chosen.task)
     save_bundle(
         folder.bundle,
-        name=recipe.name,
-        model=model,
-        preprocessing=preprocessing,
+        name=loop.recipe.name,
+        model=parts.model,
+        preprocessing=parts.preprocessing,
         metrics=chosen.metrics,
-        recipe_yaml=dump_recipe(recipe),
+        recipe_yaml=dump_recipe(loop.recipe),
     )
     return chosen.metrics
+
+
+def _found_broken(parts: Assembled, split: Manifest, processes: Processes) -> Rejections:
+    """The files of the train split that any process found broken."""
+    found = {item.line: item.reason for items in processes.gathered(parts.broken.items) for item in items}
+    rejections = Rejections(len(split.records), max_share=1.0, source=str(split.folder))
+    for line, reason in found.items():
+        rejections.add(line, reason)
+    return rejections
 
 
 def _unreadable(validation: Validation | None, source: str) -> Rejections:

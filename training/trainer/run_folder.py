@@ -51,11 +51,12 @@ class RunFolder:
                 f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
             )
 
-    def read_checkpoint(self, recipe: Recipe) -> Checkpoint:
+    def read_checkpoint(self, recipe: Recipe, processes: int) -> Checkpoint:
         """The newest checkpoint of the run in this folder.
 
         Raises:
-            TrainingError: There is none, it is damaged, or it belongs to another recipe.
+            TrainingError: There is none, it is damaged, or it belongs to another recipe or another number of
+                processes.
         """
         if not self.last.is_file():
             raise TrainingError(f"There is no run to resume in {self.path}: start it without --resume.")
@@ -69,9 +70,19 @@ class RunFolder:
                 f"The run in {self.path} was started with another {key}: resume it with the same recipe and "
                 "settings, or start a new run in another folder."
             )
+        theirs_count = len(checkpoint.random)
+        if theirs_count != processes:
+            raise TrainingError(
+                f"The run in {self.path} was started with {_counted(theirs_count)}, not {processes}: resume "
+                f"it with {theirs_count}, because each has its own random numbers."
+            )
         return checkpoint
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Write the resolved recipe."""
         with atomic_file(self.path / "recipe.yaml") as file:
             file.write(dump_recipe(recipe).encode())
+
+
+def _counted(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"

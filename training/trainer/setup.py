@@ -1,54 +1,21 @@
 """What a run is made of, built from a recipe and a manifest."""
 
-import hashlib
-import json
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-import torch
-from lightning_fabric import Fabric
-from torch import Tensor
-
-from training.data.augmentation import Augmentation
-from training.data.image_source import Decoder, open_images
-from training.data.manifest import Manifest, Record, Rejections
-from training.data.pairs import PairSampler, describable
+from training.data.audio_source import audible
+from training.data.manifest import Manifest
+from training.data.pairs import describable
 from training.errors import DataError
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
-from training.models.preprocessing import ImagePreprocessing, Preprocessing
+from training.models.features import Modality
+from training.models.preprocessing import Preprocessing
 from training.models.tokenizer import build_tokenizer
+from training.objectives.base import Objective, ObjectiveContext
 from training.recipes.schema import Recipe
-from training.trainer.batches import BatchLoader
+from training.trainer.requirements import check_requirements
 
 logger = logging.getLogger(__name__)
-
-_FABRIC_PRECISION: dict[str, Literal["bf16-mixed", "32-true"]] = {"bf16": "bf16-mixed", "fp32": "32-true"}
-
-
-def build_fabric(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> Fabric:
-    """Fabric for one device; `auto` takes bfloat16 on a GPU that has it, else float32."""
-    on_gpu = device.type == "cuda"
-    if precision == "auto":
-        # Emulated bfloat16, on GPUs before Ampere, is slower than float32.
-        has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if has_bf16 else "fp32"
-    return Fabric(
-        accelerator=device.type,
-        devices=[device.index or 0] if on_gpu else 1,
-        precision=_FABRIC_PRECISION[precision],
-    )
-
-
-def pin_threads() -> None:
-    """Fix the number of threads at what torch uses now, for the mathematics libraries too.
-
-    Until it is set, MKL picks a number for each product, and another number adds up in another order: a
-    resumed run could differ from one that never stopped in the last bits.
-    """
-    torch.set_num_threads(torch.get_num_threads())
 
 
 def thaw_random_towers(recipe: Recipe) -> Recipe:
@@ -67,12 +34,18 @@ def thaw_random_towers(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update=changes)})
 
 
-def usable_records(recipe: Recipe, manifest: Manifest) -> Manifest:
-    """The records of a split that can be trained on: those with a text, or with a sentence from their labels.
+def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:
+    """The records of a split that can be trained on: those that have something of all modalities.
+
+    A text may also be a sentence from their labels.
 
     Raises:
         DataError: There is none.
     """
+    if "audio" in modalities:
+        manifest = audible(manifest)
+    if "text" not in modalities:
+        return manifest
     template = recipe.data.label_template if recipe.data.label_sentences else None
     records = describable(manifest.records, template)
     if not records:
@@ -95,82 +68,31 @@ def build_model(
     return model, preprocessing
 
 
-@dataclass(frozen=True)
-class SplitData:
-    """The pairs of one split, ready to be drawn.
-
-    Attributes:
-        batches: Loads the batch of any position.
-        fingerprint: Over the ids and texts that are drawn from, in order.
-        instances: How many images there are to draw.
-    """
-
-    batches: BatchLoader
-    fingerprint: str
-    instances: int
-
-
-def open_split(
-    recipe: Recipe,
-    split: Manifest,
-    preprocessing: Preprocessing,
-    rejections: Rejections,
-    *,
-    device: torch.device,
-    training: bool,
-    resources: ExitStack,
-    show_progress: bool,
-) -> SplitData:
-    """Read the images of a split and prepare to draw its pairs.
+def build_objective(recipe: Recipe, train_split: Manifest, target_dim: int | None) -> Objective:
+    """The objective for the records of the train split.
 
     Args:
         recipe: Of the run.
-        split: Records with at least one text.
-        preprocessing: Of images and texts.
-        rejections: Where broken images are counted.
-        device: That the loop computes on.
-        training: False draws every image, and a split smaller than a batch is one batch.
-        resources: Ends the threads that decode when it is closed.
-        show_progress: Show a bar on standard error.
+        train_split: What can be trained on; its rows are the items that an objective may remember.
+        target_dim: Width of the targets, if there are any.
 
     Raises:
-        DataError: Too many images are broken, or fewer than a batch remain.
+        RecipeError: The model or the data lack what it needs.
     """
-    decoder = Decoder(split, preprocessing.image.to_uint8, recipe.preprocessing.image.size)
-    images = open_images(
-        decoder,
-        rejections,
-        cache=recipe.data.cache_images,
-        threads=recipe.data.workers,
-        device=device,
-        show_progress=show_progress,
+    context = ObjectiveContext(
+        dim=recipe.model.dim,
+        instances=len(train_split.records),
+        groups=_groups(train_split, recipe.data.one_image_per),
+        target_dim=target_dim,
     )
-    resources.callback(images.close)
-    records = [split.records[row] for row in images.readable]
-    batch_size = recipe.train.batch_size
-    if training:
-        sampler = PairSampler(records, batch_size, recipe.train.seed, recipe.data.one_image_per)
-    else:
-        sampler = PairSampler(records, max(1, min(batch_size, len(records))), recipe.train.seed)
-    return SplitData(BatchLoader(sampler, images, preprocessing.text), fingerprint(records), len(records))
+    objective = recipe.objective.build(context)
+    check_requirements(objective, recipe)
+    return objective
 
 
-def fingerprint(records: Sequence[Record]) -> str:
-    """SHA-256 over what is drawn: ids and texts in their order."""
-    digest = hashlib.sha256()
-    for record in records:
-        digest.update(json.dumps([record.id, record.texts]).encode())
-    return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class PixelPreparation:
-    """Makes what the image tower takes of uint8 images (B, 3, S, S)."""
-
-    image: ImagePreprocessing
-    augmentation: Augmentation
-
-    def __call__(self, images: Tensor, step: int | None) -> Tensor:
-        """Normalised pixels, changed at random in the way of a step; None: as they are."""
-        unit = self.image.to_unit(images)
-        return self.image.normalise(unit if step is None else self.augmentation(unit, step))
+def _groups(split: Manifest, one_image_per: str | None) -> tuple[int, ...] | None:
+    """For each record, the number of what it shows; None when all show something of their own."""
+    shown = [(record.metadata.get(one_image_per or ""), record.image) for record in split.records]
+    names = [image if value is None else ("of", value) for value, image in shown]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return None if len(numbers) == len(names) else tuple(numbers[name] for name in names)

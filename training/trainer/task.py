@@ -1,35 +1,32 @@
-"""Model and objective as one module, so that the loop sees a batch go in and a loss come out."""
+"""Model and objective as one module, so that the loop sees inputs go in and a loss come out."""
+
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
 from training.models.dual_encoder import DualEncoder
-from training.models.features import Features
+from training.models.features import Features, Modality, ModalityFeatures
 from training.models.preprocessing import TokenBatch
-from training.objectives.base import Objective
+from training.models.spectrogram import SpectrogramBatch
+from training.objectives.base import LossOutput, Objective
 
 
 class TrainingTask(nn.Module):
-    """Computes the loss of a batch of aligned images and texts.
-
-    Takes and gives plain tensors: Fabric converts precision in lists and mappings but not in frozen objects.
-    """
+    """Encodes aligned items, and computes the loss of their features."""
 
     def __init__(self, model: DualEncoder, objective: Objective) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
 
-    def forward(
-        self, pixels: Tensor, input_ids: Tensor, attention_mask: Tensor, positive_mask: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and its terms.
+    def encode(
+        self, pixels: Tensor, tokens: TokenBatch | None, spectrograms: SpectrogramBatch | None
+    ) -> Mapping[Modality, ModalityFeatures]:
+        """The features of normalised images (B, 3, S, S) and of what belongs to them, by modality."""
+        features: Features = self.model(pixels, tokens, spectrograms)
+        return features.modalities
 
-        Args:
-            pixels: (B, 3, S, S), normalised.
-            input_ids: (B, T).
-            attention_mask: (B, T).
-            positive_mask: (B, B) as in `Features`.
-        """
-        features = self.model(pixels, TokenBatch(input_ids, attention_mask, (None,) * len(input_ids)))
-        output = self.objective(Features(features.modalities, positive_mask))
-        return output.total, dict(output.terms)
+    def forward(self, features: Features) -> LossOutput:
+        """The loss of a batch."""
+        output: LossOutput = self.objective(features)
+        return output

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from training.data.manifest import Manifest, Rejection
+from training.distributed import mean_over_processes
 from training.errors import RecipeError
 from training.evaluation.embed import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.encoder import Encoder
 from training.recipes.schema import Recipe
-from training.trainer.batches import Batch, BatchLoader
+from training.trainer.batches import Batch, BatchLoader, without_missing
+from training.trainer.processes import Processes
 
-BatchLoss = Callable[[Batch], Tensor]
+ValueOfBatch = Callable[[Batch], Tensor]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Validation:
         encoder: Around the model in training.
         loss_batches: Its pairs, when the loss is what selects; None otherwise.
         loss: The objective on a batch, without gradient.
+        processes: All measure the loss, each on its share; the leading one measures the rest.
         broken: By line, the images that could not be read when it was measured.
     """
 
@@ -35,11 +38,12 @@ class Validation:
     manifest: Manifest
     encoder: Encoder
     loss_batches: BatchLoader | None
-    loss: BatchLoss
+    loss: ValueOfBatch
+    processes: Processes
     broken: dict[int, Rejection] = field(default_factory=dict)
 
     def measure(self) -> dict[str, float]:
-        """All figures by name.
+        """All figures by name, the same in every process.
 
         Raises:
             RecipeError: The figure that selects the best checkpoint cannot be measured on this split.
@@ -47,17 +51,7 @@ class Validation:
         figures: dict[str, float] = {}
         if self.loss_batches is not None:
             figures["loss"] = self._mean_loss(self.loss_batches)
-        if any(record.texts or record.labels for record in self.manifest.records):
-            embedded = embed_manifest(
-                self.encoder,
-                self.manifest,
-                batch_size=self.recipe.train.batch_size,
-                max_rejected=self.recipe.data.max_rejected,
-                show_progress=False,
-            )
-            self.broken.update((rejection.line, rejection) for rejection in embedded.skipped)
-            template = self.recipe.data.label_template
-            figures |= measure(self.encoder, embedded, label_template=template).metrics()
+        figures |= self.processes.of_leader(self._retrieval() if self.processes.leads else {})
         select_by = self.recipe.train.select_by
         if select_by not in figures:
             known = [name for name in ("rsum", "precision_at_10") if name in figures]
@@ -67,9 +61,24 @@ class Validation:
             )
         return figures
 
+    def _retrieval(self) -> dict[str, float]:
+        if not any(record.texts or record.labels for record in self.manifest.records):
+            return {}
+        train = self.recipe.train
+        embedded = embed_manifest(
+            self.encoder,
+            self.manifest,
+            batch_size=min(train.batch_size, train.chunk_size or train.batch_size),
+            max_rejected=self.recipe.data.max_rejected,
+            show_progress=False,
+        )
+        self.broken.update((rejection.line, rejection) for rejection in embedded.skipped)
+        template = self.recipe.data.label_template
+        return measure(self.encoder, embedded, label_template=template).metrics()
+
     def _mean_loss(self, batches: BatchLoader) -> float:
-        losses = [self.loss(batch) for batch in _one_epoch(batches)]
-        return float(torch.stack(losses).mean())
+        losses = [self.loss(without_missing(batch, self.processes)) for batch in _one_epoch(batches)]
+        return float(mean_over_processes(torch.stack(losses).mean()))
 
 
 def check_selectable(select_by: str, manifest: Manifest) -> None:

@@ -62,6 +62,7 @@ def test_texts_belong_to_their_image_and_all_have_their_turn() -> None:
         for index in range(2):
             pairs = sampler.draw(epoch, index)
             for row, text in zip(pairs.rows, pairs.texts, strict=True):
+                assert isinstance(text, str)
                 assert text.startswith(f"{row}/")
                 seen[text] += 1
     assert len(seen) == 30
@@ -87,16 +88,48 @@ def test_one_image_of_each_study() -> None:
     assert drawn == set(range(16))
 
 
-def test_mask_marks_texts_that_belong_to_another_image_of_the_batch() -> None:
-    batch = [record(0, "a", "b"), record(1, "b"), record(2, "c"), record(3, "b", "c")]
-    mask = positive_mask(batch, ("a", "b", "c", "b"))
-    expected = [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 1, 1]]
+def test_mask_marks_pairs_whose_text_belongs_to_the_image_of_the_other() -> None:
+    choices = [("a", "b"), ("b",), ("c",), ("b", "c")]
+    mask = positive_mask(choices, ("a", "b", "c", "b"))
+    expected = [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
     assert mask is not None
     assert mask.to(torch.int64).tolist() == expected
 
 
 def test_no_mask_when_every_text_is_of_one_image() -> None:
-    assert positive_mask(records(4), ("0/1", "1/0", "2/2", "3/0")) is None
+    assert positive_mask([r.texts for r in records(4)], ("0/1", "1/0", "2/2", "3/0")) is None
+
+
+def test_parts_of_a_batch_are_its_rows() -> None:
+    shared = [record(number, f"{number // 2}", f"{number}") for number in range(12)]
+    sampler = PairSampler(shared, 6, seed=3)
+    masks = 0
+    for epoch in range(4):
+        whole = sampler.draw(epoch, 1)
+        for first in (0, 3):
+            part = sampler.draw(epoch, 1, slice(first, first + 3))
+            assert part.rows.tolist() == whole.rows[first : first + 3].tolist()
+            assert part.texts == whole.texts[first : first + 3]
+            assert (part.positive_mask is None) == (whole.positive_mask is None)
+            if whole.positive_mask is not None and part.positive_mask is not None:
+                assert torch.equal(part.positive_mask, whole.positive_mask[first : first + 3])
+                masks += 1
+    assert masks
+
+
+def test_a_report_is_all_texts_of_an_image_in_their_order() -> None:
+    same = [record(0, "a", "b"), record(1, "b", "a"), record(2, "a", "b")]
+    pairs = PairSampler(same, 3, seed=0, text_unit="report").draw(0, 0)
+    assert pairs.texts == tuple(same[row].texts for row in pairs.rows)
+    assert pairs.positive_mask is not None
+    alike = [row != 1 for row in pairs.rows]
+    expected = [[i == j or (alike[i] and alike[j]) for j in range(3)] for i in range(3)]
+    assert pairs.positive_mask.tolist() == expected
+
+
+def test_images_without_texts_are_drawn_where_no_text_is_wanted() -> None:
+    pairs = PairSampler([record(number) for number in range(4)], 2, seed=0, text_unit=None).draw(0, 1)
+    assert (len(pairs.rows), pairs.texts, pairs.positive_mask) == (2, (), None)
 
 
 def test_images_without_a_text_are_described_by_their_labels_or_left_out() -> None:

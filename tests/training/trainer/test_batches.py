@@ -7,7 +7,8 @@ from tests.training.models.tiny import tiny_preprocessing
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
 from training.data.record import Record
-from training.trainer.batches import BatchLoader
+from training.trainer.batches import BatchLoader, without_missing
+from training.trainer.processes import Processes
 
 TEXTS = ("the same", "another", "the same", "a fourth", "a fifth", "a sixth")
 RECORDS = [
@@ -33,16 +34,19 @@ class NumberedImages(ImageSource):
 
 def loader(*broken: int, batch_size: int = 6) -> BatchLoader:
     sampler = PairSampler(RECORDS, batch_size, seed=0)
-    return BatchLoader(sampler, NumberedImages(*broken), tiny_preprocessing().text)
+    return BatchLoader(sampler, NumberedImages(*broken), tiny_preprocessing().text, training=True)
 
 
 def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
-    batch = loader(1, 4).load(0, 0)
-    rows = [int(row) for row in batch.images[:, 0, 0, 0]]
+    batch = without_missing(loader(1, 4).load(0, 0), Processes())
+    rows = [int(row) for row in batch.inputs.images[:, 0, 0, 0]]
     assert sorted(rows) == [0, 2, 3, 5]
     texts = [TEXTS[row] for row in rows]
-    assert torch.equal(batch.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
-    expected = positive_mask([RECORDS[row] for row in rows], texts)
+    assert batch.inputs.tokens is not None
+    assert torch.equal(batch.inputs.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
+    assert batch.items is not None
+    assert batch.items.tolist() == rows
+    expected = positive_mask([RECORDS[row].texts for row in rows], texts)
     assert batch.positive_mask is not None
     assert expected is not None
     assert torch.equal(batch.positive_mask, expected)
@@ -50,6 +54,6 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
 
 def test_batches_follow_a_position_through_the_epochs() -> None:
     batches = loader(batch_size=3).from_position(Position(step=1, epoch=0, index=1))
-    found = [next(batches).images for _ in range(4)]
-    expected = [loader(batch_size=3).load(*place).images for place in ((0, 1), (1, 0), (1, 1), (2, 0))]
+    found = [next(batches).inputs.images for _ in range(4)]
+    expected = [loader(batch_size=3).load(*place).inputs.images for place in ((0, 1), (1, 0), (1, 1), (2, 0))]
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))

@@ -17,7 +17,7 @@ from training.data.image_source import CachedImages
 from training.data.pairs import Position
 from training.models.dual_encoder import build_dual_encoder
 from training.models.tokenizer import learn_tokenizer
-from training.objectives.base import ObjectiveContext
+from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
 from training.trainer.checkpoint import (
@@ -31,6 +31,7 @@ from training.trainer.errors import TrainingError
 from training.trainer.figures import LossFigures
 from training.trainer.metrics_log import MetricsLog
 from training.trainer.optimisation import build_optimizer, learning_rate_factor, set_learning_rate
+from training.trainer.processes import Processes
 from training.trainer.stopping import StopSignal
 from training.trainer.task import TrainingTask
 from training.trainer.validation import is_better
@@ -94,21 +95,31 @@ def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
 
 
 def test_figures_are_means_and_start_anew() -> None:
-    figures = LossFigures(CPU)
+    figures = LossFigures(CPU, Processes())
     for step, value in enumerate([1.0, 2.0, 6.0], 1):
-        figures.add(step, 4, torch.tensor(value), {"part": torch.tensor(value * 10)})
+        output = LossOutput(torch.tensor(value), {"part": torch.tensor(value * 10)})
+        figures.add(step, 4, output, torch.tensor(value / 2))
     means = figures.read()
-    assert (means["loss"], means["part"]) == (3.0, 30.0)
-    figures.add(4, 4, torch.tensor(5.0), {"part": torch.tensor(0.0)})
+    assert (means["loss"], means["part"], means["gradient_norm"]) == (3.0, 30.0, 1.5)
+    figures.add(4, 4, LossOutput(torch.tensor(5.0), {"part": torch.tensor(0.0)}), torch.tensor(1.0))
     assert figures.read()["loss"] == 5.0
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_figures_name_the_first_step_whose_loss_is_no_number(bad: float) -> None:
-    figures = LossFigures(CPU)
+    figures = LossFigures(CPU, Processes())
     for step, value in enumerate([1.0, bad, 3.0, bad], 1):
-        figures.add(step, 1, torch.tensor(value), {})
-    with pytest.raises(TrainingError, match="step 2 is not"):
+        figures.add(step, 1, LossOutput(torch.tensor(value), {}), torch.tensor(value))
+    with pytest.raises(TrainingError, match="loss of step 2 is not"):
+        figures.check()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_figures_name_the_first_step_whose_gradient_is_no_number(bad: float) -> None:
+    figures = LossFigures(CPU, Processes())
+    for step, value in enumerate([1.0, 1.0, bad, 1.0], 1):
+        figures.add(step, 1, LossOutput(torch.tensor(1.0), {}), torch.tensor(value))
+    with pytest.raises(TrainingError, match="gradient of step 3 is not"):
         figures.check()
 
 
@@ -129,12 +140,12 @@ def test_random_state_comes_back_through_a_checkpoint(tmp_path: Path) -> None:
         return random.gauss(0, 1), float(np.random.normal()), np.random.random(), float(torch.rand(()))
 
     draw()
-    state = random_state()
+    states = [random_state(CPU)]
     expected = draw()
-    save_checkpoint(tmp_path / "c.pt", Checkpoint(Position(3, 1, 2), {}, {}, state, {"a": 1.0}, "r", "d"))
+    save_checkpoint(tmp_path / "c.pt", Checkpoint(Position(3, 1, 2), {}, {}, states, {"a": 1.0}, "r", "d"))
     loaded = load_checkpoint(tmp_path / "c.pt")
     draw()
-    restore_random_state(loaded.random)
+    restore_random_state(loaded.random[0], CPU)
     assert draw() == expected
     assert loaded.position == Position(3, 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]

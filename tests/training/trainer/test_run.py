@@ -20,9 +20,12 @@ from training.data.manifest import Record, read_manifest, write_manifest
 from training.errors import DataError, RecipeError, RecoquestError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
+from training.objectives.base import LossOutput
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer import run as run_module
+from training.trainer.batch_loss import BatchLoss
+from training.trainer.batches import Batch
 from training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 from training.trainer.loop import TrainingLoop
@@ -208,13 +211,13 @@ def test_refuses_a_damaged_checkpoint(scenes: Path, straight: Path, tmp_path: Pa
 def test_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original: Callable[..., tuple[Tensor, dict[str, Tensor]]] = TrainingLoop._forward
+    original: Callable[..., LossOutput] = BatchLoss.backward
 
-    def poisoned(loop: TrainingLoop, batch: Any, step: int | None) -> tuple[Tensor, dict[str, Tensor]]:
-        total, terms = original(loop, batch, step)
-        return (total * float("nan") if step == 4 else total), terms
+    def poisoned(loss: BatchLoss, batch: Batch, step: int) -> LossOutput:
+        output = original(loss, batch, step)
+        return replace(output, total=output.total * float("nan")) if step == 4 else output
 
-    monkeypatch.setattr(TrainingLoop, "_forward", poisoned)
+    monkeypatch.setattr(BatchLoss, "backward", poisoned)
     out = tmp_path / "out"
     with pytest.raises(TrainingError, match="loss of step 5 is not a finite number"):
         run(tiny_recipe(checkpoint_minutes=0), scenes, out)

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from training.recipes.load import load_recipe
-from training.trainer import setup
-from training.trainer.setup import build_fabric, thaw_random_towers
+from training.trainer import devices
+from training.trainer.devices import build_fabric
+from training.trainer.setup import thaw_random_towers
 
 
 def test_random_towers_are_not_frozen_and_pretrained_ones_are(caplog: pytest.LogCaptureFixture) -> None:
     recipe = load_recipe("reco-flickr-small", ["model.text.pretrained=somewhere"])
+    assert recipe.model.text is not None
     assert recipe.model.image.frozen_layers and recipe.model.text.frozen_layers
 
     with caplog.at_level(logging.WARNING):
@@ -34,6 +36,7 @@ def test_bfloat16_is_chosen_only_where_the_gpu_itself_has_it(
         return native or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-    monkeypatch.setattr(setup, "Fabric", lambda **settings: chosen.update(settings))
-    build_fabric("auto", torch.device("cuda", 1))
+    monkeypatch.setattr(devices, "choose_device", torch.device)
+    monkeypatch.setattr(devices, "Fabric", lambda **settings: chosen.update(settings))
+    build_fabric("auto", "cuda:1")
     assert chosen == {"accelerator": "cuda", "devices": [1], "precision": precision}

@@ -1,0 +1,174 @@
+"""A training loop and all that it needs, put together from a recipe and the data."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_fabric import Fabric
+from torch import nn
+
+from training.data.augmentation import Augmentation
+from training.data.manifest import Manifest
+from training.data.rejections import Rejections
+from training.data.shortcuts.overlay import DigitOverlay
+from training.models.dual_encoder import DualEncoder
+from training.models.encoder import Encoder
+from training.models.features import Modality
+from training.models.preprocessing import Preprocessing
+from training.models.sentence_encoder import SentenceEncoder
+from training.recipes.schema import Recipe
+from training.trainer.batch_loss import BatchLoss
+from training.trainer.batch_norm import synchronise, warn_of_batch_norm
+from training.trainer.batches import BatchLoader, Targets, whole_text
+from training.trainer.checkpoint import seed_everything
+from training.trainer.loop import TrainingLoop
+from training.trainer.optimisation import build_optimizer
+from training.trainer.pixels import PixelPreparation
+from training.trainer.processes import Processes
+from training.trainer.setup import build_model, build_objective, usable_records
+from training.trainer.split_data import SplitData, SplitOpener
+from training.trainer.task import TrainingTask
+from training.trainer.validation import Validation
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The data of a run.
+
+    Attributes:
+        train: What can be trained on.
+        val: Of the manifest; may be empty.
+    """
+
+    train: Manifest
+    val: Manifest
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A run that is ready to begin or to be resumed.
+
+    Attributes:
+        loop: At step 0.
+        model: That it trains.
+        preprocessing: Of what the model sees.
+        broken: Files of the train split that cannot be read, as this process has found so far.
+    """
+
+    loop: TrainingLoop
+    model: DualEncoder
+    preprocessing: Preprocessing
+    broken: Rejections
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Puts the loop of a run together.
+
+    Attributes:
+        recipe: Resolved.
+        modalities: That the objective uses.
+        fabric: Device and precision.
+        processes: That train together.
+        checkpoints: Folder of the run's checkpoints.
+        resources: Ends the threads that decode when it is closed.
+    """
+
+    recipe: Recipe
+    modalities: frozenset[Modality]
+    fabric: Fabric
+    processes: Processes
+    checkpoints: Path
+    resources: ExitStack
+
+    def assemble(self, splits: Splits, *, load_pretrained: bool, show_progress: bool) -> Assembled:
+        """The loop and its parts; all processes have the same weights and random numbers of their own.
+
+        Raises:
+            RecoquestError: Something that the user can mend.
+        """
+        recipe, device = self.recipe, self.fabric.device
+        seed_everything(recipe.train.seed)
+        sentences = self._sentence_encoder()
+        objective = build_objective(recipe, splits.train, None if sentences is None else sentences.dim)
+        model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
+        model.train()
+        self._handle_batch_norm(model)
+        task = TrainingTask(model, objective).to(device)
+        self.processes.share_weights(task)
+        if self.processes.rank:
+            seed_everything(recipe.train.seed, self.processes.rank)
+        opener = SplitOpener(
+            recipe,
+            preprocessing,
+            self.modalities,
+            device,
+            self.processes,
+            self.resources,
+            None if sentences is None else _targets(sentences),
+        )
+        broken = Rejections(
+            len(splits.train.records), recipe.data.max_rejected, source=str(splits.train.folder)
+        )
+        pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
+        self.processes.check_alike(pairs.fingerprint, "training data")
+        loop = self._loop(task, pairs, preprocessing)
+        if splits.val.records:
+            encoder = Encoder(model, preprocessing, device)
+            loop.validation = Validation(
+                recipe,
+                splits.val,
+                encoder,
+                self._loss_batches(splits.val, opener),
+                loop.loss.value,
+                self.processes,
+            )
+        return Assembled(loop, model, preprocessing, broken)
+
+    def _sentence_encoder(self) -> SentenceEncoder | None:
+        name = self.recipe.data.target_encoder
+        return None if name is None else SentenceEncoder.load(name, self.fabric.device)
+
+    def _handle_batch_norm(self, model: nn.Module) -> None:
+        train = self.recipe.train
+        several = self.processes.count > 1
+        synchronised = several and train.sync_batch_norm and self.fabric.device.type == "cuda"
+        share = train.batch_size // self.processes.count
+        warn_of_batch_norm(
+            model,
+            chunks=(train.chunk_size or share) < share,
+            shares=several and not synchronised,
+        )
+        if synchronised:
+            synchronise(model)
+
+    def _loop(self, task: TrainingTask, pairs: SplitData, preprocessing: Preprocessing) -> TrainingLoop:
+        recipe = self.recipe
+        shortcuts = pairs.batches.shortcuts
+        digits: DigitOverlay | None = None if shortcuts is None else shortcuts.overlay()
+        augmentation = Augmentation(recipe.augmentation, recipe.train.seed)
+        prepare = PixelPreparation(preprocessing.image, augmentation, digits)
+        epochs = recipe.train.epochs or 0
+        return TrainingLoop(
+            recipe=recipe,
+            loss=BatchLoss(task, self.fabric, prepare, recipe.train.chunk_size),
+            optimizer=build_optimizer(task, recipe.optimizer, self.fabric.device),
+            batches=pairs.batches,
+            folder=self.checkpoints,
+            fingerprint=pairs.fingerprint,
+            total_steps=recipe.train.steps or epochs * pairs.batches.batches_per_epoch,
+            processes=self.processes,
+        )
+
+    def _loss_batches(self, val: Manifest, opener: SplitOpener) -> BatchLoader | None:
+        """The pairs of the validation split when their loss is what selects."""
+        if self.recipe.train.select_by != "loss":
+            return None
+        described = usable_records(self.recipe, val, self.modalities)
+        total, share = len(described.records), self.recipe.data.max_rejected
+        rejections = Rejections(total, share, source=str(val.folder))
+        return opener.open(described, rejections, training=False).batches
+
+
+def _targets(sentences: SentenceEncoder) -> Targets:
+    return lambda texts: sentences.encode([whole_text(text) for text in texts])

@@ -1,0 +1,87 @@
+"""The loss of a batch and its gradient: all of it at once, or in chunks that fit into memory."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from training.models.features import Features, Modality, ModalityFeatures
+from training.objectives.base import LossOutput
+from training.trainer.batches import Batch, Inputs
+from training.trainer.cached_gradients import backward_in_chunks, even_chunks, joined_features
+from training.trainer.task import TrainingTask
+
+PreparePixels = Callable[[Inputs, int | None], Tensor]
+_ALL: Final = slice(None)
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """Computes losses in the precision of a run.
+
+    Attributes:
+        task: Model and objective, on the device.
+        fabric: Device and precision.
+        prepare: Makes the pixels of images, changed at random when a step is given.
+        chunk_size: Most items that are encoded at once; None: all.
+    """
+
+    task: TrainingTask
+    fabric: Fabric
+    prepare: PreparePixels
+    chunk_size: int | None = None
+
+    def backward(self, batch: Batch, step: int) -> LossOutput:
+        """Add the gradient of the loss of a training step to the parameters."""
+        rest = _on(self.fabric.device, batch)
+        chunks = self._chunks(batch)
+        if len(chunks) == 1:
+            output = self._loss(self._encoded(batch.inputs, _ALL, step), rest)
+            torch.autograd.backward(output.total)
+            return output
+        return backward_in_chunks(
+            self.task.model,
+            lambda chunk: self._encoded(batch.inputs, chunk, step),
+            lambda features: self._loss(features, rest),
+            chunks,
+            self.fabric.device,
+        )
+
+    def value(self, batch: Batch) -> Tensor:
+        """The loss (scalar) as it is measured in validation: no gradient, no random changes."""
+        training = self.task.training
+        self.task.eval()
+        with torch.no_grad():
+            found = [self._encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
+            total = self._loss(joined_features(found), _on(self.fabric.device, batch)).total
+        self.task.train(training)
+        return total
+
+    def _chunks(self, batch: Batch) -> list[slice]:
+        return even_chunks(len(batch.inputs), self.chunk_size or len(batch.inputs))
+
+    def _encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> Mapping[Modality, ModalityFeatures]:
+        some = inputs.rows(chunk).to(self.fabric.device)
+        pixels = self.prepare(some, step)
+        # Autocast keeps the weights it converted to its end, and without gradient it keeps them without.
+        with self.fabric.autocast():
+            return self.task.encode(pixels, some.tokens, some.spectrograms)
+
+    def _loss(self, features: Mapping[Modality, ModalityFeatures], rest: Features) -> LossOutput:
+        with self.fabric.autocast():
+            output: LossOutput = self.task(Features(features, rest.positive_mask, rest.items, rest.targets))
+        return output
+
+
+def _on(device: torch.device, batch: Batch) -> Features:
+    """What only the loss needs of a batch, on a device."""
+    return Features(
+        {},
+        *(
+            None if tensor is None else tensor.to(device, non_blocking=True)
+            for tensor in (batch.positive_mask, batch.items, batch.targets)
+        ),
+    )

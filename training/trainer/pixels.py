@@ -1,0 +1,34 @@
+"""From uint8 images to what the image tower takes, on the device."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from training.data.augmentation import Augmentation
+from training.data.shortcuts.overlay import DigitOverlay
+from training.models.preprocessing import ImagePreprocessing
+from training.trainer.batches import Inputs
+
+
+@dataclass(frozen=True)
+class PixelPreparation:
+    """Makes normalised pixels of the images of a batch, or of some of them.
+
+    Attributes:
+        image: How the model takes images.
+        augmentation: Of training images.
+        digits: Pastes the digits of shortcuts; None where there are none.
+    """
+
+    image: ImagePreprocessing
+    augmentation: Augmentation
+    digits: DigitOverlay | None = None
+
+    def __call__(self, inputs: Inputs, step: int | None) -> Tensor:
+        """Pixels (b, 3, S, S), changed at random in the way of a step; None: as they are."""
+        pixels = self.image.to_unit(inputs.images)
+        if step is not None:
+            pixels = self.augmentation(pixels, step, inputs.places, inputs.batch_size)
+        if self.digits is not None and inputs.glyphs is not None:
+            pixels = self.digits(pixels, inputs.glyphs)
+        return self.image.normalise(pixels)

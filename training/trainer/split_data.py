@@ -1,0 +1,129 @@
+"""The data of one split, opened so that batches can be drawn from it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+
+from training.data.audio_source import AudioDecoder, AudioSource
+from training.data.image_source import Decoder, open_images
+from training.data.manifest import Manifest, Record, Rejections
+from training.data.pairs import PairSampler
+from training.data.shortcuts.shortcuts import Shortcuts
+from training.errors import DataError
+from training.models.features import Modality
+from training.models.preprocessing import Preprocessing
+from training.recipes.schema import Recipe
+from training.trainer.batches import BatchLoader, Targets
+from training.trainer.processes import Processes
+
+
+@dataclass(frozen=True)
+class SplitData:
+    """The pairs of one split, ready to be drawn.
+
+    Attributes:
+        batches: Loads the batch of any position.
+        fingerprint: Over the ids and texts that are drawn from, in order.
+    """
+
+    batches: BatchLoader
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class SplitOpener:
+    """What the splits of a run have in common.
+
+    Attributes:
+        recipe: Of the run.
+        preprocessing: Of everything that the encoder sees.
+        modalities: That the objective uses.
+        device: That the loop computes on.
+        processes: Whose share is loaded.
+        resources: Ends the threads that decode when it is closed.
+        targets: Sentence embeddings of texts; None where none are used.
+    """
+
+    recipe: Recipe
+    preprocessing: Preprocessing
+    modalities: frozenset[Modality]
+    device: torch.device
+    processes: Processes
+    resources: ExitStack
+    targets: Targets | None = None
+
+    def open(
+        self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
+    ) -> SplitData:
+        """Read the images of a split and prepare to draw its pairs.
+
+        Args:
+            split: Records with something of each modality.
+            rejections: Where broken files are counted.
+            training: False draws every image, and a split smaller than a batch is one batch.
+            show_progress: Show a bar on standard error.
+
+        Raises:
+            DataError: Too many files are broken, or fewer than a batch remain.
+        """
+        data = self.recipe.data
+        images = open_images(
+            Decoder(split, self.preprocessing.image.to_uint8, self.recipe.preprocessing.image.size),
+            rejections,
+            cache=data.cache_images,
+            threads=data.workers,
+            device=self.device,
+            show_progress=show_progress,
+        )
+        self.resources.callback(images.close)
+        records = [split.records[row] for row in images.readable]
+        loader = BatchLoader(
+            self._sampler(records, training=training),
+            images,
+            self.preprocessing.text if "text" in self.modalities else None,
+            audio=self._audio(split, rejections) if "audio" in self.modalities else None,
+            targets=self.targets,
+            rows=images.readable,
+            training=training,
+            shortcuts=self._shortcuts(split) if training else None,
+            processes=self.processes,
+        )
+        return SplitData(loader, fingerprint(records))
+
+    def _sampler(self, records: Sequence[Record], *, training: bool) -> PairSampler:
+        data, train = self.recipe.data, self.recipe.train
+        unit = data.text_unit if "text" in self.modalities else None
+        if training:
+            return PairSampler(records, train.batch_size, train.seed, data.one_image_per, unit)
+        count = self.processes.count
+        size = min(train.batch_size, len(records)) // count * count
+        if size == 0:
+            raise DataError(
+                f"The validation split has {len(records)} images that can be used, fewer than there are "
+                "processes: give it more, or set train.select_by to rsum."
+            )
+        return PairSampler(records, size, train.seed, text_unit=unit)
+
+    def _audio(self, split: Manifest, rejections: Rejections) -> AudioSource:
+        data = self.recipe.data
+        decoder = AudioDecoder(split, self.preprocessing.audio)
+        source = AudioSource(decoder, rejections, cache=data.cache_images, threads=data.workers)
+        self.resources.callback(source.close)
+        return source
+
+    def _shortcuts(self, split: Manifest) -> Shortcuts | None:
+        config = self.recipe.data.shortcut
+        return None if config is None else Shortcuts(config, self.recipe.train.seed, len(split.records))
+
+
+def fingerprint(records: Sequence[Record]) -> str:
+    """SHA-256 over what is drawn: ids, texts and names of sounds in their order."""
+    digest = hashlib.sha256()
+    for record in records:
+        sound = [] if record.audio is None else [record.audio]
+        digest.update(json.dumps([record.id, record.texts, *sound]).encode())
+    return digest.hexdigest()
