@@ -80,7 +80,9 @@ class TowerConfig(Frozen):
     """What the image and the text tower have in common."""
 
     pretrained: str | None = Field(
-        default=None, description="Local folder or hub name of pretrained weights; None: random weights."
+        default=None,
+        description="Local folder or hub name of pretrained weights, or for resnet a .safetensors or .pth "
+        "file with torchvision's names; None: random weights.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Settings of the architecture when it is built with random weights."

@@ -18,6 +18,7 @@ from training.models.pretrained import (
     pretrained_configuration,
     read_projection,
 )
+from training.models.torchvision_resnet import load_torchvision, read_weights, resnet_options
 from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 
 
@@ -134,6 +135,25 @@ def build_transformers_backbone(
     backbone = TransformersImageBackbone(family, model, resolved)
     backbone.projection = _projection(architecture, folder, backbone.width)
     return backbone
+
+
+def build_torchvision_resnet(file: Path, *, weights: bool) -> TransformersImageBackbone:
+    """A ResNet of the depth and width that a file of weights with torchvision's names has.
+
+    Args:
+        file: Of the weights, .safetensors or .pth.
+        weights: Load them, not only their architecture.
+
+    Raises:
+        RecipeError: The file is not that of a ResNet.
+    """
+    tensors = read_weights(file)
+    config = configuration(transformers.ResNetConfig, resnet_options(tensors, file))
+    model_kind: Any = transformers.ResNetModel
+    model = model_kind(config)
+    if weights:
+        model = load_torchvision(model, tensors, file)
+    return TransformersImageBackbone(_FAMILIES["resnet"], model, architecture_options(config))
 
 
 def _projection(architecture: ImageArchitecture, folder: Path, width: int) -> Projection | None:

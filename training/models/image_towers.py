@@ -1,6 +1,7 @@
 """Image towers: a backbone and its pooling."""
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +10,10 @@ from training.errors import RecipeError
 from training.models.clip_resnet import build_clip_resnet
 from training.models.config import ImageTowerConfig
 from training.models.freezing import Freezer, frozen_modules
-from training.models.image_backbones import build_transformers_backbone
+from training.models.image_backbones import build_torchvision_resnet, build_transformers_backbone
 from training.models.pooling import Pooling, PoolingName, build_pooling
 from training.models.pretrained import local_folder
+from training.models.torchvision_resnet import is_weight_file
 from training.models.tower import Fork, ImageBackbone, TowerOutput
 
 
@@ -77,8 +79,15 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
     Raises:
         RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.
     """
-    folder = None if config.pretrained is None else local_folder(config.pretrained)
     backbone: ImageBackbone
+    if (
+        config.architecture == "resnet"
+        and config.pretrained is not None
+        and is_weight_file(config.pretrained)
+    ):
+        file = Path(config.pretrained).expanduser()
+        return ImageTower(config, build_torchvision_resnet(file, weights=load_pretrained))
+    folder = None if config.pretrained is None else local_folder(config.pretrained)
     if config.architecture == "clip_resnet":
         backbone = build_clip_resnet(config.options, folder, weights=load_pretrained)
     else:

@@ -98,11 +98,8 @@ def test_words_outside_the_vocabulary_are_one_unknown_word() -> None:
 
 
 def test_a_special_word_cannot_be_written_in_a_text() -> None:
-    ids = (
-        learn_word_tokenizer(["start end unknown pad < >"], 300)
-        .encode(["<pad> <start> <unknown> <end>"])[0]
-        .ids
-    )
+    tokenizer = learn_word_tokenizer(["start end unknown pad < >"], 300)
+    ids = tokenizer.encode(["<pad> <start> <unknown> <end>"])[0].ids
     assert {0, 1, 2, 3}.isdisjoint(ids[1:-1])
     assert (ids[0], ids[-1]) == (2, 3)
 
