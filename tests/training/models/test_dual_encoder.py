@@ -1,7 +1,14 @@
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.training.models.tiny import (
+    TEXT_OPTIONS,
     TEXTS,
     tiny_config,
     tiny_model,
@@ -11,7 +18,10 @@ from tests.training.models.tiny import (
     tiny_tokens,
 )
 from training.errors import RecipeError
+from training.models.config import TextArchitecture
 from training.models.dual_encoder import build_dual_encoder
+from training.models.features import ModalityFeatures
+from training.models.preprocessing import TokenBatch
 
 MLP = {"head": {"kind": "mlp", "hidden": 20}}
 
@@ -93,3 +103,164 @@ def test_refuses_preprocessing_that_does_not_fit() -> None:
         model.check_preprocessing(tiny_preprocessing(image={"size": 64}).config)
     with pytest.raises(RecipeError, match="64 tokens, not 65"):
         model.check_preprocessing(tiny_preprocessing(text={"max_tokens": 65}).config)
+
+
+LOVT: dict[str, Any] = {
+    "image_settings": {"pooling": "attention", "head": {"kind": "mlp", "hidden": 20, "norm": True}},
+    "text_settings": {"pooling": "attention", "head": {"kind": "mlp", "hidden": 20, "norm": True}},
+    "local_features": True,
+}
+REPORTS = ("The cat sits. Two dogs run! A red ball.", "x-ray", "", "No effusion. The lungs are clear.")
+
+
+def sentence_tokens(texts: tuple[str, ...] = REPORTS) -> TokenBatch:
+    return tiny_preprocessing(text={"max_tokens": 32, "sentences": True}).text(texts)
+
+
+def local_of(features: ModalityFeatures) -> tuple[Tensor, Tensor, Tensor]:
+    """Local features (B, K, D), their mask (B, K) and weights (B, K)."""
+    assert features.local is not None
+    assert features.local_mask is not None
+    assert features.local_weights is not None
+    return features.local, features.local_mask, features.local_weights
+
+
+def test_a_blade_is_several_vectors() -> None:
+    model = tiny_model(tiny_config(blades=3)).eval()
+    embedding = model.encode_image(tiny_pixels()).embedding
+    assert embedding.shape == (4, 3, 12)
+    assert torch.equal(embedding.flatten(1), model.image_head(model.image(tiny_pixels()).pooled))
+    assert model.encode_text(tiny_tokens()).embedding.shape == (4, 3, 12)
+    assert model.config.vector_dim == 36
+
+
+def test_regions_are_the_cells_of_any_map() -> None:
+    model = tiny_model(tiny_config(**LOVT)).eval()
+    for height, width in ((32, 32), (224, 224), (96, 160)):
+        local, mask, weights = local_of(model.encode_image(torch.randn(2, 3, height, width)))
+        cells = (height // 32) * (width // 32)
+        assert local.shape == (2, cells, 12)
+        assert mask.all()
+        torch.testing.assert_close(weights.sum(dim=1), torch.ones(2))
+
+
+def test_local_features_of_a_text_are_its_sentences() -> None:
+    model = tiny_model(tiny_config(text="bert", **LOVT)).eval()
+    local, mask, weights = local_of(model.encode_text(sentence_tokens()))
+    assert local.shape == (4, 3, 12)
+    assert mask.sum(dim=1).tolist() == [3, 1, 1, 2]
+    assert (weights[~mask] == 0).all()
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(4))
+
+
+def test_sentences_equal_a_slow_reference() -> None:
+    model = tiny_model(tiny_config(text="bert", **LOVT)).eval()
+    assert model.text is not None
+    assert model.text_head is not None
+    assert model.text_local_head is not None
+    tokens = sentence_tokens()
+    assert tokens.sentence_ids is not None
+    hidden = model.text.backbone(tokens.input_ids, tokens.attention_mask).tokens
+    features = model.encode_text(tokens)
+    local, _, _ = local_of(features)
+    for row, numbers in enumerate(tokens.sentence_ids):
+        sentences = torch.stack(
+            [hidden[row][numbers == number].amax(dim=0) for number in range(int(numbers.max()) + 1)]
+        )
+        torch.testing.assert_close(local[row, : len(sentences)], model.text_local_head(sentences))
+        query = sentences.mean(dim=0, keepdim=True)
+        pooled, _ = model.text.pooling.attention(query, sentences, sentences)
+        torch.testing.assert_close(features.embedding[row], model.text_head(pooled)[0])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "eos", "mean", "max", "attention"])
+@pytest.mark.parametrize("architecture", ["bert", "small_transformer", "siglip_text_model"])
+def test_padding_changes_neither_sentences_nor_embedding(
+    architecture: TextArchitecture, pooling: str
+) -> None:
+    settings = {**LOVT["text_settings"], "pooling": pooling}
+    model = tiny_model(tiny_config(text=architecture, **{**LOVT, "text_settings": settings})).eval()
+    together = model.encode_text(sentence_tokens())
+    assert together.local is not None
+    assert together.local_mask is not None
+    for row, text in enumerate(REPORTS):
+        alone = model.encode_text(sentence_tokens((text,)))
+        assert alone.local is not None
+        torch.testing.assert_close(together.embedding[row], alone.embedding[0], atol=1e-5, rtol=0)
+        real = together.local[row][together.local_mask[row]]
+        torch.testing.assert_close(real, alone.local[0], atol=1e-5, rtol=0)
+
+
+def test_padding_changes_nothing_in_training_either() -> None:
+    config = tiny_config(text="small_transformer", **LOVT)
+    options = {**config.text.options, "dropout": 0.0} if config.text else {}
+    config = tiny_config(**{**LOVT, "text_settings": {**LOVT["text_settings"], "options": options}})
+    tokens = sentence_tokens()
+    longer = replace(
+        tokens,
+        input_ids=functional.pad(tokens.input_ids, (0, 5), value=tiny_tokenizer().pad_id),
+        attention_mask=functional.pad(tokens.attention_mask, (0, 5)),
+        sentence_ids=functional.pad(tokens.sentence_ids, (0, 5), value=-1)
+        if tokens.sentence_ids is not None
+        else None,
+        sentence_count=6,
+    )
+    first, second = (tiny_model(config).train() for _ in range(2))
+    local, mask, _ = local_of(first.encode_text(tokens))
+    other, other_mask, _ = local_of(second.encode_text(longer))
+    torch.testing.assert_close(local[mask], other[other_mask], atol=1e-5, rtol=1e-4)
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(second.state_dict()[name], value)
+
+
+def test_local_features_have_a_head_of_their_own() -> None:
+    model = tiny_model(tiny_config(local_features=True, local_head={"kind": "mlp", "hidden": 7}))
+    assert isinstance(model.image_local_head, nn.Sequential)
+    assert next(model.image_local_head.parameters()).shape == (7, 16)
+    assert len(model.image_head) == 2
+    names = [name for name, _ in model.named_parameters() if "local_head" in name]
+    assert len(names) == 8
+
+
+def test_local_features_may_share_the_head_of_the_global_one() -> None:
+    model = tiny_model(tiny_config(share_local_head=True, **LOVT)).eval()
+    assert not [name for name, _ in model.named_parameters() if "local_head" in name]
+    local, _, _ = local_of(model.encode_image(tiny_pixels()))
+    cells = model.image(tiny_pixels()).local
+    torch.testing.assert_close(local[:, 0], model.image_head(cells[:, 0]))
+
+
+def test_a_head_is_shared_between_features_of_one_width_only() -> None:
+    options = {**TEXT_OPTIONS["siglip_text_model"], "projection_size": 24}
+    settings = {"text_settings": {"pooling": "eos", "options": options}}
+    with pytest.raises(RecipeError, match="24 numbers and the local ones have 16"):
+        tiny_model(
+            tiny_config(text="siglip_text_model", local_features=True, share_local_head=True, **settings)
+        )
+
+
+def test_gradients_of_local_features_reach_their_heads_and_towers_only() -> None:
+    model = tiny_model(tiny_config(text="bert", **LOVT)).train()
+    features = model(tiny_pixels(), sentence_tokens())
+    for modality in ("image", "text"):
+        local, mask, _ = local_of(features[modality])
+        torch.autograd.backward((local[mask] * torch.randn_like(local[mask])).sum())
+    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert without
+    assert {name.split(".")[0] for name in without} == {"image", "text", "image_head", "text_head"}
+    assert all(".pooling." in name for name in without if not name.split(".")[0].endswith("_head"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"local_head": {}}, "set local_features to true"),
+        ({"share_local_head": True}, "set local_features to true"),
+        ({"local_features": True, "share_local_head": True, "local_head": {}}, "remove local_head"),
+        ({"local_features": True, "share_local_head": True, "blades": 2}, "set blades to 1"),
+        ({"blades": 5}, "less than or equal to 4"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        tiny_config(**settings)
