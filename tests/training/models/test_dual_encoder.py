@@ -21,6 +21,7 @@ from training.errors import RecipeError
 from training.models.config import TextArchitecture
 from training.models.dual_encoder import build_dual_encoder
 from training.models.features import ModalityFeatures
+from training.models.pooling import AttentionPooling
 from training.models.preprocessing import TokenBatch
 
 MLP = {"head": {"kind": "mlp", "hidden": 20}}
@@ -158,6 +159,8 @@ def test_sentences_equal_a_slow_reference() -> None:
     assert model.text is not None
     assert model.text_head is not None
     assert model.text_local_head is not None
+    assert isinstance(model.text.pooling, AttentionPooling)
+    attention = model.text.pooling.attention
     tokens = sentence_tokens()
     assert tokens.sentence_ids is not None
     hidden = model.text.backbone(tokens.input_ids, tokens.attention_mask).tokens
@@ -169,15 +172,13 @@ def test_sentences_equal_a_slow_reference() -> None:
         )
         torch.testing.assert_close(local[row, : len(sentences)], model.text_local_head(sentences))
         query = sentences.mean(dim=0, keepdim=True)
-        pooled, _ = model.text.pooling.attention(query, sentences, sentences)
+        pooled, _ = attention(query, sentences, sentences)
         torch.testing.assert_close(features.embedding[row], model.text_head(pooled)[0])
 
 
 @pytest.mark.parametrize("pooling", ["cls", "eos", "mean", "max", "attention"])
 @pytest.mark.parametrize("architecture", ["bert", "small_transformer", "siglip_text_model"])
-def test_padding_changes_neither_sentences_nor_embedding(
-    architecture: TextArchitecture, pooling: str
-) -> None:
+def test_neighbours_change_no_sentence_and_no_embedding(architecture: TextArchitecture, pooling: str) -> None:
     settings = {**LOVT["text_settings"], "pooling": pooling}
     model = tiny_model(tiny_config(text=architecture, **{**LOVT, "text_settings": settings})).eval()
     together = model.encode_text(sentence_tokens())
@@ -196,13 +197,12 @@ def test_padding_changes_nothing_in_training_either() -> None:
     options = {**config.text.options, "dropout": 0.0} if config.text else {}
     config = tiny_config(**{**LOVT, "text_settings": {**LOVT["text_settings"], "options": options}})
     tokens = sentence_tokens()
+    assert tokens.sentence_ids is not None
     longer = replace(
         tokens,
         input_ids=functional.pad(tokens.input_ids, (0, 5), value=tiny_tokenizer().pad_id),
         attention_mask=functional.pad(tokens.attention_mask, (0, 5)),
-        sentence_ids=functional.pad(tokens.sentence_ids, (0, 5), value=-1)
-        if tokens.sentence_ids is not None
-        else None,
+        sentence_ids=functional.pad(tokens.sentence_ids, (0, 5), value=-1),
         sentence_count=6,
     )
     first, second = (tiny_model(config).train() for _ in range(2))
@@ -232,11 +232,12 @@ def test_local_features_may_share_the_head_of_the_global_one() -> None:
 
 def test_a_head_is_shared_between_features_of_one_width_only() -> None:
     options = {**TEXT_OPTIONS["siglip_text_model"], "projection_size": 24}
-    settings = {"text_settings": {"pooling": "eos", "options": options}}
+    settings = {"pooling": "eos", "options": options}
+    config = tiny_config(
+        text="siglip_text_model", text_settings=settings, local_features=True, share_local_head=True
+    )
     with pytest.raises(RecipeError, match="24 numbers and the local ones have 16"):
-        tiny_model(
-            tiny_config(text="siglip_text_model", local_features=True, share_local_head=True, **settings)
-        )
+        tiny_model(config)
 
 
 def test_gradients_of_local_features_reach_their_heads_and_towers_only() -> None:
