@@ -67,8 +67,10 @@ def orthonormal(blades: Tensor) -> Tensor:
 
 def _determinants(u: Tensor, v: Tensor) -> Tensor:
     """Determinant (N, M) of the k x k inner products of every pair of blades (N, k, D) and (M, k, D)."""
-    rows = [[a @ b.T for b in v.unbind(1)] for a in u.unbind(1)]
-    return determinant(rows)
+    count, k = u.shape[:2]
+    products = u.flatten(0, 1) @ v.flatten(0, 1).T
+    entries = products.view(count, k, len(v), k).permute(1, 3, 0, 2).contiguous()
+    return determinant([row.unbind(0) for row in entries.unbind(0)])
 
 
 def determinant(entries: Sequence[Sequence[Tensor]]) -> Tensor:
