@@ -88,8 +88,8 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
 def metadata_factors(records: Sequence[Record]) -> list[Factor]:
     """The factors of the metadata, by name.
 
-    Texts, booleans and numbers with few values are classes; other numbers are cut in three equal parts. Left
-    out are lists, names with a value for almost each record, and values of fewer than five records.
+    Texts, booleans, lists and numbers of few values are classes; other numbers are cut in three equal parts.
+    Left out are names with another value for most records, and values of fewer than five records.
     """
     names = sorted({name for record in records for name in record.metadata})
     found = (_metadata_factor(name, records) for name in names)
@@ -119,12 +119,12 @@ def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
             else None
             for value in values
         ]
-    counts = Counter(value for value in values if value is not None and not isinstance(value, tuple))
+    counts = Counter(value for value in values if value is not None)
     kept = sorted((value for value, count in counts.items() if count >= _LEAST_OF_A_VALUE), key=repr)
     if not 2 <= len(kept) <= _MOST_VALUES or len(counts) > sum(counts.values()) / 2:
         return None
     code = {value: number for number, value in enumerate(kept)}
-    codes = [-1 if isinstance(value, tuple) or value is None else code.get(value, -1) for value in values]
+    codes = [-1 if value is None else code.get(value, -1) for value in values]
     return Factor(name, np.array(codes, dtype=np.int64), len(kept))
 
 

@@ -24,6 +24,7 @@ class _Fold:
     values: NDArray[np.float64]
     vectors: Matrix
     to_held_out: Matrix
+    scale: float
 
 
 class LinearProbe:
@@ -81,7 +82,10 @@ def _fold(kernel: Matrix, out: NDArray[np.bool_]) -> _Fold:
     centred = inner - columns - columns[:, None] + mean
     values, vectors = np.linalg.eigh(centred)
     to_held_out = across - columns - across.mean(axis=1, keepdims=True) + mean
-    return _Fold(fitted, held_out, values.clip(min=0.0), vectors, to_held_out)
+    # Items that are all the same differ by rounding alone, which is not to be enlarged.
+    least = float(np.finfo(np.float32).eps) * max(1.0, float(np.diagonal(inner).mean()))
+    scale = max(float(values.mean()), least)
+    return _Fold(fitted, held_out, values.clip(min=0.0), vectors, to_held_out, scale)
 
 
 def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
@@ -91,10 +95,9 @@ def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
     # What is unknown pulls towards no class.
     targets[known >= 0] -= targets[known >= 0].mean(axis=0)
     turned = fold.vectors.T @ targets
-    scale = max(float(fold.values.mean()), np.finfo(np.float64).tiny)
     fits = []
     for strength in _STRENGTHS:
-        shrunk = 1.0 / (fold.values + strength * scale)
+        shrunk = 1.0 / (fold.values + strength * fold.scale)
         weights = fold.vectors @ (shrunk[:, None] * turned)
         # What each item misses its target by when it alone is left out.
         missed = weights / ((fold.vectors**2) @ shrunk)[:, None]

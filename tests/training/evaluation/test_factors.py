@@ -1,0 +1,186 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from training.data.manifest import Record
+from training.evaluation.embed import EmbeddedManifest
+from training.evaluation.factors import label_factors, metadata_factors, read_factors
+from training.evaluation.similarity import as_blades
+
+Vectors = NDArray[np.float32]
+
+
+def records(count: int) -> list[Record]:
+    """`shared` has four values, `seen` and `said` three, `noise` two; the first label goes with `shared`."""
+    rng = np.random.default_rng(0)
+    return [
+        Record(
+            id=f"r{row}",
+            image="",
+            split="test",
+            texts=("one", "two"),
+            labels=("first",) if shared < 2 else ("second",),
+            metadata={
+                "shared": f"s{shared}",
+                "seen": int(rng.integers(3)),
+                "said": f"t{rng.integers(3)}",
+                "noise": bool(rng.random() < 0.5),
+                "number": float(rng.normal()),
+                "name": f"r{row}",
+                "constant": "same",
+            },
+        )
+        for row, shared in enumerate(rng.integers(4, size=count).tolist())
+    ]
+
+
+def vectors_of(known: Sequence[Record], *names: str, seed: int) -> Vectors:
+    """Noise of length one, with a direction added for each value of these factors."""
+    rng = np.random.default_rng(seed)
+    vectors = 0.1 * rng.normal(size=(len(known), 16))
+    for place, name in enumerate(names):
+        values = sorted({str(record.metadata[name]) for record in known})
+        codes = [values.index(str(record.metadata[name])) for record in known]
+        vectors += np.eye(16)[np.array(codes) + 4 * place]
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+@pytest.fixture
+def embedded() -> EmbeddedManifest:
+    known = records(200)
+    texts = vectors_of(known, "shared", "said", seed=2)
+    return EmbeddedManifest(
+        records=tuple(known),
+        image_vectors=vectors_of(known, "shared", "seen", seed=1),
+        texts=("one", "two") * 200,
+        text_vectors=texts.repeat(2, axis=0),
+        text_owner=np.arange(200).repeat(2),
+        skipped=(),
+        truncated=0,
+    )
+
+
+def test_each_factor_is_read_where_it_is(embedded: EmbeddedManifest) -> None:
+    found = {reading.name: reading for reading in read_factors(embedded)}
+    assert list(found) == ["noise", "number", "said", "seen", "shared", "labels"]
+    image = {name: reading.image for name, reading in found.items()}
+    text = {name: reading.text for name, reading in found.items()}
+    assert image["shared"] == text["shared"] == image["seen"] == text["said"] == 100
+    assert image["labels"] == text["labels"] == 100
+    for reading in (found["noise"], found["number"]):
+        assert reading.image == pytest.approx(reading.chance, abs=12)
+        assert reading.text == pytest.approx(reading.chance, abs=12)
+    assert image["said"] == pytest.approx(100 / 3, abs=12)
+    assert text["seen"] == pytest.approx(100 / 3, abs=12)
+    assert {name: (reading.values, reading.chance) for name, reading in found.items()} == {
+        "noise": (2, 50),
+        "number": (3, 100 / 3),
+        "said": (3, 100 / 3),
+        "seen": (3, 100 / 3),
+        "shared": (4, 25),
+        "labels": (2, 50),
+    }
+    assert all(reading.records == 200 for reading in found.values())
+
+
+def test_it_is_the_same_every_time(embedded: EmbeddedManifest) -> None:
+    assert read_factors(embedded) == read_factors(embedded)
+
+
+def test_the_mean_of_an_images_texts_is_read(embedded: EmbeddedManifest) -> None:
+    # One text of each image says something, the other says the same for all.
+    vectors = embedded.text_vectors.copy()
+    vectors[1::2] = vectors[1]
+    found = {reading.name: reading.text for reading in read_factors(replace(embedded, text_vectors=vectors))}
+    assert found["said"] == 100
+
+
+def test_images_without_texts_take_part_by_their_image(embedded: EmbeddedManifest) -> None:
+    kept = embedded.text_owner >= 60
+    partly = replace(
+        embedded,
+        texts=tuple(text for text, keep in zip(embedded.texts, kept, strict=True) if keep),
+        text_vectors=embedded.text_vectors[kept],
+        text_owner=embedded.text_owner[kept],
+    )
+    found = {reading.name: reading for reading in read_factors(partly)}
+    assert found["shared"].image == found["shared"].text == 100
+    none = replace(
+        embedded, texts=(), text_vectors=embedded.text_vectors[:0], text_owner=np.zeros(0, np.int64)
+    )
+    assert {reading.text for reading in read_factors(none)} == {None}
+
+
+def test_blades_are_read_alike(embedded: EmbeddedManifest) -> None:
+    second = np.zeros((200, 1, 32), dtype=np.float32)
+    second[:, 0, 31] = 1
+
+    def blades(vectors: Vectors) -> Vectors:
+        wide = np.pad(vectors, ((0, 0), (0, 16)))
+        return as_blades(np.concatenate([wide, second.repeat(len(wide) // 200, axis=0)[:, 0]], axis=1), 2)
+
+    pairs = replace(
+        embedded,
+        image_vectors=blades(embedded.image_vectors),
+        text_vectors=blades(embedded.text_vectors),
+    )
+    # A constant second vector leaves the similarity of the first ones.
+    for one, two in zip(read_factors(embedded), read_factors(pairs), strict=True):
+        assert one.image == pytest.approx(two.image)
+        assert one.text == pytest.approx(two.text)
+
+
+def test_many_records_are_sampled(embedded: EmbeddedManifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.evaluation.factors._MOST_RECORDS", 120)
+    found = {reading.name: reading for reading in read_factors(embedded)}
+    assert found["shared"].records == 120
+    assert found["shared"].image == found["shared"].text == 100
+
+
+def test_which_metadata_are_factors() -> None:
+    known = [
+        Record(
+            id=f"r{row}",
+            image="",
+            split="test",
+            metadata={
+                "few": row % 3,
+                "many": float(row),
+                "rare": "odd" if row == 7 else f"v{row % 2}",
+                "list": ("left",) if row % 2 else ("left", "right"),
+                "name": f"name {row}",
+                "half": f"pair {row // 2}",
+                **({"sometimes": "yes" if row % 4 else "no"} if row < 40 else {}),
+            },
+        )
+        for row in range(60)
+    ]
+    found = {factor.name: factor for factor in metadata_factors(known)}
+    assert list(found) == ["few", "list", "many", "rare", "sometimes"]
+    assert found["few"].codes.tolist() == [row % 3 for row in range(60)]
+    assert found["many"].codes.tolist() == [row // 20 for row in range(60)]
+    assert found["rare"].codes[7] == -1
+    assert found["rare"].values == 2
+    assert (found["sometimes"].codes[40:] == -1).all()
+    assert (found["sometimes"].codes[:40] >= 0).all()
+
+
+def test_labels_are_known_of_labelled_images_only() -> None:
+    known = [
+        Record(
+            id=f"r{row}", image="", split="test", labels=() if row < 5 else ("a", "b") if row < 15 else ("b",)
+        )
+        for row in range(30)
+    ]
+    # Every labelled image has b, so only a can be told apart.
+    (factor,) = label_factors(known)
+    assert factor.codes.tolist() == [-1] * 5 + [1] * 10 + [0] * 15
+
+
+def test_nothing_to_read(embedded: EmbeddedManifest) -> None:
+    bare = tuple(replace(record, metadata={}, labels=()) for record in embedded.records)
+    assert read_factors(replace(embedded, records=bare)) == ()
