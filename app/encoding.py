@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.errors import RecoquestError
+from training.errors import MissingModalityError, RecoquestError
 from training.models.encoder import TextEmbeddings
 from training.models.preprocessing import Truncation
 
@@ -139,12 +139,13 @@ class EncodingQueue:
 
         Raises:
             EncodingError: The queue is full or closed, the deadline passed, or the encoder failed.
+            MissingModalityError: The encoder was trained without texts.
         """
         return await self._wait_for(self.submit("text", text, urgent=urgent))
 
-    async def encode_image(self, image: Tensor) -> Encoded:
+    async def encode_image(self, image: Tensor, *, urgent: bool = False) -> Encoded:
         """Vector of a prepared uint8 image (3, S, S); raises as `encode_text` does."""
-        return await self._wait_for(self.submit("image", image))
+        return await self._wait_for(self.submit("image", image, urgent=urgent))
 
     def submit(self, kind: Kind, payload: str | Tensor, *, urgent: bool = False) -> Future[Encoded]:
         """Put a query into the queue and return at once.
@@ -246,6 +247,9 @@ class EncodingQueue:
         started = time.perf_counter()
         try:
             results = self._vectors(batch)
+        except MissingModalityError as error:
+            _fail(batch, error)
+            return
         except Exception as error:  # noqa: BLE001 - whatever the encoder raises must reach the callers
             _log.error("encoding failed", kind=batch[0].kind, size=len(batch), error=type(error).__name__)
             _fail(batch, EncodingFailedError(_FAILED), cause=error)
@@ -276,7 +280,7 @@ _TOO_SLOW = "The query could not be encoded in time; try again when the service 
 _FAILED = "The encoder failed on this query; the service's log says why."
 
 
-def _fail(jobs: Sequence[_Job], error: EncodingError, cause: BaseException | None = None) -> None:
+def _fail(jobs: Sequence[_Job], error: RecoquestError, cause: BaseException | None = None) -> None:
     for job in jobs:
         if job.future.running() or (not job.future.done() and job.future.set_running_or_notify_cancel()):
             # One error object for several waiting callers would gather all their tracebacks.

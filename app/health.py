@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import anyio
 import structlog
+from PIL import Image
 
-from app.encoders import Encoders
-from app.encoding import EncodingQueue, QueueFullError
+from app.encoders import Encoders, LoadedEncoder
+from app.encoding import QueueFullError
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.results import ActiveGeneration
@@ -76,19 +77,22 @@ class Readiness:
         try:
             async with asyncio.timeout(self._timeout_s):
                 loaded = await self._encoders.of(active)
-                return await self._pass_through(loaded.queue)
+                return await self._pass_through(loaded)
         except TimeoutError:
             return "took too long"
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
             _log.warning("encoder check failed", digest=active.digest, error=type(error).__name__)
             return "failed"
 
-    async def _pass_through(self, queue: EncodingQueue) -> str:
+    async def _pass_through(self, loaded: LoadedEncoder) -> str:
         try:
-            await queue.encode_text(_PROBE, urgent=True)
+            if "text" in loaded.encoder.modalities:
+                await loaded.queue.encode_text(_PROBE, urgent=True)
+            else:
+                await loaded.queue.encode_image(loaded.prepare(Image.new("RGB", (8, 8))), urgent=True)
         except QueueFullError:
             # A full queue that moves is busy, not broken: others' queries have just been a real pass.
-            return "ok" if queue.seconds_since_success < self._timeout_s else "stuck"
+            return "ok" if loaded.queue.seconds_since_success < self._timeout_s else "stuck"
         return "ok"
 
 

@@ -25,7 +25,13 @@ from index.errors import (
     UnknownCollectionError,
     UnknownImageError,
 )
-from training.errors import BundleError, ImageError, ImageTooLargeError, RecoquestError
+from training.errors import (
+    BundleError,
+    ImageError,
+    ImageTooLargeError,
+    MissingModalityError,
+    RecoquestError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -104,6 +110,9 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
     ImageTooLargeError: Kind("image-too-large", "The image is too large", TOO_LARGE.status, field="image"),
     ImageError: Kind("not-an-image", "The file is not a usable image", UNSUPPORTED.status, field="image"),
+    MissingModalityError: Kind(
+        "no-text-search", "The collection cannot be searched by text", INVALID.status, field="text"
+    ),
     QueueFullError: Kind(
         "too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1
     ),

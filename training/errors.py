@@ -1,5 +1,7 @@
 """The errors that a person can act on; everything else is a defect and keeps its traceback."""
 
+from typing import Literal
+
 
 class RecoquestError(Exception):
     """A failure that the user can mend.
@@ -40,8 +42,13 @@ class AudioTooLargeError(AudioError):
 class MissingModalityError(RecoquestError):
     """The encoder has no tower for what it was asked to embed."""
 
-    def __init__(self, modality: str) -> None:
-        super().__init__(_MISSING[modality])
+    def __init__(self, modality: Literal["text", "audio"]) -> None:
+        super().__init__(modality)
+        self.modality: Literal["text", "audio"] = modality
+
+    def __str__(self) -> str:
+        """What is missing and what to do."""
+        return _MISSING[self.modality]
 
 
 _MISSING = {

@@ -16,7 +16,17 @@ from app.service import create_app
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_search import TEXT, problem
+from training.models.bundle import save_bundle
+from training.models.config import (
+    AudioTowerConfig,
+    DualEncoderConfig,
+    ImagePreprocessingConfig,
+    ImageTowerConfig,
+    PreprocessingConfig,
+)
+from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import Encoder, TextEmbeddings, load_encoder
+from training.models.preprocessing import Preprocessing
 
 
 class Trouble:
@@ -204,3 +214,42 @@ def test_looking_for_active_generations_counts_nothing_twice(indexed: Indexed) -
         engine.close()
     assert [active.collection for active in first] == [COLLECTION]
     assert not [statement for statement in statements if "count(" in statement]
+
+
+def make_bundle_without_texts(folder: Path) -> Path:
+    """Save a random encoder of images and sounds."""
+    config = DualEncoderConfig(
+        image=ImageTowerConfig(
+            architecture="resnet",
+            options={"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+        ),
+        audio=AudioTowerConfig(architecture="audio_cnn", options={"width": 8, "layers": 1}),
+        dim=12,
+    )
+    save_bundle(
+        folder,
+        name="heard",
+        model=build_dual_encoder(config, None, load_pretrained=False),
+        preprocessing=Preprocessing(
+            PreprocessingConfig(image=ImagePreprocessingConfig(size=32)), tokenizer=None
+        ),
+        metrics={},
+        recipe_yaml="",
+    )
+    return folder
+
+
+def test_a_collection_of_an_encoder_without_texts_is_ready_and_searched_by_image_only(
+    own: Indexed, tmp_path: Path
+) -> None:
+    own.index("heard", make_bundle_without_texts(tmp_path / "heard"))
+    with served(own.settings) as client:
+        assert client.get("/readyz").status_code == 200
+        answer = client.post("/v1/collections/heard/search/text", json={"text": "a bell"})
+        document = problem(answer, 422, "no-text-search", "text")
+        assert document["detail"] == (
+            "This encoder was trained without texts and cannot be searched by one: search by an image."
+        )
+        found = client.post("/v1/collections/heard/search/image", files={"image": own.image_bytes(3)})
+        assert found.json()["hits"][0]["id"] == "image-3"
+        assert client.get("/readyz").status_code == 200
