@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.classify import classify
 from app.cli.demo import demo
 from app.cli.endings import ended
 from app.cli.evaluate import evaluate
@@ -44,6 +45,7 @@ def build() -> typer.Typer:
     recoquest.command()(recipes)
     recoquest.command()(train)
     recoquest.command()(evaluate)
+    recoquest.command()(classify)
     recoquest.command()(index)
     recoquest.command()(collections)
     recoquest.command()(search)

@@ -1,0 +1,87 @@
+"""A text classifier: a backbone, its pooling, and two layers behind it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from training.classification.config import ClassifierConfig
+from training.classification.text_pairs import PairTokens
+from training.errors import RecipeError
+from training.models.pooling import masked_mean
+from training.models.text_backbones import TransformersTextBackbone
+from training.models.text_towers import build_text_tower
+from training.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierOutput:
+    """What a classifier makes of B rows.
+
+    Attributes:
+        logits: (B, classes), or (B, 1) scores.
+        words: (B, C), the mean of what the embedding layer gives for the real tokens: RECLAIM's v.
+        sentence: (B, C), the pooled feature: RECLAIM's u.
+    """
+
+    logits: Tensor
+    words: Tensor
+    sentence: Tensor
+
+
+class TextClassifier(nn.Module):
+    """A text tower, and a dense layer with tanh before the last one, with dropout around it.
+
+    BERT's own dense layer, which was trained to tell following sentences, is not used: all backbones are
+    treated alike.
+
+    Attributes:
+        width: Of the sentence's feature and of word embeddings.
+    """
+
+    def __init__(self, config: ClassifierConfig, tokenizer: Tokenizer, outputs: int, *, load: bool) -> None:
+        """Build it.
+
+        Args:
+            config: Its settings.
+            tokenizer: Whose ids it reads.
+            outputs: How many numbers it gives.
+            load: Load the pretrained weights that are named; False: only the architecture.
+
+        Raises:
+            RecipeError: Settings and backbone do not fit.
+        """
+        super().__init__()
+        self.tower = build_text_tower(config.tower(), tokenizer, load_pretrained=load)
+        if config.max_tokens > self.tower.backbone.max_tokens:
+            raise RecipeError(
+                f"max_tokens is {config.max_tokens}, but {config.architecture} reads only "
+                f"{self.tower.backbone.max_tokens}: set model.max_tokens to that or less."
+            )
+        self.width = self.tower.width
+        self.head = nn.Sequential(
+            nn.Dropout(config.dropout),
+            nn.Linear(self.width, self.width),
+            nn.Tanh(),
+            nn.Dropout(config.dropout),
+            nn.Linear(self.width, outputs),
+        )
+        self._embedded: Tensor | None = None
+        self.tower.backbone.stem()[0].register_forward_hook(self._keep_embedded)
+
+    def forward(self, tokens: PairTokens) -> ClassifierOutput:
+        """Classify rows."""
+        mask = tokens.attention_mask.bool()
+        backbone, pooling = self.tower.backbone, self.tower.pooling
+        if isinstance(backbone, TransformersTextBackbone):
+            features = backbone.forward_pairs(tokens.input_ids, tokens.attention_mask, tokens.segments)
+        else:
+            features = backbone(tokens.input_ids, tokens.attention_mask)
+        embedded, self._embedded = self._embedded, None
+        assert embedded is not None
+        assert pooling is not None
+        sentence, _ = pooling(features.tokens, mask)
+        return ClassifierOutput(self.head(sentence), masked_mean(embedded, mask), sentence)
+
+    def _keep_embedded(self, _module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        self._embedded = output
