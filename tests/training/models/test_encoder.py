@@ -1,8 +1,11 @@
+import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
@@ -14,6 +17,7 @@ from tests.training.models.tiny import (
     tiny_config,
     tiny_model,
     tiny_preprocessing,
+    tiny_tokens,
 )
 from training.errors import RecipeError
 from training.models.bundle import save_bundle
@@ -94,3 +98,96 @@ def test_chooses_a_device() -> None:
         choose_device("abacus")
     with pytest.raises(RecipeError, match="no device 'cuda:99'"):
         choose_device("cuda:99")
+
+
+MLP = {"kind": "mlp", "hidden": 20, "norm": True}
+KINDS: dict[str, dict[str, Any]] = {
+    "2-blades": {"blades": 2},
+    "4-blades": {"image": "vit", "text": "bert", "blades": 4},
+    "branches": {"image": "vit", "text": "bert", "branches": {}},
+    "branches by the unique one": {"image": "clip_vision_model", "branches": {}, "retrieval": "unique"},
+    "branches by both": {"image": "dinov2", "text": "roberta", "branches": {}, "retrieval": "concat"},
+    "branches by the normal": {"branches": {"kind": "mlp"}, "retrieval": "normal", "dim": 13},
+    "batch norm in heads": {"image_settings": {"head": MLP}, "text_settings": {"head": MLP}},
+    "sentences": {
+        "text": "bert",
+        "image_settings": {"pooling": "attention"},
+        "text_settings": {"pooling": "attention"},
+        "local_features": True,
+        "local_head": MLP,
+    },
+    "a shared local head": {"local_features": True, "share_local_head": True},
+}
+WIDTHS = {"2-blades": 24, "4-blades": 48, "branches by both": 24}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_loaded_bundle_of_every_kind_gives_bit_equal_vectors(tmp_path: Path, kind: str) -> None:
+    model = tiny_model(tiny_config(**KINDS[kind]))
+    # Statistics of a batch norm are weights too.
+    model.train()(torch.randn(4, 3, 32, 32), tiny_tokens())
+    preprocessing = tiny_preprocessing(text={"max_tokens": 32, "sentences": kind == "sentences"})
+    encoder = Encoder(model.eval(), preprocessing)
+    info = save_bundle(
+        tmp_path / "b", name="b", model=model, preprocessing=preprocessing, metrics={}, recipe_yaml=""
+    )
+    loaded = load_encoder(info.folder, device="cpu")
+    vectors, texts = loaded.embed_images(images(loaded)), loaded.embed_texts(TEXTS).vectors
+    assert np.array_equal(vectors, encoder.embed_images(images(encoder)))
+    assert np.array_equal(texts, encoder.embed_texts(TEXTS).vectors)
+    assert vectors.shape == (5, loaded.dim)
+    assert texts.shape == (len(TEXTS), loaded.dim)
+    assert loaded.dim == encoder.dim == info.dim == WIDTHS.get(kind, 12)
+    assert loaded.blades == encoder.blades == model.config.blades
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), loaded.blades**0.5, atol=1e-6)
+
+
+def blade_cosine(u: NDArray[np.float64], v: NDArray[np.float64]) -> float:
+    """det(A) / sqrt(det(B) det(C)) of two k-blades (k, D) (ReCo's supplement, equation 4)."""
+    volumes = np.linalg.det(u @ u.T) * np.linalg.det(v @ v.T)
+    return float(np.linalg.det(u @ v.T) / np.sqrt(volumes))
+
+
+@pytest.mark.parametrize("blades", [1, 2, 3, 4])
+def test_vectors_alone_define_their_blades(blades: int) -> None:
+    model = tiny_model(tiny_config(blades=blades)).eval()
+    encoder = Encoder(model, tiny_preprocessing())
+    prepared = images(encoder)
+    bases = encoder.embed_images(prepared).astype(np.float64).reshape(5, blades, 12)
+    for basis in bases:
+        np.testing.assert_allclose(basis @ basis.T, np.eye(blades), atol=1e-6)
+    texts = encoder.embed_texts(TEXTS).vectors.astype(np.float64).reshape(len(TEXTS), blades, 12)
+    pixels = encoder.preprocessing.image.normalise(encoder.preprocessing.image.to_unit(prepared))
+    with torch.inference_mode():
+        image_blades = model.encode_image(pixels).embedding.double().numpy().reshape(5, blades, 12)
+        text_blades = model.encode_text(tiny_tokens()).embedding.double().numpy().reshape(-1, blades, 12)
+    expected = [[blade_cosine(u, v) for v in text_blades] for u in image_blades]
+    found = [[np.linalg.det(u @ v.T) for v in texts] for u in bases]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(expected).max() > 1e-3
+
+
+def test_a_blade_has_an_orientation() -> None:
+    model = tiny_model(tiny_config(blades=2)).eval()
+    turned = copy.deepcopy(model)
+    for parameter in turned.text_head.parameters() if turned.text_head else []:
+        parameter.data = parameter.data.reshape(2, 12, -1).flip(0).reshape(parameter.shape)
+    prepared = images(Encoder(model, tiny_preprocessing()))
+    found = []
+    for each in (model, turned):
+        encoder = Encoder(each, tiny_preprocessing())
+        u = encoder.embed_images(prepared).reshape(5, 2, 12)
+        v = encoder.embed_texts(TEXTS).vectors.reshape(len(TEXTS), 2, 12)
+        found.append(np.linalg.det(np.einsum("iad,jbd->ijab", u, v)))
+    np.testing.assert_allclose(found[1], -found[0], atol=1e-6)
+    assert np.abs(found[0]).max() > 1e-3
+
+
+def test_a_text_may_come_as_its_sentences() -> None:
+    config = tiny_config(text_settings={"pooling": "attention"}, local_features=True)
+    preprocessing = tiny_preprocessing(text={"max_tokens": 32, "sentences": True})
+    encoder = Encoder(tiny_model(config).eval(), preprocessing)
+    embedded = encoder.embed_texts(["A cat sits. Two dogs run.", ["A cat sits.", "Two dogs run."]])
+    assert np.array_equal(*embedded.vectors)
+    whole = encoder.embed_texts([["A cat sits. Two dogs run."]]).vectors
+    assert not np.allclose(whole, embedded.vectors[:1])
