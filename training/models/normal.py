@@ -27,7 +27,12 @@ def normal_of(shared: Tensor, unique: Tensor) -> Tensor:
             normalize(output.to(torch.promote_types(output.dtype, torch.float32)), dim=-1, eps=NORM_EPS)
             for output in (shared, unique)
         )
-        return normalize(block_cross(shared, unique), dim=-1, eps=PARALLEL_EPS)
+        return unit_normal(shared, unique)
+
+
+def unit_normal(shared: Tensor, unique: Tensor) -> Tensor:
+    """Normals as `normal_of` makes them, of outputs (..., D) that already have length 1."""
+    return normalize(block_cross(shared, unique), dim=-1, eps=PARALLEL_EPS)
 
 
 def block_cross(a: Tensor, b: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """QUEST: contrast of what two modalities share and, by normals, of what each of them has alone."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn.functional import normalize, softplus
 
 from training.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
-from training.models.normal import normal_of
+from training.models.normal import unit_normal
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
 from training.objectives.infonce import LogitScale, directional_cross_entropy, info_nce
 from training.objectives.similarity import NORM_EPS, Direction, Similarities, full_precision, similarities
@@ -80,15 +80,46 @@ class QuestSettings(ObjectiveConfig):
         return Quest(self)
 
 
-def normal_similarities(
-    first: ModalityFeatures, second: ModalityFeatures, positive_mask: Tensor | None = None
-) -> Similarities:
-    """|cosine| of the normals of two modalities over all processes; a normal's sign is free.
+@dataclass(frozen=True, slots=True)
+class UnitOutputs:
+    """The shared and the unique outputs (b, D) of one modality, divided by their lengths.
 
-    The normals are not normalised a second time, which would stretch those that `normal_of` leaves short.
+    All parts of the loss work on these; they are made once, in full precision.
     """
-    a, b = normal_of(*branches(first)), normal_of(*branches(second))
-    return similarities(a, b, positive_mask, measure=lambda left, right: (left @ right.T).abs())
+
+    shared: Tensor
+    unique: Tensor
+
+    @classmethod
+    def of(cls, features: ModalityFeatures) -> "UnitOutputs":
+        """Those of a modality.
+
+        Raises:
+            RecipeError: The model has no branches.
+        """
+        if features.shared is None or features.unique is None:
+            raise RecipeError("quest needs shared and unique outputs of every modality: give model.branches.")
+        shared, unique = (
+            normalize(full_precision(output), dim=1, eps=NORM_EPS)
+            for output in (features.shared, features.unique)
+        )
+        return cls(shared, unique)
+
+
+def unit_similarities(a: Tensor, b: Tensor, positive_mask: Tensor | None = None) -> Similarities:
+    """Inner products of rows (b, D) as they are, over all processes.
+
+    A second normalisation would stretch rows that are short because they are next to nothing.
+    """
+    return similarities(a, b, positive_mask, measure=lambda left, right: left @ right.T)
+
+
+def normal_similarities(
+    first: UnitOutputs, second: UnitOutputs, positive_mask: Tensor | None = None
+) -> Similarities:
+    """|cosine| of the normals of two modalities over all processes; a normal's sign is free."""
+    a, b = (unit_normal(outputs.shared, outputs.unique) for outputs in (first, second))
+    return unit_similarities(a, b, positive_mask).map(lambda direction: direction.values.abs())
 
 
 def self_penalised(normals: Similarities, shared: Similarities, penalty: Tensor | float) -> Similarities:
@@ -115,26 +146,14 @@ def quadruple_contrast(normals: Similarities, scale: Tensor | float) -> Tensor:
     return directional_cross_entropy(normals.rows, scale) + directional_cross_entropy(normals.columns, scale)
 
 
-def branch_cosine(features: ModalityFeatures) -> Tensor:
+def branch_cosine(outputs: UnitOutputs) -> Tensor:
     """Mean |cosine| of shared and unique outputs; the signed one would drive them to opposite directions."""
-    shared, unique = (normalize(full_precision(output), dim=1, eps=NORM_EPS) for output in branches(features))
-    return (shared * unique).sum(dim=1).abs().mean()
+    return (outputs.shared * outputs.unique).sum(dim=1).abs().mean()
 
 
 def shared_of(features: ModalityFeatures) -> Tensor:
-    """Shared output (b, D); the embedding of a model without branches, which is all shared."""
+    """Shared output; the embedding of a model without branches, which is all shared."""
     return features.embedding if features.shared is None else features.shared
-
-
-def branches(features: ModalityFeatures) -> tuple[Tensor, Tensor]:
-    """Shared and unique output, each (b, D).
-
-    Raises:
-        RecipeError: The model has none.
-    """
-    if features.shared is None or features.unique is None:
-        raise RecipeError("quest needs a shared and a unique output of every modality: set model.branches.")
-    return features.shared, features.unique
 
 
 class Quest(PairObjective):
@@ -166,9 +185,7 @@ class Quest(PairObjective):
         """The loss of a batch; terms: each constraint, mean similarities of shared outputs, temperature."""
         with torch.autocast(first.embedding.device.type, enabled=False):
             scale = self.scale()
-            shared = similarities(shared_of(first), shared_of(second), features.positive_mask)
-            losses = {"sic": info_nce(shared, scale)[0]} if self.settings.shared else {}
-            losses |= self._unique_losses(first, second, features.positive_mask, shared, scale)
+            losses, shared = self._losses(first, second, features.positive_mask, scale)
             total = torch.stack(list(losses.values())).sum()
         terms = {
             **{name: loss.detach() for name, loss in losses.items()},
@@ -179,25 +196,26 @@ class Quest(PairObjective):
             terms["penalty"] = torch.as_tensor(self.penalty()).detach()
         return LossOutput(total, terms)
 
-    def _unique_losses(
+    def _losses(
         self,
         first: ModalityFeatures,
         second: ModalityFeatures,
         positive_mask: Tensor | None,
-        shared: Similarities,
         scale: Tensor,
-    ) -> dict[str, Tensor]:
-        """What the constraint on the unique outputs costs, by name."""
-        settings = self.settings
-        if settings.unique == "none":
-            return {}
-        if settings.unique == "sic":
-            pairs = similarities(branches(first)[1], branches(second)[1], positive_mask)
-            return {"unique_sic": info_nce(pairs, scale)[0]}
-        normals = normal_similarities(first, second, positive_mask)
-        if settings.unique == "p_uic":
+    ) -> tuple[dict[str, Tensor], Similarities]:
+        """Weighted losses by name, and the similarities of the shared outputs."""
+        if self.settings.unique == "none":
+            shared = similarities(shared_of(first), shared_of(second), positive_mask)
+            return {"sic": info_nce(shared, scale)[0]}, shared
+        one, other = UnitOutputs.of(first), UnitOutputs.of(second)
+        shared = unit_similarities(one.shared, other.shared, positive_mask)
+        losses = {"sic": info_nce(shared, scale)[0]} if self.settings.shared else {}
+        if self.settings.unique == "sic":
+            pairs = unit_similarities(one.unique, other.unique, positive_mask)
+            return losses | {"unique_sic": info_nce(pairs, scale)[0]}, shared
+        normals = normal_similarities(one, other, positive_mask)
+        if self.settings.unique == "p_uic":
             normals = self_penalised(normals, shared, self.penalty())
-        return {
-            settings.unique: quadruple_contrast(normals, scale),
-            "cosine": settings.cosine_weight * (branch_cosine(first) + branch_cosine(second)),
-        }
+        losses[self.settings.unique] = quadruple_contrast(normals, scale)
+        losses["cosine"] = self.settings.cosine_weight * (branch_cosine(one) + branch_cosine(other))
+        return losses, shared

@@ -15,6 +15,7 @@ from training.objectives.infonce import InfoNCESettings, info_nce
 from training.objectives.quest import (
     Quest,
     QuestSettings,
+    UnitOutputs,
     branch_cosine,
     normal_similarities,
     quadruple_contrast,
@@ -85,6 +86,10 @@ def shared_pairs(
     return similarities(first.shared, second.shared, mask)
 
 
+def normal_pairs(image: ModalityFeatures, text: ModalityFeatures, mask: Tensor | None = None) -> Similarities:
+    return normal_similarities(UnitOutputs.of(image), UnitOutputs.of(text), mask)
+
+
 def slow_terms(
     image: ModalityFeatures, text: ModalityFeatures, mask: Tensor, penalty: float
 ) -> dict[str, float]:
@@ -128,11 +133,12 @@ def slow_terms(
 
 
 def test_golden_values() -> None:
-    normals = normal_similarities(IMAGE, TEXT)
+    normals = normal_pairs(IMAGE, TEXT)
     penalised = self_penalised(normals, shared_pairs(IMAGE, TEXT), 1.0)
     assert float(quadruple_contrast(normals, 10.0)) == pytest.approx(4.597174182412, abs=1e-11)
     assert float(quadruple_contrast(penalised, 10.0)) == pytest.approx(8.136674686113, abs=1e-11)
-    assert float(branch_cosine(IMAGE) + branch_cosine(TEXT)) == pytest.approx(RIGHT_ANGLES, abs=1e-11)
+    angles = sum(float(branch_cosine(UnitOutputs.of(modality))) for modality in (IMAGE, TEXT))
+    assert angles == pytest.approx(RIGHT_ANGLES, abs=1e-11)
 
 
 def test_module_adds_the_three_parts_with_weight_1() -> None:
@@ -164,7 +170,7 @@ def test_every_row_of_the_ablation_equals_the_slow_reference(
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 3.0])
 def test_penalty_has_its_strength(penalty: float) -> None:
     image, text = random_modalities(5)
-    penalised = self_penalised(normal_similarities(image, text), shared_pairs(image, text), penalty)
+    penalised = self_penalised(normal_pairs(image, text), shared_pairs(image, text), penalty)
     expected = slow_terms(image, text, mask_of(5), penalty)["p_uic"]
     assert float(quadruple_contrast(penalised, 10.0)) == pytest.approx(expected, abs=1e-11)
 
@@ -195,7 +201,7 @@ def test_gradient_is_right_with_the_self_penalisation_held_fixed() -> None:
     fixed = shared_pairs(image, text, mask)
 
     def loss(penalty: Tensor, *values: Tensor) -> Tensor:
-        normals = normal_similarities(outputs(*values[:2]), outputs(*values[2:]), mask)
+        normals = normal_pairs(outputs(*values[:2]), outputs(*values[2:]), mask)
         return quadruple_contrast(self_penalised(normals, fixed, penalty), 10.0)
 
     strength = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -365,7 +371,7 @@ def test_free_outputs_learn_to_find_each_other(row: str) -> None:
         normals = normal_of(s_img, u_img) @ normal_of(s_txt, u_txt).T
         assert torch.equal(normals.abs().argmax(dim=1), torch.arange(12))
         assert torch.equal(normals.abs().argmax(dim=0), torch.arange(12))
-        assert float(branch_cosine(outputs(s_img, u_img))) < 0.1
+        assert float(branch_cosine(UnitOutputs.of(outputs(s_img, u_img)))) < 0.1
 
 
 @pytest.mark.parametrize(
