@@ -11,6 +11,8 @@ from training.errors import AudioError
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _UNKNOWN_SIZE: Final = 0xFFFFFFFF
+# Floats may exceed full scale, but their energy must stay a number.
+_LOUDEST: Final = 2.0**16
 _KINDS: Final = {(_PCM, 8), (_PCM, 16), (_PCM, 24), (_PCM, 32), (_FLOAT, 32), (_FLOAT, 64)}
 # The last 14 bytes of a subformat, which begins with one of the plain codes.
 _SUBFORMAT: Final = bytes.fromhex("000000001000800000aa00389b71")
@@ -57,22 +59,24 @@ def decode_wav(content: bytes, header: WavHeader, most: int) -> NDArray[np.float
     """The first samples (C, N) from -1 to 1, at most `most` of each channel.
 
     Raises:
-        AudioError: A sample is not a number.
+        AudioError: A sample is not a number, or is absurdly large.
     """
     width = header.bits // 8
     count = min(most, header.samples) * header.channels
     raw = np.frombuffer(content, dtype=np.uint8, count=count * width, offset=header.start)
     if header.is_float:
-        samples = raw.view(f"<f{width}").astype(np.float32)
-        if not np.isfinite(samples).all():
-            raise AudioError("The WAV file has samples that are not numbers.")
+        exact = raw.view(f"<f{width}")
+        if not (np.abs(exact) <= _LOUDEST).all():
+            raise AudioError("The WAV file has samples that are not numbers, or far beyond full scale.")
+        samples = exact.astype(np.float32)
     elif header.bits == 8:
         samples = (raw.astype(np.float32) - 128) / 128
     else:
         # Bytes fill the upper end of 32 bits, so that the sign is where it belongs.
         full = np.zeros((count, 4), dtype=np.uint8)
         full[:, 4 - width :] = raw.reshape(count, width)
-        samples = full.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
+        samples = full.view("<i4")[:, 0].astype(np.float32)
+        samples *= np.float32(2.0**-31)
     return np.ascontiguousarray(samples.reshape(-1, header.channels).T)
 
 

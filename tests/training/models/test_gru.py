@@ -32,7 +32,8 @@ def unrolled(backbone: Gru, ids: list[int]) -> torch.Tensor:
         for word in inputs:
             from_word = weights["weight_ih_l0"] @ word + weights["bias_ih_l0"]
             from_state = weights["weight_hh_l0"] @ state + weights["bias_hh_l0"]
-            reset, update = torch.sigmoid(from_word[:14] + from_state[:14]).split(7)
+            reset = torch.sigmoid(from_word[:7] + from_state[:7])
+            update = torch.sigmoid(from_word[7:14] + from_state[7:14])
             new = torch.tanh(from_word[14:] + reset * from_state[14:])
             state = (1 - update) * new + update * state
             states.append(state)

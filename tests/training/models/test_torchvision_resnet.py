@@ -66,8 +66,10 @@ def torchvision_forward(weights: Weights, pixels: Tensor) -> Tensor:
     """The last map of torchvision's ResNet (v1.5: the 3 x 3 convolution of a bottleneck has the stride)."""
 
     def norm(name: str, value: Tensor) -> Tensor:
-        part = {key: weights[f"{name}.{key}"] for key in ("running_mean", "running_var", "weight", "bias")}
-        return functional.batch_norm(value, **part)
+        mean, variance = weights[f"{name}.running_mean"], weights[f"{name}.running_var"]
+        return functional.batch_norm(
+            value, mean, variance, weights[f"{name}.weight"], weights[f"{name}.bias"]
+        )
 
     def block(name: str, value: Tensor, stride: int) -> Tensor:
         hidden = value
@@ -187,7 +189,7 @@ class Trap:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
         return (Path.touch, (self.path,))
 
 
