@@ -56,11 +56,10 @@ def test_float32_is_exact_enough_at_the_size_of_a_batch() -> None:
     assert (Mixtures(weights, parts).cosines(others) - exact).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("remainder", [0.0, 1e-6])
-def test_mixtures_that_cancel_out_keep_cosine_and_gradient_in_bounds(remainder: float) -> None:
-    part = torch.randn(1, 1, 512, generator=torch.Generator().manual_seed(0)) * 100
-    parts = torch.cat([part, -part * (1 + remainder)], dim=1).requires_grad_()
-    found = Mixtures(torch.full((1, 3, 2), 0.5), parts).cosines(part.expand(1, 2, 512))
+def test_mixtures_that_cancel_out_keep_cosine_and_gradient_in_bounds() -> None:
+    pair = torch.randn(8, 2, 512, generator=torch.Generator().manual_seed(0)) * 100
+    parts = torch.cat([pair, -pair.sum(dim=1, keepdim=True)], dim=1).requires_grad_()
+    found = Mixtures(torch.full((8, 4, 3), 1 / 3), parts).cosines(pair)
     assert found.detach().abs().max() <= 1.001
     torch.autograd.backward(found.sum())
     assert parts.grad is not None
