@@ -6,7 +6,7 @@ FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: install demo test lint format types benchmark check-image clean
+.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives check-image clean
 
 install: $(INSTALLED)
 
@@ -24,6 +24,10 @@ demo: install
 test: install lint types
 	$(BIN)/pytest $(ARGS)
 
+# What takes minutes and seldom fails where `make test` does not, such as two steps of every single recipe.
+test-slow: install
+	$(BIN)/pytest -m slow $(ARGS)
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,6 +42,10 @@ types: install
 # What a search over HTTP costs beside encoding and scanning.
 benchmark: install
 	$(BIN)/python -m tests.benchmarks.http_overhead
+
+# What the loss side of a step costs for each objective, beside InfoNCE.
+benchmark-objectives: install
+	$(BIN)/python -m tests.benchmarks.objective_cost $(ARGS)
 
 # Builds and starts the Docker image without an engine; needs root, buildah and debootstrap.
 check-image:

@@ -16,6 +16,7 @@ from app.cli.output import console
 from index.errors import CatalogueError
 
 COMMANDS = [
+    "classify",
     "collections",
     "demo",
     "evaluate",

@@ -1,0 +1,51 @@
+import wave
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from tests.training.models.test_sentence_encoder import write_tokenizer
+from tests.training.trainer.scenes import write_scenes
+from training.data.manifest import read_manifest, write_manifest
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums of a few numbers are slower on several threads, much slower on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images with sentences, a study and a sound each; tests do not change them."""
+    folder = write_scenes(tmp_path_factory.mktemp("recipes") / "items", train=12, val=4)
+    generator = np.random.default_rng(3)
+    records = []
+    for number, record in enumerate(read_manifest(folder).records):
+        samples = (generator.uniform(-0.3, 0.3, size=3000) * 32767).astype("<i2")
+        with wave.open(str(folder / f"{number}.wav"), "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(16_000)
+            sound.writeframes(samples.tobytes())
+        records.append(replace(record, metadata={"study": f"study {number}"}, audio=f"{number}.wav"))
+    write_manifest(folder, records)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a BERT of 16 numbers."""
+    folder = tmp_path_factory.mktemp("sentence-encoder")
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=300, max_position_embeddings=40, **size)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder

@@ -1,0 +1,88 @@
+"""Every recipe that comes along: it resolves, its model can be built, and it trains."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.models.tiny import tiny_tokenizer
+from tests.training.recipes.shrink import HUB_OPTIONS, kinds, shrunk, without_downloads
+from training.models.dual_encoder import build_dual_encoder
+from training.objectives.base import ObjectiveContext
+from training.recipes.load import list_recipes, load_recipe
+from training.recipes.schema import Recipe
+from training.trainer.requirements import check_requirements, used_modalities
+from training.trainer.run import train
+
+RECIPES = {summary.name: load_recipe(summary.name) for summary in list_recipes()}
+
+
+def one_of_each(kinds: Mapping[str, set[str]]) -> list[str]:
+    """Recipes that together are of every kind: each brings one that those before it have not."""
+    seen: set[str] = set()
+    chosen = []
+    for name, ours in kinds.items():
+        if not ours <= seen:
+            chosen.append(name)
+            seen |= ours
+    return chosen
+
+
+MODELS = one_of_each({name: {repr(recipe.model)} for name, recipe in RECIPES.items()})
+KINDS = one_of_each({name: kinds(recipe) for name, recipe in RECIPES.items()})
+REST = [name for name in RECIPES if name not in KINDS]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_has_what_its_objective_needs(name: str) -> None:
+    recipe = RECIPES[name]
+    used_modalities(recipe)
+    check_requirements(recipe.objective.build(context(recipe)), recipe)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_is_built_on_no_device(name: str) -> None:
+    recipe = without_downloads(RECIPES[name])
+    with torch.device("meta"):
+        model = build_dual_encoder(recipe.model, tiny_tokenizer(), load_pretrained=False)
+    model.check_preprocessing(recipe.preprocessing)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert sum(parameter.numel() for parameter in model.parameters()) > 1e6 or name.startswith("demo")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_recipe_trains(name: str, items: Path, sentence_encoder: Path, tmp_path: Path) -> None:
+    check_trains(name, items, sentence_encoder, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REST)
+def test_recipe_of_another_number_trains(
+    name: str, items: Path, sentence_encoder: Path, tmp_path: Path
+) -> None:
+    check_trains(name, items, sentence_encoder, tmp_path)
+
+
+def check_trains(name: str, items: Path, sentence_encoder: Path, folder: Path) -> None:
+    """Two steps at small scale end in a bundle and a finite loss."""
+    recipe = shrunk(RECIPES[name], sentence_encoder)
+    result = train(recipe, items, folder / "run", device="cpu", show_progress=False)
+    assert (result.bundle / "model.safetensors").is_file()
+    assert math.isfinite(result.metrics["loss"])
+
+
+def test_every_name_on_the_hub_is_one_of_a_recipe() -> None:
+    towers = [
+        tower
+        for recipe in RECIPES.values()
+        for tower in (recipe.model.image, recipe.model.text, recipe.model.audio)
+        if tower is not None and tower.pretrained is not None
+    ]
+    assert {tower.pretrained for tower in towers} == set(HUB_OPTIONS)
+
+
+def context(recipe: Recipe) -> ObjectiveContext:
+    target_dim = None if recipe.data.target_encoder is None else 768
+    return ObjectiveContext(recipe.model.dim, instances=200, target_dim=target_dim)
