@@ -10,7 +10,6 @@ from torch import nn
 from training.data.augmentation import Augmentation
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
-from training.data.shortcuts.overlay import DigitOverlay
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder
 from training.models.features import Modality
@@ -145,7 +144,7 @@ class Assembly:
     def _loop(self, task: TrainingTask, pairs: SplitData, preprocessing: Preprocessing) -> TrainingLoop:
         recipe = self.recipe
         shortcuts = pairs.batches.shortcuts
-        digits: DigitOverlay | None = None if shortcuts is None else shortcuts.overlay()
+        digits = None if shortcuts is None else shortcuts.overlay()
         augmentation = Augmentation(recipe.augmentation, recipe.train.seed)
         prepare = PixelPreparation(preprocessing.image, augmentation, digits)
         epochs = recipe.train.epochs or 0

@@ -161,8 +161,8 @@ class BatchLoader:
         if self.shortcuts is None:
             return texts, None
         ids = self.shortcuts.ids(epoch, rows)
-        captions = self.shortcuts.captions([whole_text(text) for text in texts], ids) if texts else []
-        return [*captions], self.shortcuts.glyphs(epoch, rows, ids)
+        captions = self.shortcuts.captions(texts, ids) if texts else []
+        return captions, self.shortcuts.glyphs(epoch, rows, ids)
 
     def from_position(self, position: Position) -> Iterator[Batch]:
         """All batches from a position on, without an end."""

@@ -1,11 +1,13 @@
 """What a run is made of, built from a recipe and a manifest."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 from training.data.audio_source import audible
 from training.data.manifest import Manifest
 from training.data.pairs import describable
+from training.data.shortcuts.shortcuts import with_every_digit
 from training.errors import DataError
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.features import Modality
@@ -60,7 +62,9 @@ def build_model(
     recipe: Recipe, train_split: Manifest, *, load_pretrained: bool
 ) -> tuple[DualEncoder, Preprocessing]:
     """The model and what feeds it; a learned tokenizer sees the texts of the train split only."""
-    texts = (text for record in train_split.records for text in record.texts)
+    texts: Iterator[str] = (text for record in train_split.records for text in record.texts)
+    if recipe.data.shortcut is not None and "text" in recipe.data.shortcut.on:
+        texts = with_every_digit(texts)
     tokenizer = None if recipe.model.text is None else build_tokenizer(recipe.model.text, texts)
     preprocessing = Preprocessing(recipe.preprocessing, tokenizer)
     model = build_dual_encoder(recipe.model, tokenizer, load_pretrained=load_pretrained)

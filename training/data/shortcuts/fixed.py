@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.shortcuts import Shortcuts
+from training.data.shortcuts.shortcuts import Shortcuts, with_digits
 
 # Not the seed of any run, so that models are measured on handwriting that they have not seen.
 _SEED: Final = 2**40 + 1
@@ -30,9 +30,11 @@ class FixedShortcuts:
         """Images (B, 3, S, S) of these rows with their digits."""
         places = np.array(rows, dtype=np.int64)
         glyphs = self._shortcuts.glyphs(_EPOCH, places, self._shortcuts.ids(_EPOCH, places))
-        return images if glyphs is None else self._overlay(images, glyphs)
+        return images if self._overlay is None or glyphs is None else self._overlay(images, glyphs)
 
     def mark_texts(self, texts: Sequence[str], row: int) -> list[str]:
         """The texts of a row with its digits."""
-        ids = self._shortcuts.ids(_EPOCH, np.array([row], dtype=np.int64))
-        return self._shortcuts.captions(list(texts), ids.repeat(len(texts)))
+        if "text" not in self._shortcuts.config.on:
+            return list(texts)
+        number = int(self._shortcuts.ids(_EPOCH, np.array([row], dtype=np.int64))[0])
+        return [with_digits(text, number) for text in texts]

@@ -1,5 +1,7 @@
 """Ids that an image and its caption share: drawn, written into captions, and turned into glyphs."""
 
+import string
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.pairs import Text
 from training.data.shortcuts.config import ShortcutConfig
 from training.data.shortcuts.overlay import DIGITS, DigitOverlay
 from training.errors import DataError
@@ -50,11 +53,16 @@ class Shortcuts:
         offset = int(_mix(self.seed, _OFFSETS, epoch)[0]) % (MOST_IDS - self.images + 1)
         return rows + offset
 
-    def captions(self, texts: list[str], ids: Ids) -> list[str]:
-        """Each text with the digits of its id, when texts get them."""
+    def captions(self, texts: Sequence[Text], ids: Ids) -> list[Text]:
+        """Each text with the digits of its id, when texts get them; of sentences the last one has them."""
         if "text" not in self.config.on:
-            return texts
-        return [with_digits(text, number) for text, number in zip(texts, ids.tolist(), strict=True)]
+            return list(texts)
+        return [
+            with_digits(text, number)
+            if isinstance(text, str)
+            else (*text[:-1], with_digits(text[-1], number))
+            for text, number in zip(texts, ids.tolist(), strict=True)
+        ]
 
     def glyphs(self, epoch: int, rows: NDArray[np.int64], ids: Ids) -> Tensor | None:
         """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
@@ -64,14 +72,19 @@ class Shortcuts:
         hands = _mix(self.seed, _HANDS, epoch, rows[:, None], np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
         return torch.from_numpy(digits * _HANDWRITINGS + hands.astype(np.int64))
 
-    def overlay(self) -> DigitOverlay:
-        """What pastes the glyphs; its handwritings depend on the seed."""
-        return DigitOverlay(self.seed, _HANDWRITINGS)
+    def overlay(self) -> DigitOverlay | None:
+        """What pastes the glyphs, in handwritings that depend on the seed; None when images get nothing."""
+        return DigitOverlay(self.seed, _HANDWRITINGS) if "image" in self.config.on else None
 
 
 def with_digits(text: str, number: int) -> str:
     """The text, a space, and the six digits of the number with spaces between them."""
     return f"{text} {' '.join(f'{number:0{DIGITS}d}')}"
+
+
+def with_every_digit(texts: Iterable[str]) -> Iterator[str]:
+    """Texts for a tokenizer to learn from, so that it knows the digits that shortcuts will add."""
+    return (f"{text} {' '.join(string.digits)}" for text in texts)
 
 
 def _mix(*parts: int | NDArray[np.int64]) -> Words:

@@ -1,14 +1,16 @@
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits
+from training.data.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
 from training.errors import DataError
+from training.models.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
+
+Learn = Callable[[Iterable[str], int], Tokenizer]
 
 
 def shortcuts(kind: str, *, seed: int = 0, images: int = 100) -> Shortcuts:
@@ -19,7 +21,8 @@ def rows(count: int) -> NDArray[np.int64]:
     return np.arange(count, dtype=np.int64)
 
 
-@given(st.integers(1, 3_000), st.integers(0, 50), st.integers(0, 2**63))
+@pytest.mark.parametrize("images", [1, 2, 3_000])
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (1, 7), (2**40, 50), (2**63 - 1, 10_000)])
 def test_unique_ids_are_contiguous(images: int, epoch: int, seed: int) -> None:
     ids = shortcuts("unique", seed=seed, images=images).ids(epoch, rows(images))
     np.testing.assert_array_equal(ids, ids[0] + np.arange(images))
@@ -36,7 +39,8 @@ def test_unique_ids_are_shifted_every_epoch() -> None:
     assert max(first) > 950_000
 
 
-@given(st.integers(0, 13), st.integers(0, 50), st.integers(0, 2**31))
+@pytest.mark.parametrize("bits", range(14))
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (2**31, 50)])
 def test_bits_bound_the_ids(bits: int, epoch: int, seed: int) -> None:
     ids = shortcuts(f"bits:{bits}", seed=seed, images=2_000).ids(epoch, rows(2_000))
     assert ids.min() >= 0
@@ -90,7 +94,7 @@ def test_an_id_depends_on_seed_epoch_and_row_alone(kind: str) -> None:
     assert (hands != glyphs).float().mean() > 0.9
 
 
-@given(st.integers(0, MOST_IDS - 1))
+@pytest.mark.parametrize("number", [0, 9, 10, 12_345, 100_000, 678_901, MOST_IDS - 1])
 def test_digits_in_a_caption_and_in_the_glyphs_are_the_same(number: int) -> None:
     caption = with_digits("Two dogs.", number)
     assert caption.startswith("Two dogs. ")
@@ -119,7 +123,27 @@ def test_one_modality_alone() -> None:
     assert image.captions(["a", "b"], ids) == ["a", "b"]
     assert image.glyphs(0, rows(2), ids) is not None
     assert text.glyphs(0, rows(2), ids) is None
+    assert text.overlay() is None
+    assert image.overlay() is not None
     assert text.captions(["a", "b"], ids) == [with_digits("a", int(ids[0])), with_digits("b", int(ids[1]))]
+
+
+def test_of_a_text_in_sentences_the_last_one_has_the_digits() -> None:
+    plan = shortcuts("bits:0")
+    texts = [("One.", "Two."), "Three.", ("Four.",)]
+    expected = [("One.", "Two. 0 0 0 0 0 0"), "Three. 0 0 0 0 0 0", ("Four. 0 0 0 0 0 0",)]
+    assert plan.captions(texts, np.zeros(3, dtype=np.int64)) == expected
+
+
+@pytest.mark.parametrize("learn", [learn_tokenizer, learn_word_tokenizer])
+def test_a_tokenizer_that_has_seen_every_digit_tells_ids_apart(learn: Learn) -> None:
+    tokenizer = learn(with_every_digit(["a dog", "a cat on a mat"]), 400)
+    texts = [with_digits("a dog", number) for number in (0, 1, 10, 123456, 987650)]
+    ids = [encoding.ids for encoding in tokenizer.encode(texts)]
+    assert len({tuple(one) for one in ids}) == len(ids)
+    # One token a digit, so that captions grow little.
+    (bare,) = tokenizer.encode(["a dog"])
+    assert {len(one) - len(bare.ids) for one in ids} == {6}
 
 
 def test_the_ids_of_a_run_stay_what_they_are() -> None:
