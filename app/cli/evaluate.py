@@ -96,13 +96,17 @@ def checked_shortcut(words: str) -> "ShortcutConfig":
 def print_report(report: "EvaluationReport", *, title: str, dataset: str = "") -> None:
     """Show the figures as tables, with the published ones of the same data set."""
     screen = console()
-    screen.print(f"{title}: {report.images:,} images, {report.texts:,} texts", soft_wrap=True)
+    sounds = f", {report.sounds:,} sounds" if report.sounds else ""
+    screen.print(f"{title}: {report.images:,} images, {report.texts:,} texts{sounds}", soft_wrap=True)
     if report.skipped:
         screen.print(f"{report.skipped:,} images could not be read and are left out.")
+    if report.skipped_sounds:
+        screen.print(f"{report.skipped_sounds:,} sounds could not be read and are left out.")
     if report.truncated:
         screen.print(f"{report.truncated:,} texts are longer than the encoder reads and were cut.")
     for table in (
         _caption_table(report),
+        _between_table(report),
         _label_table(report),
         _geometry_table(report),
         _factor_table(report),
@@ -158,6 +162,16 @@ def _caption_table(report: "EvaluationReport") -> Table | None:
     ):
         table.add_row(name, f"{queries:,}", *map(_percent, recall.values()), f"{median:g}")
     table.caption = f"RSUM {captions.rsum:.1f}"
+    return table
+
+
+def _between_table(report: "EvaluationReport") -> Table | None:
+    if not report.between:
+        return None
+    table = Table("Search", "Queries", *(f"R@{k}" for k in report.between[0].recall), "Median rank")
+    for search in report.between:
+        recall = map(_percent, search.recall.values())
+        table.add_row(search.name, f"{search.queries:,}", *recall, f"{search.median_rank:g}")
     return table
 
 

@@ -18,6 +18,8 @@ from training.data.images import decode_image
 from training.data.manifest import Manifest, Record, Rejection, Rejections
 from training.errors import DataError, ImageError
 from training.evaluation.similarity import Vectors, as_blades
+from training.evaluation.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
+from training.models.features import Modality
 from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
@@ -47,6 +49,10 @@ class ImageTextEncoder(Protocol):
     @property
     def blades(self) -> int:
         """How many vectors of D / k numbers make up a vector: k of a k-blade model, else 1."""
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What it can embed; a `SoundEncoder` when audio is among them."""
 
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as uint8 (3, S, S)."""
@@ -80,6 +86,7 @@ class EmbeddedManifest:
         text_owner: (M,) row of the record that has text j.
         skipped: Images that could not be read, with their line numbers.
         truncated: Number of distinct texts longer than the encoder reads.
+        sounds: Those of the records; None when there are none or the encoder cannot hear.
     """
 
     records: tuple[Record, ...]
@@ -89,6 +96,7 @@ class EmbeddedManifest:
     text_owner: NDArray[np.int64]
     skipped: tuple[Rejection, ...]
     truncated: int
+    sounds: EmbeddedSounds | None = None
 
     def text_matches(self) -> list[list[int]]:
         """For each text, the rows of all records that have this very sentence."""
@@ -108,7 +116,7 @@ def embed_manifest(
     max_rejected: float = 0.01,
     show_progress: bool = True,
 ) -> EmbeddedManifest:
-    """Embed every image of a manifest, and every distinct text once.
+    """Embed every image of a manifest, every distinct text once, and the sounds, where the encoder can.
 
     Args:
         encoder: Turns images and texts into vectors.
@@ -116,16 +124,17 @@ def embed_manifest(
         batch_size: Images, or texts, a forward pass.
         texts: Embed the texts as well.
         marks: Added to what is embedded, such as synthetic shortcuts.
-        max_rejected: Share of images that may be unreadable.
+        max_rejected: Share of images, and of sounds, that may be unreadable.
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: When the manifest is empty or more images than `max_rejected` cannot be read.
+        DataError: When the manifest is empty or more images or sounds than `max_rejected` cannot be read.
     """
     if not manifest.records:
         raise DataError(
             f"{manifest.folder} has no images in this split; choose another split or data folder."
         )
+    texts = texts and "text" in encoder.modalities
     written = [_written(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
     distinct = list(dict.fromkeys(text for texts_of in written for text in texts_of))
     total = len(manifest.records) + len(distinct)
@@ -135,6 +144,9 @@ def embed_manifest(
         vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar)
     row_of = {text: row for row, text in enumerate(distinct)}
     records = tuple(manifest.records[row] for row in rows)
+    sounds = None
+    if "audio" in encoder.modalities and isinstance(encoder, SoundEncoder):
+        sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size, max_rejected=max_rejected)
     return EmbeddedManifest(
         records=records,
         image_vectors=as_blades(image_vectors, encoder.blades),
@@ -145,6 +157,7 @@ def embed_manifest(
         text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
         skipped=skipped.items,
         truncated=truncated,
+        sounds=sounds,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Manifest
 from training.errors import DataError
+from training.evaluation.cross_modal import CrossRetrieval, Items, recall_between
 from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, embed_manifest
 from training.evaluation.factors import FactorReading, read_factors
 from training.evaluation.geometry import Geometry, geometry
@@ -44,6 +45,7 @@ class EvaluationReport(BaseModel):
     """What was measured; a part is None when the data do not allow it.
 
     Attributes:
+        between: Recall from images and texts to sounds and back.
         with_shortcut: The same with a synthetic shortcut in images and texts, when that was asked for.
     """
 
@@ -56,6 +58,9 @@ class EvaluationReport(BaseModel):
     captions: CaptionRetrieval | None
     labels: LabelRetrieval | None
     geometry: Geometry | None
+    sounds: int = 0
+    skipped_sounds: int = 0
+    between: tuple[CrossRetrieval, ...] = ()
     factors: tuple[FactorReading, ...] = ()
     with_shortcut: "EvaluationReport | None" = None
 
@@ -69,6 +74,13 @@ class EvaluationReport(BaseModel):
             figures.append(("rsum", self.captions.rsum))
             figures += [(f"image_recall_at_{k}", value) for k, value in self.captions.image_recall.items()]
             figures += [(f"text_recall_at_{k}", value) for k, value in self.captions.text_recall.items()]
+        for search in self.between:
+            name = f"{search.query}_to_{search.candidate}_recall_at"
+            figures += [(f"{name}_{k}", value) for k, value in search.recall.items()]
+        heard = [search for search in self.between if {search.query, search.candidate} == {"image", "audio"}]
+        if heard and self.captions is None:
+            # Without texts, what is selected by is the recall between images and sounds.
+            figures.append(("rsum", sum(sum(search.recall.values()) for search in heard)))
         if self.labels is not None:
             image = self.labels.image_to_image
             for k, text_value in self.labels.text_to_image.precision.items():
@@ -138,12 +150,17 @@ def measure(
         factors: Probe what the vectors tell of labels and metadata as well, which takes some seconds.
 
     Raises:
-        DataError: When there are neither texts nor labels.
+        DataError: When there are neither texts nor labels nor sounds that the encoder can embed.
     """
     captions, shape = _captions(embedded)
-    labels = _labels(encoder, embedded, label_template)
-    if captions is None and labels is None:
-        raise DataError("The data have neither texts nor labels: there is nothing to measure retrieval by.")
+    labels = _labels(encoder, embedded, label_template) if "text" in encoder.modalities else None
+    between = _between(embedded)
+    if captions is None and labels is None and not between:
+        raise DataError(
+            "The data have neither texts nor labels nor sounds that this encoder can embed: there is nothing "
+            "to measure retrieval by."
+        )
+    sounds = embedded.sounds
     return EvaluationReport(
         images=len(embedded.records),
         texts=len(embedded.texts),
@@ -152,6 +169,9 @@ def measure(
         captions=captions,
         labels=labels,
         geometry=shape,
+        sounds=0 if sounds is None else len(sounds.files),
+        skipped_sounds=0 if sounds is None else len(sounds.skipped),
+        between=between,
         factors=read_factors(embedded) if factors else (),
     )
 
@@ -167,6 +187,17 @@ def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geom
         caption_retrieval(images, embedded.text_vectors, matches),
         geometry(images, embedded.text_vectors, matches),
     )
+
+
+def _between(embedded: EmbeddedManifest) -> tuple[CrossRetrieval, ...]:
+    """Recall between sounds and images, and sounds and texts, both ways."""
+    if embedded.sounds is None:
+        return ()
+    images = Items("image", embedded.image_vectors, [[row] for row in range(len(embedded.records))])
+    texts = Items("text", embedded.text_vectors, embedded.text_matches())
+    audio = Items("audio", embedded.sounds.vectors, embedded.sounds.matches())
+    found = [recall_between(other, audio) for other in (images, texts)]
+    return tuple(search for pair in found if pair is not None for search in pair)
 
 
 def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str) -> LabelRetrieval | None:

@@ -116,7 +116,7 @@ def caption_retrieval(
     text_ranks = best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
     if not image_ranks.size:
         raise ValueError("no text belongs to any image")
-    image_recall, text_recall = _recall(image_ranks, ks), _recall(text_ranks, ks)
+    image_recall, text_recall = recall_at(image_ranks, ks), recall_at(text_ranks, ks)
     return CaptionRetrieval(
         image_recall=image_recall,
         text_recall=text_recall,
@@ -195,7 +195,8 @@ def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashab
     return float(np.mean(shares))
 
 
-def _recall(ranks: NDArray[np.int64], ks: Sequence[int]) -> dict[int, float]:
+def recall_at(ranks: NDArray[np.int64], ks: Sequence[int]) -> dict[int, float]:
+    """Percent of the queries whose best match has a rank, from 0, below k."""
     return {k: 100 * float(np.mean(ranks < k)) for k in ks}
 
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from training.models.features import Modality
+
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 
 
@@ -22,6 +24,7 @@ class ColourEncoder:
     """Vectors (B, 3); texts of more than `most_words` words are cut. Counts what it was asked."""
 
     dim = 3
+    modalities: frozenset[Modality] = frozenset(["image", "text"])
     blades = 1
 
     def __init__(self, most_words: int = 50) -> None:

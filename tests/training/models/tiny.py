@@ -8,7 +8,9 @@ from torch import Tensor
 
 from training.models.config import DualEncoderConfig, ImageArchitecture, PreprocessingConfig, TextArchitecture
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.encoder import Encoder
 from training.models.preprocessing import Preprocessing, TokenBatch
+from training.models.spectrogram import SpectrogramBatch, pad_spectrograms
 from training.models.tokenizer import Tokenizer, learn_tokenizer
 
 SIZE = 32
@@ -82,3 +84,32 @@ def tiny_tokens(texts: tuple[str, ...] = TEXTS) -> TokenBatch:
 
 def tiny_pixels(count: int = 4, *, seed: int = 0) -> Tensor:
     return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+AUDIO: dict[str, Any] = {
+    "architecture": "audio_cnn",
+    "options": {"mels": 20, "width": 16, "layers": 2},
+}
+
+
+def tiny_audio_model(*, texts: bool = True, seed: int = 0, **settings: Any) -> DualEncoder:
+    """A model of images, sounds and, where wanted, texts."""
+    config = tiny_config(audio=AUDIO, **settings)
+    if not texts:
+        config = config.model_copy(update={"text": None})
+    torch.manual_seed(seed)
+    return build_dual_encoder(config, tiny_tokenizer() if texts else None, load_pretrained=True)
+
+
+def tiny_audio_preprocessing(*, texts: bool = True) -> Preprocessing:
+    content = {"image": {"size": SIZE}, "text": {"max_tokens": 32}, "audio": {"mels": 20, "seconds": 0.2}}
+    return Preprocessing(PreprocessingConfig.model_validate(content), tiny_tokenizer() if texts else None)
+
+
+def tiny_audio_encoder(*, texts: bool = True) -> Encoder:
+    return Encoder(tiny_audio_model(texts=texts).eval(), tiny_audio_preprocessing(texts=texts))
+
+
+def tiny_spectrograms(count: int = 4, *, seed: int = 0) -> SpectrogramBatch:
+    generator = torch.Generator().manual_seed(seed)
+    return pad_spectrograms([torch.randn(20, 5 + 3 * row, generator=generator) for row in range(count)])

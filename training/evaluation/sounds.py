@@ -1,0 +1,102 @@
+"""Embed the sounds of a manifest."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data.audio_source import AudioDecoder
+from training.data.manifest import Manifest, Record, Rejection, Rejections
+from training.evaluation.similarity import Vectors, as_blades
+from training.models.preprocessing import Preprocessing
+
+_DECODERS = 2
+
+
+@runtime_checkable
+class SoundEncoder(Protocol):
+    """What embedding sounds needs of an encoder; `training.models.encoder.Encoder` is one."""
+
+    preprocessing: Preprocessing
+
+    @property
+    def blades(self) -> int:
+        """How many vectors make up a vector: k of a k-blade model, else 1."""
+
+    def embed_audio(self, spectrograms: Sequence[Tensor]) -> Vectors:
+        """Vectors (B, D) of spectrograms, each (M, T_i)."""
+
+
+@dataclass(frozen=True)
+class EmbeddedSounds:
+    """The vectors of the sounds of some records.
+
+    Attributes:
+        files: The sound files that could be read, in the records' order; the same may occur several times.
+        vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model.
+        owner: (S,) row of the record that has sound i.
+        skipped: Sounds that could not be read, with their line numbers.
+    """
+
+    files: tuple[str, ...]
+    vectors: Vectors
+    owner: NDArray[np.int64]
+    skipped: tuple[Rejection, ...]
+
+    def matches(self) -> list[list[int]]:
+        """For each sound, the rows of all records that have this very file."""
+        owners: dict[str, list[int]] = {}
+        for file, owner in zip(self.files, self.owner.tolist(), strict=True):
+            owners.setdefault(file, []).append(owner)
+        return [owners[file] for file in self.files]
+
+
+def embed_sounds(
+    encoder: SoundEncoder,
+    manifest: Manifest,
+    records: Sequence[Record],
+    *,
+    batch_size: int = 64,
+    max_rejected: float = 0.01,
+) -> EmbeddedSounds | None:
+    """Embed every sound of some records of a manifest; None where there is none that can be read.
+
+    Args:
+        encoder: Turns sounds into vectors.
+        manifest: Whose folder the sounds lie in.
+        records: That the sounds are wanted of.
+        batch_size: Sounds a forward pass.
+        max_rejected: Share of sounds that may be unreadable.
+
+    Raises:
+        DataError: More sounds than `max_rejected` cannot be read.
+    """
+    with_sound = [row for row, record in enumerate(records) if record.audio is not None]
+    skipped = Rejections(len(with_sound), max_rejected, source=f"the sounds of {manifest.folder}")
+    decoder = AudioDecoder(replace(manifest, records=tuple(records)), encoder.preprocessing.audio)
+    heard: list[int] = []
+    vectors: list[Vectors] = []
+    with ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode-audio") as pool:
+        for start in range(0, len(with_sound), batch_size):
+            rows = with_sound[start : start + batch_size]
+            spectrograms = []
+            for row, found in zip(rows, pool.map(decoder.decode, rows), strict=True):
+                if isinstance(found, Tensor):
+                    heard.append(row)
+                    spectrograms.append(found)
+                else:
+                    skipped.add(records[row].line, f"{records[row].audio}: {found}".rstrip("."))
+            if spectrograms:
+                vectors.append(encoder.embed_audio(spectrograms))
+    if not vectors:
+        return None
+    return EmbeddedSounds(
+        files=tuple(str(records[row].audio) for row in heard),
+        vectors=as_blades(np.concatenate(vectors), encoder.blades),
+        owner=np.array(heard, dtype=np.int64),
+        skipped=skipped.items,
+    )
