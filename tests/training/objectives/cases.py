@@ -19,24 +19,14 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "infonce": {
         "": {},
         "convirt": {"image_weight": 0.75, "temperature": 0.1, "learnable_temperature": False},
+        "blades": {},
     },
-    "reco": {"": {}, "balanced": {"reduction": "balanced"}},
-    "vse": {"hardest": {"hardest": True}, "sums": {"hardest": False}},
-    "quest": {
-        "": {},
-        "sic": {"unique": "none"},
-        "sic-sic": {"unique": "sic"},
-        "sic-uic": {"unique": "uic"},
-        "uic": {"shared": False, "unique": "uic"},
-        "p-uic": {"shared": False, "unique": "p_uic"},
-        "learned": {"learnable_penalty": True},
-    },
+    "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "local_uniformity": {"gauss": {"kind": "gauss"}, "xent": {"kind": "xent"}},
-    "ifm": {"": {}, "reco": {"base": {"name": "reco"}}},
     "ltd": {"dual": {"mode": "dual"}, "constrained": {"mode": "constrained"}},
     "reclaim": {"": {"neighbours": 3}, "vse": {"neighbours": 3, "base": {"name": "vse"}}},
     "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}},
-    "vse": {"": {}, "all": {"hardest": False}},
+    "vse": {"": {}, "all": {"hardest": False}, "blades": {}},
     "ifm": {"": {}, "reco": {"base": {"name": "reco"}}, "vse": {"base": {"name": "vse"}}},
     "quest": {
         "": {},
@@ -63,6 +53,11 @@ def cases() -> dict[str, ObjectiveConfig]:
     }
 
 
+def blades_of(name: str) -> int:
+    """How many vectors an embedding has in a case."""
+    return 2 if name.endswith("-blades") else 1
+
+
 def follows_finite_differences(name: str) -> bool:
     """Whether the gradient of a case is that of its value."""
     return name not in _STOPPED
@@ -81,7 +76,7 @@ def build(settings: ObjectiveConfig, batch: Features) -> Objective:
     return settings.build(context).double().eval()
 
 
-def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True) -> Features:
+def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: int = 1) -> Features:
     """A batch with global, local, shared and unique features of images and texts, items and targets."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -91,7 +86,7 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True) -> Featur
     def modality(entries: int, mask: Tensor) -> ModalityFeatures:
         weights = draw(size, entries).exp() * mask
         return ModalityFeatures(
-            embedding=draw(size, DIM),
+            embedding=draw(size, DIM) if blades == 1 else draw(size, blades, DIM),
             local=draw(size, entries, DIM),
             local_mask=mask,
             local_weights=weights / weights.sum(dim=1, keepdim=True),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.training.objectives import two_processes
 from tests.training.objectives.cases import (
+    blades_of,
     build,
     cases,
     follows_finite_differences,
@@ -32,7 +33,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str,
 
 @pytest.mark.parametrize("name", [name for name in NAMES if follows_finite_differences(name)])
 def test_gradient_is_right(name: str) -> None:
-    batch = random_batch(4)
+    batch = random_batch(4, blades=blades_of(name))
     objective = build(cases()[name], batch)
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
 
@@ -45,7 +46,7 @@ def test_gradient_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_order_of_the_batch_does_not_matter(name: str) -> None:
-    batch = random_batch()
+    batch = random_batch(blades=blades_of(name))
     order = torch.tensor([3, 5, 0, 1, 4, 2])
     mask = batch.positive_mask
     assert mask is not None
@@ -56,7 +57,7 @@ def test_order_of_the_batch_does_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_has_no_influence(name: str) -> None:
-    batch = random_batch()
+    batch = random_batch(blades=blades_of(name))
     objective = build(cases()[name], batch)
     clean, clean_gradients = _loss_and_gradients(objective, batch)
     dirty, gradients = _loss_and_gradients(objective, _with_garbage_in_padding(batch))
@@ -87,7 +88,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
 @pytest.mark.parametrize("name", NAMES)
 def test_toy_problem_is_fitted(name: str) -> None:
     torch.manual_seed(1)
-    batch = random_batch(masked=False)
+    batch = random_batch(masked=False, blades=blades_of(name))
     objective = build(cases()[name], batch).train()
     values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
     optimizer = torch.optim.Adam([*values.values(), *objective.parameters()], lr=0.05)

@@ -9,7 +9,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from tests.training.objectives.cases import build, cases, learnable, random_batch, rows_of, with_features
+from tests.training.objectives.cases import (
+    blades_of,
+    build,
+    cases,
+    learnable,
+    random_batch,
+    rows_of,
+    with_features,
+)
 
 PROCESSES = 2
 STEPS = 2
@@ -18,11 +26,11 @@ STEPS = 2
 def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
     """Loss, gradients of features and parameters, and buffers after two steps, of this process's items."""
     settings = cases()[name]
-    whole = random_batch()
+    whole = random_batch(blades=blades_of(name))
     objective = build(settings, whole)
     total = torch.zeros((), dtype=torch.float64)
     for step in range(STEPS):
-        whole = random_batch(seed=step)
+        whole = random_batch(seed=step, blades=blades_of(name))
         size = len(next(iter(whole.modalities.values())).embedding) // processes
         batch = rows_of(whole, torch.arange(rank * size, (rank + 1) * size))
         values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
