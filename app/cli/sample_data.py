@@ -10,9 +10,10 @@ def sample_data(
     out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
     images: Annotated[int, typer.Option(min=1, help="Images in each of the two sets.")] = 600,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same images.")] = 0,
+    audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
 ) -> None:
     """Write generated radiographs with reports and scenes with captions."""
     from training.data.sample import write_sample_data
 
-    write_sample_data(out, images=images, seed=seed)
+    write_sample_data(out, images=images, seed=seed, audio=audio)
     typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")

@@ -80,6 +80,14 @@ def decode_wav(content: bytes, header: WavHeader, most: int) -> NDArray[np.float
     return np.ascontiguousarray(samples.reshape(-1, header.channels).T)
 
 
+def encode_wav(samples: NDArray[np.float64], sample_rate: int) -> bytes:
+    """One channel (N,) from -1 to 1 as a file of 16-bit PCM; louder samples are clipped."""
+    raw = np.round(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, _PCM, 1, sample_rate, 2 * sample_rate, 2, 16)
+    body = b"WAVE" + form + struct.pack("<4sI", b"data", len(raw)) + raw
+    return struct.pack("<4sI", b"RIFF", len(body)) + body
+
+
 def _read_format(chunk: bytes) -> tuple[int, int, int, int]:
     """Code, channels, rate and bits."""
     if len(chunk) < 16:

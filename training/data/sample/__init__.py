@@ -4,6 +4,7 @@ from pathlib import Path
 
 from training.atomic import atomic_folder
 from training.data.sample.radiographs import write_radiographs
+from training.data.sample.scene_sounds import add_scene_sounds
 from training.data.sample.scenes import write_scenes
 from training.errors import DataError
 from training.progress import progress_bar
@@ -11,7 +12,9 @@ from training.progress import progress_bar
 __all__ = ["write_sample_data"]
 
 
-def write_sample_data(out: Path, *, images: int = 600, seed: int = 0, size: int = 256) -> None:
+def write_sample_data(
+    out: Path, *, images: int = 600, seed: int = 0, size: int = 256, audio: bool = False
+) -> None:
     """Draw two collections, `out`/radiographs and `out`/scenes, each a folder with a manifest.
 
     The same arguments give the same bytes. `out` appears when all is done; a stopped run leaves nothing.
@@ -21,6 +24,7 @@ def write_sample_data(out: Path, *, images: int = 600, seed: int = 0, size: int 
         images: Number of images in each collection.
         seed: Another seed gives other images and texts.
         size: Width and height of an image in pixels.
+        audio: Give each scene a short sound as well; the images and texts are the same without.
 
     Raises:
         DataError: `out` holds something already, or cannot be written, or a number is out of range.
@@ -33,6 +37,8 @@ def write_sample_data(out: Path, *, images: int = 600, seed: int = 0, size: int 
         with atomic_folder(out) as folder, progress_bar("Drawing sample images", 2 * images) as progress:
             write_radiographs(folder / "radiographs", images=images, seed=seed, size=size, progress=progress)
             write_scenes(folder / "scenes", images=images, seed=seed, size=size, progress=progress)
+            if audio:
+                add_scene_sounds(folder / "scenes", seed=seed)
     except FileExistsError:
         found = "is not empty" if out.is_dir() else "is a file"
         raise DataError(f"{out} {found}; give a new folder, or delete it first.") from None
