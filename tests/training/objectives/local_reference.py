@@ -38,6 +38,24 @@ def _with_entries(embedding: Tensor, entries: LocalEntries) -> ModalityFeatures:
     )
 
 
+def as_float(batch: Features) -> Features:
+    """The batch in float32."""
+
+    def convert(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value.float()
+
+    modalities = {
+        name: replace(
+            features,
+            embedding=features.embedding.float(),
+            local=convert(features.local),
+            local_weights=convert(features.local_weights),
+        )
+        for name, features in batch.modalities.items()
+    }
+    return replace(batch, modalities=modalities)
+
+
 def with_padding_of(batch: Features, garbage: float) -> Features:
     """The batch with this number in every padded place of the text, and in its weights."""
     text = batch["text"]

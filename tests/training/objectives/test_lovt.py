@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from tests.training.objectives.local_reference import (
     DIM,
+    as_float,
     local_batch,
     real_vectors,
     real_weights,
@@ -148,28 +148,12 @@ def test_says_what_to_do_without_local_features() -> None:
 
 
 def test_autocast_does_not_change_the_loss() -> None:
-    batch = _as_float(local_batch(GRID))
+    batch = as_float(local_batch(GRID))
     objective = build().float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = objective(batch).total
     assert inside.dtype == torch.float32
     assert torch.equal(inside, objective(batch).total)
-
-
-def _as_float(batch: Features) -> Features:
-    def convert(value: Tensor | None) -> Tensor | None:
-        return value.float() if value is not None and value.is_floating_point() else value
-
-    modalities = {
-        name: replace(
-            features,
-            embedding=features.embedding.float(),
-            local=convert(features.local),
-            local_weights=convert(features.local_weights),
-        )
-        for name, features in batch.modalities.items()
-    }
-    return replace(batch, modalities=modalities)
 
 
 @pytest.mark.parametrize(
