@@ -102,7 +102,8 @@ def joined(fabric: Fabric) -> Iterator[Processes]:
     if fabric.world_size == 1:
         yield Processes()
         return
-    fabric.launch()
+    with _level("lightning_fabric", logging.WARNING):
+        fabric.launch()
     control = dist.new_group(backend="gloo", timeout=_PATIENCE)
     yield Processes(fabric.global_rank, fabric.world_size, control)
     dist.destroy_process_group()
@@ -139,7 +140,8 @@ def one_voice() -> Iterator[bool]:
     # A process that torchrun starts again must not be kept quiet by the failure before.
     key = f"{_FAILURES}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     try:
-        with _quiet_unless(rank == 0):
+        # The warnings of one process are enough.
+        with _level("training", logging.NOTSET if rank == 0 else logging.ERROR):
             yield rank == 0
     except BaseException as error:
         if _is_first(store, key):
@@ -156,13 +158,12 @@ def _is_first(store: Store, key: str) -> bool:
 
 
 @contextmanager
-def _quiet_unless(speaking: bool) -> Iterator[None]:
-    """Keep the warnings of the training package from being repeated by every process."""
-    logger = logging.getLogger("training")
-    level = logger.level
-    if not speaking:
-        logger.setLevel(logging.ERROR)
+def _level(name: str, lowest: int) -> Iterator[None]:
+    """Let a logger say only what is at least of this level."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(max(before, lowest))
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(before)

@@ -1,0 +1,111 @@
+"""Two processes train as one process does on the whole batch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.trainer import two_processes
+from tests.training.trainer.scenes import tiny_recipe
+from tests.training.trainer.test_run import assert_same, lines
+from training.models.bundle import read_bundle
+from training.recipes.schema import Recipe
+from training.trainer.checkpoint import load_checkpoint
+from training.trainer.errors import TrainingError
+from training.trainer.run import train
+
+Found = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of two processes, by scenario."""
+    folder = tmp_path_factory.mktemp("two")
+    two_processes.run(folder, scenes)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Found:
+    """What each process has found, by scenario."""
+    return [torch.load(folder / f"{rank}.pt") for rank in range(two_processes.PROCESSES)]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(run / "checkpoints/last.pt").task
+
+
+@pytest.mark.parametrize(
+    ("scenario", "recipe"),
+    [
+        ("exact", two_processes.exact_recipe()),
+        ("summed", two_processes.summed_recipe()),
+        ("by_loss", two_processes.exact_recipe(select_by="loss")),
+    ],
+)
+def test_weights_and_figures_are_those_of_one_process(
+    folder: Path, scenes: Path, tmp_path: Path, scenario: str, recipe: Recipe
+) -> None:
+    train(recipe, scenes, tmp_path / "one", device="cpu", show_progress=False)
+    ours, theirs = weights(folder / scenario), weights(tmp_path / "one")
+    assert ours.keys() == theirs.keys()
+    assert load_checkpoint(folder / scenario / "checkpoints/last.pt").position.step == 3
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-6, msg=name)
+    for line, expected in zip(lines(folder / scenario), lines(tmp_path / "one"), strict=True):
+        assert line.keys() == expected.keys()
+        # A rank may turn on the last bit of a cosine.
+        measured = {"loss"} if expected["kind"] == "validation" else expected.keys() - {"samples_per_second"}
+        figures = sorted(measured & expected.keys() - {"kind"})
+        assert [line[key] for key in figures] == pytest.approx([expected[key] for key in figures], rel=1e-4)
+
+
+def test_chunks_change_nothing(folder: Path) -> None:
+    ours, theirs = weights(folder / "chunked"), weights(folder / "exact")
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-6, msg=name)
+
+
+def test_all_processes_return_the_figures_of_the_bundle(folder: Path, found: Found) -> None:
+    metrics = read_bundle(folder / "straight/bundle").metrics
+    assert metrics["rsum"] > 0
+    assert found[0]["straight"] == found[1]["straight"] == metrics
+
+
+def test_a_stop_of_one_stops_all_and_a_resumed_run_is_bit_equal(folder: Path, found: Found) -> None:
+    for of_process in found:
+        assert "after step 2 of 6" in of_process["stopped"] or of_process["stopped"] == ""
+    assert sorted(bool(of_process["stopped"]) for of_process in found) == [False, True]
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (
+            load_checkpoint(folder / run / "checkpoints" / name) for run in ("stopped", "straight")
+        )
+        assert_same(vars(ours), vars(theirs))
+    first, second = ours.random
+    assert not torch.equal(first["torch"], second["torch"])
+    steps = [(line["kind"], line["step"]) for line in lines(folder / "stopped")]
+    assert steps == [(line["kind"], line["step"]) for line in lines(folder / "straight")]
+
+
+def test_only_one_process_tells_of_a_mistake(found: Found) -> None:
+    said = sorted(of_process["both_fail"] for of_process in found)
+    assert said[0] == ""
+    assert "split evenly among 2 processes" in said[1]
+
+
+def test_a_process_that_fails_alone_ends_all_and_tells_why(folder: Path, found: Found) -> None:
+    assert [of_process["one_fails"] for of_process in found] == ["", "only here"]
+    assert load_checkpoint(folder / "one_fails/checkpoints/last.pt").position.step == 0
+
+
+def test_another_number_of_processes_cannot_resume(folder: Path, scenes: Path) -> None:
+    with pytest.raises(TrainingError, match="started with 2 processes, not 1: resume it with 2"):
+        train(tiny_recipe(), scenes, folder / "straight", resume=True, device="cpu", show_progress=False)
+
+
+def test_metrics_are_written_once(folder: Path) -> None:
+    text = (folder / "straight/metrics.jsonl").read_text().splitlines()
+    steps = [(entry["kind"], entry["step"]) for entry in map(json.loads, text)]
+    assert len(steps) == len(set(steps))

@@ -1,0 +1,161 @@
+"""Two real gloo processes that train as torchrun would start them; all scenarios in one go, to start once."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.multiprocessing.spawn import spawn
+
+from tests.training.trainer.scenes import tiny_recipe
+from training.errors import DataError, RecoquestError
+from training.recipes.load import parse_recipe
+from training.recipes.schema import Recipe
+from training.trainer.batches import Batch
+from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
+from training.trainer.loop import TrainingLoop
+from training.trainer.processes import one_voice
+from training.trainer.run import train
+
+PROCESSES = 2
+
+
+def exact_recipe(**train_settings: object) -> Recipe:
+    """A recipe whose gradient is the same however the batch is split: no batch norm and no dropout."""
+    tree = tiny_recipe(batch_size=6, epochs=None, steps=3, **train_settings).model_dump(mode="json")
+    tree["model"]["image"] = {
+        "architecture": "convnext",
+        "options": {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "patch_size": 2},
+    }
+    tree["model"]["text"] = {"architecture": "gru", "options": {"word_width": 8, "width": 8, "layers": 1}}
+    tree["train"]["log_every_steps"] = 1
+    return parse_recipe(tree, "The exact recipe")
+
+
+def summed_recipe() -> Recipe:
+    """The same with a loss that is a sum over the batch, clipped."""
+    recipe = exact_recipe()
+    objective = parse_recipe({**recipe.model_dump(mode="json"), "objective": {"name": "reco"}}, "").objective
+    return recipe.model_copy(update={"objective": objective})
+
+
+def run(folder: Path, data: Path) -> None:
+    """Run every scenario in two processes; what each finds is in `folder/RANK.pt`."""
+    ports = _free_ports(len(SCENARIOS))
+    spawn(_work, args=(str(folder), str(data), ports), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
+
+
+def _exact(out: Path, data: Path) -> Any:
+    return train(exact_recipe(), data, out, device="cpu", show_progress=False).metrics
+
+
+def _summed(out: Path, data: Path) -> Any:
+    return train(summed_recipe(), data, out, device="cpu", show_progress=False).metrics
+
+
+def _chunked(out: Path, data: Path) -> Any:
+    return train(exact_recipe(chunk_size=2), data, out, device="cpu", show_progress=False).metrics
+
+
+def _by_loss(out: Path, data: Path) -> Any:
+    recipe = exact_recipe(select_by="loss")
+    return train(recipe, data, out, device="cpu", show_progress=False).metrics
+
+
+def _straight(out: Path, data: Path) -> Any:
+    return train(tiny_recipe(), data, out, device="cpu", show_progress=False).metrics
+
+
+def _stopped(out: Path, data: Path) -> Any:
+    """The second process alone is asked to stop in its second step; then both go on."""
+    second = int(os.environ["RANK"]) == 1
+    with _before_step(2, lambda: os.kill(os.getpid(), signal.SIGTERM) if second else None):
+        said = _failure(tiny_recipe(), data, out)
+    train(tiny_recipe(), data, out, resume=True, device="cpu", show_progress=False)
+    return said
+
+
+def _one_fails(out: Path, data: Path) -> Any:
+    """The second process alone fails in its second step; the first learns of it by losing it."""
+
+    def fail() -> None:
+        if int(os.environ["RANK"]) == 1:
+            raise DataError("only here")
+
+    with _before_step(2, fail):
+        return _failure(tiny_recipe(), data, out)
+
+
+def _both_fail(out: Path, data: Path) -> Any:
+    """A mistake that both processes notice."""
+    return _failure(tiny_recipe(batch_size=5), data, out)
+
+
+SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
+    "exact": _exact,
+    "summed": _summed,
+    "chunked": _chunked,
+    "by_loss": _by_loss,
+    "straight": _straight,
+    "stopped": _stopped,
+    "both_fail": _both_fail,
+    # The last: a process that fails ends.
+    "one_fails": _one_fails,
+}
+
+
+def _work(rank: int, folder: str, data: str, ports: list[int]) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TORCHELASTIC_RUN_ID": "test",
+        "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": str(PROCESSES),
+        "LOCAL_WORLD_SIZE": str(PROCESSES),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+    }
+    found = {}
+    for (name, scenario), port in zip(SCENARIOS.items(), ports, strict=True):
+        os.environ["MASTER_PORT"] = str(port)
+        found[name] = scenario(Path(folder) / name, Path(data))
+        torch.save(found, Path(folder) / f"{rank}.pt")
+
+
+def _failure(recipe: Recipe, data: Path, out: Path) -> str:
+    """What a process says that fails to train; nothing when another says it."""
+    try:
+        with one_voice():
+            train(recipe, data, out, device="cpu", show_progress=False)
+    except AnotherProcessFailedError:
+        return ""
+    except (RecoquestError, TrainingInterruptedError) as error:
+        return str(error)
+    return "nothing failed"
+
+
+@contextmanager
+def _before_step(step: int, action: Callable[[], None]) -> Iterator[None]:
+    original = TrainingLoop._step
+
+    def with_action(loop: TrainingLoop, batch: Batch) -> None:
+        if loop.position.step + 1 == step:
+            action()
+        original(loop, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", with_action)
+        yield
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(opened.getsockname()[1]) for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
