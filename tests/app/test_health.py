@@ -42,7 +42,7 @@ class Trouble:
         encoder = load_encoder(bundle, "cpu")
         embed = encoder.embed_texts
 
-        def embed_texts(texts: Sequence[str]) -> TextEmbeddings:
+        def embed_texts(texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
             self.gate.wait(10)
             if self.error is not None:
                 raise self.error

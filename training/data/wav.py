@@ -69,12 +69,10 @@ def decode_wav(content: bytes, header: WavHeader, most: int) -> NDArray[np.float
         if not (np.abs(exact) <= _LOUDEST).all():
             raise AudioError("The WAV file has samples that are not numbers, or far beyond full scale.")
         samples = exact.astype(np.float32)
-    elif header.bits == 8:
-        samples = (raw.astype(np.float32) - 128) / 128
     else:
-        # Bytes fill the upper end of 32 bits, so that the sign is where it belongs.
+        # Bytes fill the upper end of 32 bits, so that the sign is where it belongs. A single one has none.
         full = np.zeros((count, 4), dtype=np.uint8)
-        full[:, 4 - width :] = raw.reshape(count, width)
+        full[:, 4 - width :] = raw.reshape(count, width) if width > 1 else raw[:, None] ^ 0x80
         samples = full.view("<i4")[:, 0].astype(np.float32)
         samples *= np.float32(2.0**-31)
     return np.ascontiguousarray(samples.reshape(-1, header.channels).T)

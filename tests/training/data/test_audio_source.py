@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tests.training.data.sounds import tone, wav16
-from training.data import audio_source
 from training.data.audio import decode_audio
 from training.data.audio_source import AudioDecoder, AudioSource, audible
 from training.data.manifest import Manifest, Record, Rejections
@@ -93,7 +92,7 @@ def test_records_with_a_sound_are_kept(manifest: Manifest) -> None:
 def test_a_cache_larger_than_the_memory_is_refused(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audio_source.os, "sysconf", lambda _: 10)
+    monkeypatch.setattr("training.data.audio_source.os.sysconf", lambda _: 10)
     with pytest.raises(DataError, match=r"set data\.cache_images to false"):
         source(manifest)
     assert source(manifest, cache=False).load(rows(0))[1] == [0]

@@ -80,7 +80,8 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
 
 def pitch_of(colour: str) -> float:
     """Frequency of a colour in hertz: each is three semitones above the one before."""
-    return _LOWEST * 2.0 ** (3 * [*COLOURS, *NATURAL_COLOURS].index(colour) / 12)
+    semitones = 3 * [*COLOURS, *NATURAL_COLOURS].index(colour)
+    return float(_LOWEST * 2 ** (semitones / 12))
 
 
 def draw_sound(record: Record, instrument: str, rng: np.random.Generator) -> Samples:
@@ -98,8 +99,9 @@ def draw_sound(record: Record, instrument: str, rng: np.random.Generator) -> Sam
                 note += share * np.sin(2 * np.pi * frequency * time)
     note *= np.exp(-time / _FADE_S) * np.minimum(1, time / 0.005)
     note *= _NOTE_LEVEL / np.abs(note).max()
-    beats = np.concatenate([note if mark == "x" else np.zeros(step) for mark in rhythm])
-    return beats + _noise(str(factors["place"]), len(beats), rng)
+    sound: Samples = np.concatenate([note if mark == "x" else np.zeros(step) for mark in rhythm])
+    sound += _noise(str(factors["place"]), len(sound), rng)
+    return sound
 
 
 def _noise(place: str, count: int, rng: np.random.Generator) -> Samples:
@@ -109,4 +111,5 @@ def _noise(place: str, count: int, rng: np.random.Generator) -> Samples:
     share = np.arange(len(spectrum)) / len(spectrum)
     spectrum[(share < number / len(PLACES)) | (share >= (number + 1) / len(PLACES))] = 0
     noise: Samples = np.fft.irfft(spectrum, count)
-    return noise * (_NOISE_LEVEL / noise.std())
+    noise *= _NOISE_LEVEL / noise.std()
+    return noise
