@@ -1,0 +1,37 @@
+"""`recoquest classify` from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+from tests.training.classification.samples import tiny_recipe, write_sst
+from training.classification.load import dump_classification_recipe
+from training.errors import RecipeError
+
+
+def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
+    data = write_sst(tmp_path / "data")
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(dump_classification_recipe(tiny_recipe(reclaim=True)))
+    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert found["steps"] == 6
+    assert f"accuracy: {found['metrics']['accuracy']:.4g}" in result.output
+    again = CliRunner().invoke(
+        build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu", "--resume"]
+    )
+    assert again.exit_code == 0, again.output
+
+
+def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        build(), ["classify", "bert", "--data", str(tmp_path), "--out", str(tmp_path)]
+    )
+    assert isinstance(result.exception, RecipeError)
+    with pytest.raises(RecipeError, match="glue-small"):
+        raise result.exception

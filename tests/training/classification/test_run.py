@@ -1,0 +1,230 @@
+"""Whole runs: they learn an easy rule, stop and go on bit by bit, and leave what they say."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.classification.samples import tiny_recipe, write_sst, write_sts
+from tests.training.models.test_sentence_encoder import write_tokenizer
+from training.classification.config import ClassificationRecipe
+from training.classification.load import load_classification_recipe
+from training.classification.loop import ClassificationLoop
+from training.classification.run import ClassificationResult, classify
+from training.errors import DataError
+from training.trainer.checkpoint import load_checkpoint
+from training.trainer.errors import TrainingError, TrainingInterruptedError
+
+STEPS = 12  # two epochs of 48 examples by 8
+
+
+@pytest.fixture(scope="module")
+def sst(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sst(tmp_path_factory.mktemp("sst"))
+
+
+def run(recipe: ClassificationRecipe, data: Path, out: Path, *, resume: bool = False) -> ClassificationResult:
+    return classify(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Bit by bit, through nested mappings and sequences."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, Tensor):
+        assert torch.equal(ours, theirs)
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert_same(ours[key], theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    else:
+        assert ours == theirs
+
+
+@pytest.fixture(scope="module")
+def straight(sst: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with RECLAIM's term that nobody stopped."""
+    out = tmp_path_factory.mktemp("straight") / "out"
+    run(tiny_recipe(reclaim=True), sst, out)
+    return out
+
+
+@pytest.mark.parametrize("reclaim", [False, True])
+def test_learns_an_easy_rule(sst: Path, tmp_path: Path, reclaim: bool) -> None:
+    result = run(tiny_recipe(reclaim=reclaim, epochs=6), sst, tmp_path / "out")
+    assert result.metrics["accuracy"] >= 0.9
+
+
+def test_learns_scores_of_pairs(tmp_path: Path) -> None:
+    data = write_sts(tmp_path / "data")
+    result = run(tiny_recipe("sts-b", reclaim=True, epochs=6), data, tmp_path / "out")
+    assert result.metrics["pearson"] > 0.5
+    assert result.metrics.keys() == {"pearson", "spearman"}
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 9])
+def test_stopped_and_resumed_it_is_bit_equal(
+    sst: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
+    original: Callable[..., Any] = ClassificationLoop._step
+
+    def step_and_signal(loop: ClassificationLoop, batch: Any) -> Any:
+        if loop.position.step + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(loop, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassificationLoop, "_step", step_and_signal)
+        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume"):
+            run(recipe, sst, out)
+    assert not (out / "results.json").exists()
+    torch.manual_seed(99)
+    run(recipe, sst, out, resume=True)
+    assert_same_runs(out, straight)
+
+
+def test_killed_it_goes_on_from_its_last_checkpoint(
+    sst: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    original: Callable[..., Any] = ClassificationLoop._step
+
+    def die(loop: ClassificationLoop, batch: Any) -> Any:
+        if loop.position.step == 9:
+            raise MemoryError
+        return original(loop, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassificationLoop, "_step", die)
+        with pytest.raises(MemoryError):
+            run(tiny_recipe(reclaim=True), sst, out)
+    assert load_checkpoint(out / "checkpoints/last.pt").position.step == 6
+    run(tiny_recipe(reclaim=True), sst, out, resume=True)
+    assert_same_runs(out, straight)
+
+
+def assert_same_runs(out: Path, straight: Path) -> None:
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
+        assert_same(vars(ours), vars(theirs))
+    assert lines(out) == lines(straight)
+    assert (out / "results.json").read_text() == (straight / "results.json").read_text()
+
+
+def test_what_a_run_leaves(straight: Path) -> None:
+    results = json.loads((straight / "results.json").read_text())
+    assert results["task"] == "sst-2"
+    assert results["examples"] == {"train": 48, "dev": 16}
+    assert results["steps"] == STEPS
+    validations = [line for line in lines(straight) if line["kind"] == "validation"]
+    assert [line["step"] for line in validations] == [6, 12]
+    assert results["metrics"]["accuracy"] == max(line["accuracy"] for line in validations)
+    training = [line for line in lines(straight) if line["kind"] == "train"]
+    assert [line["step"] for line in training] == list(range(1, STEPS + 1))
+    assert {"loss", "task", "reclaim", "learning_rate"} <= training[0].keys()
+    assert load_classification_recipe(str(straight / "recipe.yaml")) == tiny_recipe(reclaim=True)
+    banks = [name for name in load_checkpoint(straight / "checkpoints/last.pt").task if name.endswith("rows")]
+    assert len(banks) == 2
+
+
+def test_the_term_changes_what_is_learned_and_a_weight_of_zero_does_not(sst: Path, tmp_path: Path) -> None:
+    """Both banks are drawn by generators of their own, and the critic behind the classifier."""
+    plain = tiny_recipe(epochs=1)
+    silent = tiny_recipe(epochs=1, reclaim=True)
+    assert silent.reclaim is not None
+    silent = silent.model_copy(update={"reclaim": silent.reclaim.model_copy(update={"weight": 0.0})})
+    weights = []
+    for name, recipe in (("plain", plain), ("silent", silent), ("term", tiny_recipe(epochs=1, reclaim=True))):
+        run(recipe, sst, tmp_path / name)
+        task = load_checkpoint(tmp_path / name / "checkpoints/last.pt").task
+        weights.append({key: value for key, value in task.items() if key.startswith("classifier")})
+    words = "classifier.tower.backbone.embeddings.tokens.weight"
+    assert not torch.allclose(weights[0][words], weights[2][words], atol=1e-6)
+    assert weights[0].keys() == weights[1].keys()
+
+
+def test_several_development_sets_are_measured_by_name(tmp_path: Path) -> None:
+    columns = "sentence1\tsentence2\tgold_label"
+    rows = [
+        f"a good film\tit is {word}\t{label}" for word, label in (("good", "entailment"), ("bad", "neutral"))
+    ]
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        (tmp_path / f"{name}.tsv").write_text("\n".join([columns, *rows * 4]) + "\n")
+    result = run(tiny_recipe("mnli"), tmp_path, tmp_path / "out")
+    assert result.metrics.keys() == {"dev_matched/accuracy", "dev_mismatched/accuracy"}
+
+
+def test_broken_lines_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = write_sst(tmp_path / "data", train=200)
+    with (data / "train.tsv").open("a") as file:
+        file.write("no label\n")
+    result = run(tiny_recipe(epochs=1, batch_size=64), data, tmp_path / "out")
+    assert result.rejected == 1
+    assert "line 202" in caplog.text
+    assert json.loads((tmp_path / "out/results.json").read_text())["rejected"] == 1
+
+
+def test_a_pretrained_folder_is_fine_tuned_and_needed_only_once_for_its_weights(
+    sst: Path, tmp_path: Path
+) -> None:
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path / "bert"
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=300, intermediate_size=32, **sizes)).save_pretrained(folder)
+    write_tokenizer(folder)
+    recipe = tiny_recipe(reclaim=True, epochs=1)
+    model = {"architecture": "bert", "pretrained": str(folder), "options": {}}
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=model)})
+    result = run(recipe, sst, tmp_path / "out")
+    assert 0 <= result.metrics["accuracy"] <= 1
+
+
+def test_a_used_folder_and_wrong_resumes_are_refused(sst: Path, straight: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(reclaim=True)
+    with pytest.raises(TrainingError, match="is not empty"):
+        run(recipe, sst, straight)
+    with pytest.raises(TrainingError, match="no run to resume"):
+        run(recipe, sst, tmp_path / "new", resume=True)
+    with pytest.raises(TrainingError, match="other settings"):
+        run(tiny_recipe(), sst, straight, resume=True)
+    other = write_sst(tmp_path / "other", train=47)
+    with pytest.raises(TrainingError, match="training data are not those"):
+        run(recipe, other, straight, resume=True)
+
+
+def test_missing_files_are_named_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.tsv"):
+        run(tiny_recipe(), tmp_path / "nowhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run(
+    sst: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.classification.task import ClassificationTask
+
+    original: Callable[..., Any] = ClassificationTask.forward
+
+    def poisoned(task: ClassificationTask, *arguments: Tensor) -> Any:
+        total, terms = original(task, *arguments)
+        return total * float("nan"), terms
+
+    monkeypatch.setattr(ClassificationTask, "forward", poisoned)
+    with pytest.raises(TrainingError, match="loss of step 1 is not a finite number"):
+        run(tiny_recipe(), sst, tmp_path / "out")
