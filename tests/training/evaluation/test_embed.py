@@ -1,5 +1,9 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from tests.training.evaluation.conftest import WriteManifest
 from tests.training.evaluation.encoders import ColourEncoder
@@ -59,6 +63,41 @@ def test_too_many_broken_images_stop_the_run(manifest_of: WriteManifest) -> None
     only_broken = manifest_of([record("broken-1"), record("broken-2")])
     with pytest.raises(DataError, match="2 of 2"):
         embed_manifest(ColourEncoder(), only_broken, max_rejected=1, show_progress=False)
+
+
+class RowMarks:
+    """Blackens the images of odd rows and writes the row behind each text."""
+
+    def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        odd = torch.tensor([row % 2 for row in rows], dtype=torch.bool)
+        return images * (~odd).view(-1, 1, 1, 1)
+
+    def mark_texts(self, texts: Sequence[str], row: int) -> list[str]:
+        return [f"{text} {row}" for text in texts]
+
+
+def test_marks_go_by_the_row_of_the_manifest(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of(
+        [
+            record("red-1", "red", "a red thing"),
+            record("broken-1", "red"),
+            record("red-2", "red"),
+            record("red-3", "red"),
+        ]
+    )
+    encoder = ColourEncoder()
+    embedded = embed_manifest(
+        encoder, manifest, batch_size=2, marks=RowMarks(), max_rejected=0.5, show_progress=False
+    )
+    assert sorted(encoder.texts) == ["a red thing 0", "red 0", "red 1", "red 2", "red 3"]
+    # What matches is still told by the sentences as they were.
+    assert embedded.texts == ("red", "a red thing", "red", "red")
+    assert embedded.text_owner.tolist() == [0, 0, 1, 2]
+    assert embedded.text_matches() == [[0, 1, 2], [0], [0, 1, 2], [0, 1, 2]]
+    red, black = embedded.image_vectors[0], embedded.image_vectors[2]
+    assert embedded.image_vectors[1] == pytest.approx(red)
+    assert red[0] == pytest.approx(1, abs=0.01)
+    assert black == pytest.approx(3**-0.5)
 
 
 def test_an_empty_split_is_refused(manifest_of: WriteManifest) -> None:
