@@ -63,11 +63,12 @@ def test_is_exact_for_blades_that_resemble_each_other(k: int) -> None:
 
 
 @pytest.mark.parametrize("angle", [1e-1, 1e-2, 1e-3, 1e-4])
-def test_is_exact_for_vectors_that_are_nearly_parallel(angle: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_is_exact_for_vectors_that_are_nearly_parallel(angle: float, dtype: torch.dtype) -> None:
     u, v = random_blades(3)
     u[:, 2] = u[:, 0] + angle * u[:, 2]
-    expected = by_determinants(u, v)
-    torch.testing.assert_close(blade_cosines(u, v), expected, rtol=0, atol=1e-6)
+    u, v = u.to(dtype), v.to(dtype)
+    torch.testing.assert_close(blade_cosines(u, v).double(), by_determinants(u, v), rtol=0, atol=1e-6)
 
 
 def test_a_blade_of_one_vector_is_that_vector() -> None:
