@@ -1,5 +1,6 @@
 """QUEST's unique branch: what one modality alone knows, beside the shared branch that is the tower itself."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -91,6 +92,18 @@ def _fork_layer(backbone: Backbone, wanted: int | None) -> int:
     if wanted > depth:
         raise RecipeError(f"fork_after is {wanted}, but a tower has {depth} layers: choose {depth} or less.")
     return wanted
+
+
+def check_fork(config: BranchesConfig, branches: Iterable[UniqueBranch | None]) -> None:
+    """Make sure that a chosen fork is one of some tower.
+
+    Raises:
+        RecipeError: No tower is made of transformer layers.
+    """
+    if config.fork_after is not None and all(branch is None or branch.decoder is None for branch in branches):
+        raise RecipeError(
+            "fork_after is set, but no tower is made of transformer layers: remove branches.fork_after."
+        )
 
 
 def retrieved(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from training.errors import MissingModalityError, RecipeError
 from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.branches import UniqueBranch, build_unique_branch, retrieved
+from training.models.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
 from training.models.features import Features, Modality, ModalityFeatures
 from training.models.heads import build_head, project_entries
@@ -52,6 +52,8 @@ class DualEncoder(nn.Module):
         self.image_unique = _unique_branch(config, config.image, image)
         self.text_unique = _unique_branch(config, config.text, text)
         self.audio_unique = _unique_branch(config, config.audio, audio)
+        if config.branches is not None:
+            check_fork(config.branches, (self.image_unique, self.text_unique, self.audio_unique))
 
     @property
     def modalities(self) -> frozenset[Modality]:

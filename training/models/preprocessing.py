@@ -147,7 +147,7 @@ class TextPreprocessing:
         truncations = tuple(row.truncation for row in rows)
         if not self.config.sentences:
             return TokenBatch(input_ids, mask, truncations)
-        count = 1 + max((max(row.sentences) for row in rows), default=-1)
+        count = 1 + max((max(row.sentences) for row in rows), default=0)
         return TokenBatch(input_ids, mask, truncations, sentences, count)
 
     def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:

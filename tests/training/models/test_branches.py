@@ -18,7 +18,7 @@ from tests.training.models.tiny import (
 )
 from training.errors import RecipeError
 from training.models.branches import UniqueBranch, retrieved
-from training.models.config import ImageArchitecture, TextArchitecture
+from training.models.config import AudioTowerConfig, ImageArchitecture, TextArchitecture
 from training.models.dual_encoder import DualEncoder
 from training.models.features import ModalityFeatures
 from training.models.normal import normal_of
@@ -113,6 +113,15 @@ def test_forks_after_three_quarters_of_the_layers(depth: int, expected: int) -> 
 def test_says_how_many_layers_there_are() -> None:
     with pytest.raises(RecipeError, match="a tower has 3 layers: choose 3 or less"):
         branched(branches={"fork_after": 4})
+
+
+def test_a_fork_needs_a_tower_of_transformer_layers() -> None:
+    branches = {"fork_after": 2}
+    assert branch_of(branched("resnet", branches=branches), "text").decoder is not None
+    config = tiny_config("resnet", branches=branches)
+    sounds = AudioTowerConfig(architecture="audio_cnn")
+    with pytest.raises(RecipeError, match=r"remove branches\.fork_after"):
+        tiny_model(config.model_copy(update={"text": None, "audio": sounds}))
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ def test_sentences_can_be_given() -> None:
     given_sentences = ["The cat sits", "  ", "and the dogs run. A ball"]
     batch = text([given_sentences])
     assert sentences_of(batch, 0) == [words(text, given_sentences[0]), words(text, given_sentences[2])]
+    letters = list("abcdefghijkl")
+    assert sentences_of(text([letters]), 0) == [words(text, letter) for letter in letters]
     whole = tiny_preprocessing().text([given_sentences, "x"])
     assert whole.sentence_ids is None
     assert torch.equal(whole.input_ids[0], batch.input_ids[0])
