@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from training.models.features import Features, ModalityFeatures
 from training.objectives.cross_attention import CrossAttention
@@ -85,6 +86,11 @@ def real_weights(entries: LocalEntries) -> list[list[float]]:
         [float(weight) for weight, real in zip(weights, reals, strict=True) if real]
         for weights, reals in zip(entries.weights, entries.mask, strict=True)
     ]
+
+
+def plain_cosines(a: Tensor, b: Tensor) -> Tensor:
+    """Cosines (B, K, L) of vectors (B, K, D) and (B, L, D), normalised first."""
+    return normalize(a, dim=2) @ normalize(b, dim=2).transpose(1, 2)
 
 
 def slow_cosine(a: Tensor, b: Tensor) -> float:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.training.objectives.local_reference import (
+    plain_cosines,
     random_entries,
     real_vectors,
     real_weights,
@@ -11,7 +12,6 @@ from tests.training.objectives.local_reference import (
     slow_positives,
 )
 from training.objectives.local_alignment import grid_positives, local_contrastive
-from training.objectives.local_cosines import local_cosines
 
 
 def test_golden_positives_of_seven_by_seven() -> None:
@@ -57,7 +57,7 @@ def test_golden_value_of_two_entries() -> None:
 def test_equals_the_slow_reference(counts: tuple[int, ...], with_grid: bool) -> None:
     own, other = random_entries(counts, seed=1), random_entries(counts, seed=2)
     there, back = local_contrastive(
-        local_cosines(own.values, other.values),
+        plain_cosines(own.values, other.values),
         own.weights,
         own.mask,
         temperature=0.3,

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from tests.training.objectives.local_reference import random_entries
-from training.objectives.local_cosines import local_cosines
+from tests.training.objectives.local_reference import plain_cosines, random_entries
 from training.objectives.mixtures import Mixtures
 
 MASK = torch.tensor([[True, True, False, True], [True, False, False, False]])
@@ -17,7 +16,7 @@ def mixtures() -> Mixtures:
 
 def test_cosines_are_those_of_the_vectors_that_they_stand_for() -> None:
     found = mixtures().cosines(OTHERS)
-    expected = local_cosines(OTHERS, mixtures().vectors())
+    expected = plain_cosines(OTHERS, mixtures().vectors())
     assert found.shape == (2, 3, 4)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
@@ -34,7 +33,7 @@ def test_moments_are_those_of_the_real_vectors() -> None:
 def test_vectors_are_mixtures_of_themselves() -> None:
     found = Mixtures.of_vectors(OTHERS)
     assert torch.equal(found.vectors(), OTHERS)
-    torch.testing.assert_close(found.cosines(OTHERS), local_cosines(OTHERS, OTHERS), rtol=0, atol=1e-14)
+    torch.testing.assert_close(found.cosines(OTHERS), plain_cosines(OTHERS, OTHERS), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("what", ["cosines", "moments"])
@@ -52,7 +51,7 @@ def test_float32_is_exact_enough_at_the_size_of_a_batch() -> None:
     weights = torch.randn(4, 49, 8, generator=generator).softmax(dim=2)
     parts = torch.randn(4, 8, 512, generator=generator)
     others = torch.randn(4, 49, 512, generator=generator)
-    exact = local_cosines(others.double(), weights.double() @ parts.double())
+    exact = plain_cosines(others.double(), weights.double() @ parts.double())
     assert (Mixtures(weights, parts).cosines(others) - exact).abs().max() < 1e-6
 
 
