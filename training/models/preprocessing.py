@@ -152,7 +152,7 @@ class TextPreprocessing:
 
     def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
         positions, truncation = _cut(text, encoding, self.config.max_tokens)
-        all_ids, all_sentences = encoding.ids, _token_sentences(encoding, starts)
+        all_ids, all_sentences = encoding.ids, _token_sentences(text, encoding, starts)
         # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
         ids = [all_ids[position] for position in positions] or [self.tokenizer.pad_id]
         sentences = [all_sentences[position] for position in positions]
@@ -169,12 +169,17 @@ def _joined(text: str | Sequence[str], *, split: bool) -> tuple[str, Sequence[in
     return " ".join(sentences), list(accumulate((len(s) + 1 for s in sentences[:-1]), initial=0))
 
 
-def _token_sentences(encoding: Encoding, starts: Sequence[int]) -> list[int]:
-    """The number of the sentence that holds each token's last character; -1 for a special token."""
+def _token_sentences(text: str, encoding: Encoding, starts: Sequence[int]) -> list[int]:
+    """The number of each token's sentence; -1 for a special token."""
     return [
-        -1 if special else bisect_right(starts, max(start, stop - 1)) - 1
+        -1 if special else bisect_right(starts, _place(text, start, stop)) - 1
         for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
     ]
+
+
+def _place(text: str, start: int, stop: int) -> int:
+    """A place in the sentence of a token: its last character, or what follows when it is only white space."""
+    return stop if text[start:stop].isspace() else max(start, stop - 1)
 
 
 def _cut(text: str, encoding: Encoding, limit: int) -> tuple[Sequence[int], Truncation | None]:
