@@ -112,7 +112,7 @@ def _checkpoint(
 
 def _check_validation(recipe: Recipe, splits: Splits) -> None:
     if splits.val.records:
-        check_selectable(recipe.train.select_by, splits.val)
+        check_selectable(recipe.train.select_by, splits.val, reads_texts=recipe.model.text is not None)
     else:
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 

@@ -62,7 +62,7 @@ class Validation:
         return figures
 
     def _retrieval(self) -> dict[str, float]:
-        if not any(record.texts or record.labels for record in self.manifest.records):
+        if not any(record.texts or record.labels or record.audio for record in self.manifest.records):
             return {}
         train = self.recipe.train
         embedded = embed_manifest(
@@ -72,7 +72,8 @@ class Validation:
             max_rejected=self.recipe.data.max_rejected,
             show_progress=False,
         )
-        self.broken.update((rejection.line, rejection) for rejection in embedded.skipped)
+        sounds = () if embedded.sounds is None else embedded.sounds.skipped
+        self.broken.update((rejection.line, rejection) for rejection in (*sounds, *embedded.skipped))
         template = self.recipe.data.label_template
         return measure(self.encoder, embedded, label_template=template).metrics()
 
@@ -81,12 +82,25 @@ class Validation:
         return float(mean_over_processes(torch.stack(losses).mean()))
 
 
-def check_selectable(select_by: str, manifest: Manifest) -> None:
+def check_selectable(select_by: str, manifest: Manifest, *, reads_texts: bool = True) -> None:
     """Make sure, before any work, that the validation split has what the selecting figure needs.
+
+    Without texts, the recall between images and sounds is what `rsum` sums.
+
+    Args:
+        select_by: Name of the figure.
+        manifest: The validation split.
+        reads_texts: Whether the model has a text tower.
 
     Raises:
         RecipeError: It has not.
     """
+    if not reads_texts:
+        if select_by == "precision_at_10":
+            raise RecipeError("A model without texts is not asked for labels: set train.select_by to rsum.")
+        if select_by == "rsum" and not any(record.audio for record in manifest.records):
+            raise RecipeError("The validation split has no sounds: set train.select_by to loss.")
+        return
     has_texts = any(record.texts for record in manifest.records)
     has_labels = any(record.labels for record in manifest.records)
     if select_by == "rsum" and not has_texts:
