@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,9 +34,10 @@ class NumberedImages(ImageSource):
         pass
 
 
-def loader(*broken: int, batch_size: int = 6) -> BatchLoader:
+def loader(*broken: int, batch_size: int = 6, processes: Processes | None = None) -> BatchLoader:
     sampler = PairSampler(RECORDS, batch_size, seed=0)
-    return BatchLoader(sampler, NumberedImages(*broken), tiny_preprocessing().text, training=True)
+    text = tiny_preprocessing().text
+    return BatchLoader(sampler, NumberedImages(*broken), text, training=True, processes=processes)
 
 
 def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
@@ -50,6 +53,51 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
     assert batch.positive_mask is not None
     assert expected is not None
     assert torch.equal(batch.positive_mask, expected)
+
+
+class Two(Processes):
+    """One of two processes, told what the other misses."""
+
+    def __init__(self, rank: int, missing: list[int]) -> None:
+        super().__init__(rank, 2)
+        object.__setattr__(self, "missing", missing)
+
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        return [flag or place in vars(self)["missing"] for place, flag in enumerate(flags)]
+
+
+def test_processes_load_their_shares_of_the_same_batch() -> None:
+    whole = loader().load(1, 0)
+    assert whole.items is not None
+    assert whole.positive_mask is not None
+    for rank in (0, 1):
+        part = loader(processes=Processes(rank, 2)).load(1, 0)
+        rows = slice(3 * rank, 3 * rank + 3)
+        assert part.items is not None
+        assert part.positive_mask is not None
+        assert part.items.tolist() == whole.items[rows].tolist()
+        assert part.inputs.places.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
+        assert torch.equal(part.positive_mask, whole.positive_mask[rows])
+
+
+def test_an_image_that_one_process_misses_shortens_the_batch_of_all() -> None:
+    whole = loader().load(0, 0)
+    assert whole.items is not None
+    order = whole.items.tolist()
+    broken = order[4]
+    parts = [
+        without_missing(loader(broken, processes=Processes(rank, 2)).load(0, 0), Two(rank, [4]))
+        for rank in (0, 1)
+    ]
+    rows = [part.items.tolist() for part in parts if part.items is not None]
+    assert rows == [[order[0], order[1]], [order[3], order[5]]]
+    texts = [TEXTS[row] for row in rows[0] + rows[1]]
+    expected = positive_mask([(text,) for text in texts], texts)
+    for part, columns in zip(parts, (slice(0, 2), slice(2, 4)), strict=True):
+        assert len(part.inputs) == 2
+        assert part.positive_mask is not None
+        wanted = torch.eye(4, dtype=torch.bool) if expected is None else expected
+        assert torch.equal(part.positive_mask, wanted[columns])
 
 
 def test_batches_follow_a_position_through_the_epochs() -> None:

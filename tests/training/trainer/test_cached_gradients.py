@@ -70,7 +70,8 @@ def gradients(
 
     def encode(rows: slice) -> FeaturesByModality:
         some = batch.rows(rows)
-        return model(some.images, some.tokens).modalities
+        features: Features = model(some.images, some.tokens)
+        return features.modalities
 
     if chunks is None:
         output = whole_batch(objective, encode(slice(None)))
@@ -83,7 +84,7 @@ def gradients(
 
 BRANCHES = {"branches": {"kind": "mlp"}}
 LOCAL = {"local_features": True, "local_head": {"kind": "mlp"}}
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "infonce": ({"name": "infonce"}, {}),
     "sums": ({"name": "reco"}, {"blades": 2}),
     "quest": ({"name": "quest"}, BRANCHES),
