@@ -1,12 +1,15 @@
 """`recoquest classify`: classify texts, with and without RECLAIM's term."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from app.cli.endings import stoppable
 from app.cli.options import TorchDevice
+from app.cli.output import console
 
 
 def classify(
@@ -28,6 +31,20 @@ def classify(
         result = run_classification(resolved, data, out, resume=resume, device=device)
     if result.rejected:
         typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
-    for name, value in result.metrics.items():
-        typer.echo(f"{name}: {value:.4g}")
+    console().print(_table(resolved.task, result.metrics))
     typer.echo(f"Checkpoint: {result.checkpoint}")
+
+
+def _table(task: str, metrics: Mapping[str, float]) -> Table:
+    """The figures in percent, beside those of RECLAIM's paper."""
+    from training.classification.published import published
+
+    names, rows = published(task)
+    table = Table("Development set", *metrics)
+    table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))
+    for row in rows:
+        for label, figures in ((row.backbone, row.base), (f"{row.backbone} + RECLAIM", row.reclaim)):
+            found = dict(zip(names, figures, strict=True))
+            cells = [f"{found[name]:.2f}" if name in found else "" for name in metrics]
+            table.add_row(f"published, {label}", *cells)
+    return table

@@ -21,7 +21,9 @@ def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "out/results.json").read_text())
     assert found["steps"] == 6
-    assert f"accuracy: {found['metrics']['accuracy']:.4g}" in result.output
+    assert f"{100 * found['metrics']['accuracy']:.2f}" in result.output
+    assert "published, BERT-base + RECLAIM" in result.output
+    assert "92.70" in result.output
     again = CliRunner().invoke(
         build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu", "--resume"]
     )

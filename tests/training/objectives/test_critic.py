@@ -110,3 +110,11 @@ def test_weight_of_zeros_gives_no_nan() -> None:
     torch.autograd.backward(layer(draw(4, 3)).sum())
     assert layer.weight.grad is not None
     assert layer(draw(4, 3)).isfinite().all()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weight_that_is_not_finite_gives_no_number_rather_than_a_failed_solver(value: float) -> None:
+    layer = SpectralLinear(3, 2)
+    with torch.no_grad():
+        layer.weight[0, 0] = value
+    assert layer(draw(4, 3)).isnan().all()
