@@ -58,7 +58,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=30, help="steps of each objective")
-    parser.add_argument("--instances", type=int, default=3000, help="items that a memory has rows for")
+    parser.add_argument("--instances", type=int, default=6000, help="items that a memory has rows for")
     return parser.parse_args()
 
 

@@ -16,7 +16,7 @@ class Neighbours:
     """Rows near to each of b queries.
 
     Attributes:
-        rows: (b, K, D), without gradient.
+        rows: (b, K, D), without gradient; (1, K, D) where all queries have the same.
         found: (b, K) bool; False where fewer than K rows may be drawn, such a row is to be ignored.
     """
 
@@ -80,6 +80,29 @@ class MemoryBank(nn.Module):
                 cosines = cosines.masked_fill(own, -torch.inf)
             best = cosines.topk(min(count, len(self.rows)), dim=1)
             return Neighbours(self.rows[best.indices], best.values > -torch.inf)
+
+    def drawn(self, queries: Tensor, items: Tensor | None, share: float) -> Neighbours:
+        """Rows drawn at random, the same for all queries; those of a query's own image are not found.
+
+        Args:
+            queries: (b, D).
+            items: (b,) the queries' own rows; None: the queries are no training items.
+            share: Of all rows.
+        """
+        with torch.no_grad():
+            count = max(1, round(share * len(self.rows)))
+            drawn = torch.randperm(len(self.rows), device=self.rows.device)[:count]
+            found = torch.ones(len(queries), count, dtype=torch.bool, device=self.rows.device)
+            if items is not None:
+                found = self.groups[items].unsqueeze(1) != self.groups[drawn]
+            return Neighbours(self.rows[drawn].unsqueeze(0), found)
+
+    def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
+        """The batch's own features, none of a query's own image; nothing is taken from memory."""
+        found = ~torch.eye(len(queries), dtype=torch.bool, device=queries.device)
+        if items is not None:
+            found = self.groups[items].unsqueeze(1) != self.groups[items]
+        return Neighbours(queries.detach().unsqueeze(0), found)
 
     def update(self, items: Tensor, features: Tensor) -> None:
         """Move rows towards the new features of their items: `(1 - rho) row + rho new` (equation 7).

@@ -24,7 +24,14 @@ class ReclaimTermSettings(BaseModel):
     weight: float = Field(default=0.1, ge=0, description="Lambda; the paper's best of .01, .1, .5 and 1.")
     neighbours: int = Field(default=100, gt=0, description="K, negatives for each feature of a pair.")
     momentum: float = Field(default=0.5, gt=0, le=1, description="Rho, share of a new feature in its row.")
+    negatives: Literal["nearest", "random", "batch"] = Field(
+        default="nearest",
+        description="What a pair is told from: its nearest rows in memory; a random share of all rows; or "
+        "the other items of its process's batch. The latter two are the paper's ablation.",
+    )
+    random_share: float = Field(default=0.8, gt=0, le=1, description="Of `random`.")
     critic_width: int = Field(default=64, gt=0, description="What both features are mapped to.")
+    spectral_norm: bool = Field(default=True, description="Keep the critic 1-Lipschitz.")
     bank_seed: int = Field(default=0, ge=0, description="Of the noise that the memory begins with.")
 
 
@@ -60,8 +67,10 @@ class ReclaimTerm(nn.Module):
         groups: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
-        self.neighbours = settings.neighbours
-        self.critic = Critic(first_width, second_width, width=settings.critic_width)
+        self.settings = settings
+        self.critic = Critic(
+            first_width, second_width, width=settings.critic_width, spectral_norm=settings.spectral_norm
+        )
         self.first_bank, self.second_bank = (
             MemoryBank(
                 instances,
@@ -95,8 +104,8 @@ class ReclaimTerm(nn.Module):
             raise RecipeError("RECLAIM needs to know which training items are in a batch.")
         with torch.autocast(first.device.type, enabled=False):
             u, v = full_precision(first), full_precision(second)
-            near_u = self.first_bank.nearest(u, items, self.neighbours)
-            near_v = self.second_bank.nearest(v, items, self.neighbours)
+            near_u = self._negatives(self.first_bank, u, items)
+            near_v = self._negatives(self.second_bank, v, items)
             matched = self.critic(u, v)
             others_v = self.critic(u.unsqueeze(1), near_v.rows)
             others_u = self.critic(near_u.rows, v.unsqueeze(1))
@@ -111,6 +120,16 @@ class ReclaimTerm(nn.Module):
             "reclaim_unmatched": unmatched.detach().mean(),
         }
         return loss, terms
+
+    def _negatives(self, bank: MemoryBank, queries: Tensor, items: Tensor | None) -> Neighbours:
+        """What queries (b, D) are told from."""
+        match self.settings.negatives:
+            case "nearest":
+                return bank.nearest(queries, items, self.settings.neighbours)
+            case "random":
+                return bank.drawn(queries, items, self.settings.random_share)
+            case "batch":
+                return bank.batch(queries, items)
 
     def after_step(self) -> None:
         """Put the features of the last training batch into memory."""

@@ -32,12 +32,12 @@ def slow_term(module: ReclaimTerm, u: Tensor, v: Tensor, items: list[int]) -> fl
     """-L_ANS with explicit sums and a plain logarithm of the sigmoid."""
 
     def g(first: Tensor, second: Tensor) -> float:
-        return 1 / (1 + math.exp(-float(module.critic(first, second))))
+        return 1 / (1 + math.exp(-float(module.critic(first, second).detach())))
 
     def near(bank: Any, query: Tensor, item: int) -> list[Tensor]:
         others = [row for number, row in enumerate(bank.rows) if bank.groups[number] != bank.groups[item]]
         others.sort(key=lambda row: -float(query @ row / (query.norm() * row.norm())))
-        return others[: module.neighbours]
+        return others[: module.settings.neighbours]
 
     total = 0.0
     for i, item in enumerate(items):
@@ -55,6 +55,46 @@ def test_equals_the_slow_reference(neighbours: int, groups: tuple[int, ...] | No
     u, v = draw(3, 5), draw(3, 4, seed=1)
     loss, _ = module(u, v, torch.tensor(items))
     torch.testing.assert_close(float(loss), slow_term(module, u, v, items), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("groups", [None, (0, 0, 0, 1, 1, 2, 2, 2, 3, 3)])
+def test_a_draw_of_all_rows_is_every_other_row(groups: tuple[int, ...] | None) -> None:
+    module, items = term(groups, negatives="random", random_share=1.0, neighbours=10), [4, 0, 7]
+    u, v = draw(3, 5), draw(3, 4, seed=1)
+    loss, _ = module(u, v, torch.tensor(items))
+    # As many neighbours as there are rows are all of them too.
+    torch.testing.assert_close(float(loss), slow_term(module, u, v, items), rtol=1e-10, atol=0)
+
+
+def test_a_draw_takes_its_share_anew_each_time() -> None:
+    module, items = term(negatives="random", random_share=0.4), torch.tensor([4, 0, 7])
+    first, second = (module.first_bank.drawn(draw(3, 5), items, 0.4) for _ in range(2))
+    assert first.rows.shape == second.rows.shape == (1, 4, 5)
+    assert not torch.equal(first.rows, second.rows)
+
+
+@pytest.mark.parametrize("groups", [None, (0, 0, 0, 1, 1, 2, 2, 2, 3, 3)])
+def test_negatives_of_the_batch_are_its_other_images(groups: tuple[int, ...] | None) -> None:
+    module, items = term(groups, negatives="batch", neighbours=10), [4, 0, 7, 5]
+    u, v = draw(4, 5), draw(4, 4, seed=1)
+    loss, _ = module(u, v, torch.tensor(items))
+    full = term(groups, neighbours=10)
+    for bank, features in ((full.first_bank, u), (full.second_bank, v)):
+        # A memory of nothing but the batch.
+        bank.rows = features
+        bank.groups = bank.groups[torch.tensor(items)]
+    expected, _ = full(u, v, torch.arange(4))
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+
+
+def test_without_spectral_norm_the_critic_is_a_plain_network() -> None:
+    module = term(spectral_norm=False)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(10)
+    u, v = draw(3, 5), draw(3, 4, seed=1)
+    change = module.critic(u, v) - module.critic(u + 1e-3, v)
+    assert float(change.detach().abs().max()) > 1e-3 * math.sqrt(5)
 
 
 def test_better_critics_have_lower_losses() -> None:

@@ -2,6 +2,7 @@ import wave
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,12 @@ def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a BERT of 16 numbers."""
     folder = tmp_path_factory.mktemp("sentence-encoder")
     torch.manual_seed(0)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    size: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     BertModel(BertConfig(vocab_size=300, max_position_embeddings=40, **size)).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
