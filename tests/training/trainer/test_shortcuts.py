@@ -1,0 +1,99 @@
+"""Synthetic shortcuts on their way through a training step."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tests.training.models.tiny import tiny_preprocessing
+from training.data.augmentation import Augmentation
+from training.data.image_source import ImageSource
+from training.data.pairs import PairSampler
+from training.data.record import Record
+from training.data.shortcuts.config import ShortcutConfig
+from training.data.shortcuts.overlay import DigitOverlay
+from training.data.shortcuts.shortcuts import Shortcuts, with_digits
+from training.recipes.schema import AugmentationConfig
+from training.trainer.batches import BatchLoader
+from training.trainer.pixels import PixelPreparation
+
+COUNT, SIZE = 6, 60
+RECORDS = [
+    Record(id=str(row), image=f"{row}.png", split="train", texts=(f"text {row}",)) for row in range(COUNT)
+]
+
+
+class BlackImages(ImageSource):
+    def __init__(self, *broken: int) -> None:
+        self.readable = range(COUNT)
+        self._broken = broken
+
+    def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
+        kept = [place for place, row in enumerate(rows) if row not in self._broken]
+        return torch.zeros(len(kept), 3, SIZE, SIZE, dtype=torch.uint8), kept
+
+    def close(self) -> None:
+        pass
+
+
+def plan(*on: str) -> Shortcuts:
+    return Shortcuts(ShortcutConfig.model_validate({"kind": "unique", "on": on}), 3, COUNT)
+
+
+def loader(shortcuts: Shortcuts | None, *broken: int, targets: list[str] | None = None) -> BatchLoader:
+    def note(texts: object) -> Tensor:
+        assert targets is not None
+        targets.extend(list(texts) if isinstance(texts, list) else [])
+        return torch.zeros(COUNT, 1)
+
+    return BatchLoader(
+        PairSampler(RECORDS, COUNT, seed=0),
+        BlackImages(*broken),
+        tiny_preprocessing().text,
+        targets=None if targets is None else note,
+        training=True,
+        shortcuts=shortcuts,
+    )
+
+
+def test_an_image_and_its_text_share_an_id_that_the_target_does_not_have() -> None:
+    shortcuts, clean = plan("image", "text"), list[str]()
+    batch = loader(shortcuts, targets=clean).load(2, 0)
+    assert batch.items is not None
+    rows = batch.items.numpy()
+    ids = shortcuts.ids(2, rows)
+    written = [with_digits(f"text {row}", number) for row, number in zip(rows, ids.tolist(), strict=True)]
+    assert batch.inputs.tokens is not None
+    assert batch.inputs.tokens.input_ids.equal(tiny_preprocessing().text(written).input_ids)
+    assert batch.inputs.glyphs is not None
+    digits = (batch.inputs.glyphs // 100).tolist()
+    assert ["".join(map(str, row)) for row in digits] == [f"{number:06d}" for number in ids]
+    assert clean == [f"text {row}" for row in rows]
+
+
+def test_a_broken_image_takes_its_digits_along() -> None:
+    shortcuts = plan("image", "text")
+    whole, partly = loader(shortcuts).load(0, 0), loader(shortcuts, 1, 4).load(0, 0)
+    kept = partly.inputs.places
+    assert len(kept) == COUNT - 2
+    assert whole.inputs.glyphs is not None
+    assert partly.inputs.glyphs is not None
+    assert partly.inputs.glyphs.equal(whole.inputs.glyphs[kept])
+
+
+def test_without_shortcuts_or_on_texts_alone_nothing_is_pasted() -> None:
+    assert loader(None).load(0, 0).inputs.glyphs is None
+    assert loader(plan("text")).load(0, 0).inputs.glyphs is None
+
+
+def test_digits_are_pasted_after_augmentation_and_before_normalisation() -> None:
+    inputs = loader(plan("image")).load(0, 0).inputs
+    overlay = DigitOverlay(seed=3, variants=100)
+    image = tiny_preprocessing().image
+    strong = Augmentation(AugmentationConfig(flip=1.0, rotation=90, crop_scale=(0.3, 0.5)), seed=0)
+    assert inputs.glyphs is not None
+    expected = image.normalise(overlay(torch.zeros(COUNT, 3, SIZE, SIZE), inputs.glyphs))
+    # Black images stay black when they are moved; digits would not stay in place.
+    pixels = PixelPreparation(image, strong, overlay)
+    torch.testing.assert_close(pixels(inputs, step=5), expected)
+    torch.testing.assert_close(pixels(inputs, step=None), expected)
