@@ -1,4 +1,4 @@
-"""Objectives with a memory, a multiplier and targets in whole runs: a resumed one equals one that never stopped."""
+"""Objectives with a memory, a multiplier or targets: a resumed run equals one that never stopped."""
 
 import os
 import signal
