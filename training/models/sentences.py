@@ -6,6 +6,7 @@ import re
 _ABBREVIATION = re.compile(r"al|approx|ca|cf|dept|dr|e\.g|figs?|i\.e|m[rst]|mrs|prof|st|vs", re.IGNORECASE)
 _BEFORE_NUMBER = re.compile(r"im|nos?|pp?|se|vol", re.IGNORECASE)
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]|[A-Z]")
+_NO_BEGINNING = ".,;:!?)]\u3002\uff01\uff1f"
 _OPENING = "([\"'\u2018\u201c"
 _END = re.compile(
     r"(?<![.!?])(?P<mark>[.!?]+)[\"')\]\u2019\u201d]*\s+"  # a mark, closing quotes, white space
@@ -21,7 +22,7 @@ def sentence_starts(text: str) -> list[int]:
     A sentence ends at a full stop, question or exclamation mark before white space, at their East Asian
     forms, and at a blank line. It goes on behind a known abbreviation ("Dr."), behind initials ("J.",
     "U.S."), behind the number of a list ("1. No effusion"), and where the next word is in lower case,
-    unless the whole text is. "2.5 cm" has no white space and stays whole.
+    unless the whole text is; no sentence begins with a mark. "2.5 cm" has no white space and stays whole.
     """
     starts = [0]
     lower_case = text == text.lower()
@@ -29,6 +30,8 @@ def sentence_starts(text: str) -> list[int]:
     for end in _END.finditer(written):
         if end.end() == len(written):
             break
+        if written[end.end()] in _NO_BEGINNING:
+            continue
         begin = max(starts[-1], end.start() - _LONGEST_WORD)
         stops = set(end["mark"] or "") == {"."}
         if not (stops and _goes_on(text[begin : end.start()], text[end.end()], lower_case)):
@@ -42,6 +45,6 @@ def _goes_on(before: str, follows: str, lower_case: bool) -> bool:
         return True
     word = before.split()[-1].lstrip(_OPENING) if before.strip() else ""
     if word.isdigit():
-        return before.strip() == word
+        return before[: -len(word)].rstrip()[-1:] in ("", ":")
     shortened = _ABBREVIATION.fullmatch(word) or _INITIALS.fullmatch(word)
     return bool(shortened or (follows.isdigit() and _BEFORE_NUMBER.fullmatch(word)))

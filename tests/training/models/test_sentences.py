@@ -28,6 +28,8 @@ def split(text: str) -> list[str]:
         ["Wait...", "What?!", "12 dogs run."],
         ["FINDINGS", "The heart is normal\nin size."],
         ["\u00c9tat stable.", "\u00c0 revoir."],
+        ["IMPRESSION: 1. No acute process.", "2. Stable."],
+        ["No mass. .", "No nodule ! ?"],
         ["x-ray"],
         [""],
     ],
