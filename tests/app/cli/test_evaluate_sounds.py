@@ -1,0 +1,51 @@
+"""`recoquest evaluate` with encoders of sounds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+from tests.training.data.sounds import tone, wav16
+from tests.training.models.tiny import tiny_audio_model, tiny_audio_preprocessing
+from tests.training.trainer.scenes import write_scenes
+from training.data.manifest import read_manifest, write_manifest
+from training.evaluation.evaluate import EvaluationReport
+from training.models.bundle import save_bundle
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = write_scenes(tmp_path / "data", train=0, val=4)
+    records = []
+    for number, record in enumerate(read_manifest(folder).records):
+        (folder / f"{number}.wav").write_bytes(wav16(tone(300.0 + 200 * number, 0.05)))
+        records.append(replace(record, audio=f"{number}.wav"))
+    write_manifest(folder, records)
+    return folder
+
+
+def bundle(folder: Path, *, texts: bool) -> Path:
+    return save_bundle(
+        folder,
+        name="heard",
+        model=tiny_audio_model(texts=texts),
+        preprocessing=tiny_audio_preprocessing(texts=texts),
+        metrics={},
+        recipe_yaml="",
+    ).folder
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_recall_between_all_modalities_is_shown_and_written(texts: bool, data: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ["--data", str(data), "--split", "val", "--device", "cpu", "--json", str(report)]
+    result = CliRunner().invoke(build(), ["evaluate", str(bundle(tmp_path / "b", texts=texts)), *options])
+    assert result.exit_code == 0, result.output
+    found = EvaluationReport.model_validate_json(report.read_bytes())
+    expected = ["image to audio", "audio to image", *(["text to audio", "audio to text"] if texts else [])]
+    assert [search.name for search in found.between] == expected
+    assert all(name in result.output for name in expected)
+    assert f"4 images, {8 if texts else 0} texts, 4 sounds" in result.output
+    assert ("text to image" in result.output) is texts
