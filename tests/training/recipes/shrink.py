@@ -48,7 +48,11 @@ def shrunk(recipe: Recipe, sentence_encoder: Path) -> Recipe:
     """The recipe with towers of a few numbers, tiny images, short texts, and two steps of four pairs."""
     tree = recipe.model_dump(mode="json")
     model = tree["model"]
-    options: dict[str, dict[str, Any]] = {**IMAGE_OPTIONS, **TEXT_OPTIONS, **AUDIO_OPTIONS}
+    options = {
+        str(architecture): settings
+        for known in (IMAGE_OPTIONS, TEXT_OPTIONS, AUDIO_OPTIONS)
+        for architecture, settings in known.items()
+    }
     for tower in towers(tree):
         tower |= {"pretrained": None, "options": deepcopy(options[tower["architecture"]]), "frozen_layers": 0}
         tower["head"]["hidden"] = None if tower["head"]["hidden"] is None else 2 * DIM

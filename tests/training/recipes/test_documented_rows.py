@@ -1,0 +1,106 @@
+"""docs/recipes.md: every recipe of a paper stands below a table that its source names, and all names exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from training.classification import load as classification
+from training.recipes.library import PAPERS
+from training.recipes.load import list_recipes, load_recipe
+
+PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
+TITLES = {"reco": "ReCo", "quest": "QUEST", "uniformity": "Local uniformity", "reclaim": "RECLAIM"}
+BASELINES = {f"{loss}-gru-{data}" for loss in ("vse", "vse0") for data in ("flickr30k", "coco")}
+
+
+def expand(pattern: str) -> list[str]:
+    """The words of a shell's pattern with braces, as a shell gives them."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return [pattern]
+    before, after = pattern[: braces.start()], pattern[braces.end() :]
+    return [word for option in braces[1].split(",") for word in expand(before + option + after)]
+
+
+def sections() -> Iterator[tuple[str, str, str]]:
+    """Paper, table and text of each section of a table."""
+    paper = table = ""
+    for part in re.split(r"^(?=##)", PAGE.read_text(encoding="utf-8"), flags=re.M):
+        title, _, text = part.partition("\n")
+        if title.startswith("## "):
+            paper, table = title.removeprefix("## "), ""
+        elif title.startswith("### "):
+            table = title.removeprefix("### ")
+        yield paper, table, text
+
+
+def rows() -> dict[str, set[tuple[str, str]]]:
+    """Where each recipe that a table's row names stands, as paper and table."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for paper, table, text in sections():
+        for line in text.splitlines():
+            cells = line.split("|")
+            if not table or len(cells) < 3 or "left out" in cells[2]:
+                continue
+            for pattern in re.findall(r"`([^`]*)`", cells[2]):
+                if not pattern.startswith("--"):
+                    for name in expand(pattern):
+                        found.setdefault(name, set()).add((paper, table))
+    return found
+
+
+ROWS = rows()
+SUMMARIES = {summary.name: summary for summary in list_recipes()}
+GLUE = {name: classification.load_classification_recipe(name) for name in classification.shipped().names}
+
+
+def test_papers_have_a_chapter_each() -> None:
+    chapters = {paper for paper, _, _ in sections()}
+    assert set(TITLES) == set(PAPERS) - {""}
+    assert set(TITLES.values()) <= chapters
+
+
+def test_every_name_is_a_recipe() -> None:
+    assert set(ROWS) <= set(SUMMARIES) | set(GLUE)
+
+
+@pytest.mark.parametrize("paper", TITLES)
+def test_every_recipe_of_a_paper_has_a_row_of_its_table(paper: str) -> None:
+    for name, summary in SUMMARIES.items():
+        if summary.group == paper and name not in BASELINES:
+            own = {table for where, table in ROWS[name] if where == TITLES[paper]}
+            assert any(numbers(table) & numbers(summary.source) for table in own), name
+
+
+def test_every_recipe_of_glue_has_a_row_of_its_table() -> None:
+    for name, recipe in GLUE.items():
+        # Small ones, and the task of table 2 that the paper leaves out, are named in the text alone.
+        if name.startswith(("glue-small-", "glue-rte-base-share-", "glue-rte-reclaim-share-")):
+            continue
+        tables = {table for _, table in ROWS[name]}
+        assert any(numbers(table) & numbers(recipe.description) for table in tables), name
+
+
+def numbers(text: str) -> set[str]:
+    """The tables and figures that a source or a heading names: `tables 6 and 7` is two."""
+    found = set()
+    for kind, listed in re.findall(r"\b(table|figure)s? ((?:\d+\w?(?:, | and )?)+)", text.lower()):
+        found |= {f"{kind} {number}" for number in re.findall(r"\d+", listed)}
+    return found
+
+
+def test_patterns_are_those_of_a_shell() -> None:
+    assert expand("a-{b,c}{,-d}") == ["a-b", "a-b-d", "a-c", "a-c-d"]
+    assert numbers("Supplement, tables 6 and 7, row 0.2; figure 5c") == {"table 6", "table 7", "figure 5"}
+
+
+@pytest.mark.parametrize("setting", ["negative_weight", "uniformity_temperature", "uniformity_weight"])
+def test_a_swept_value_is_in_the_row_and_in_the_recipe(setting: str) -> None:
+    """The last number of a swept recipe's name is its setting."""
+    ends = {"negative_weight": "lambda", "uniformity_temperature": "tau", "uniformity_weight": "eta"}
+    swept = [name for name in ROWS if re.search(rf"-{ends[setting]}-[\d.]+$", name)]
+    assert len(swept) >= 8
+    for name in swept:
+        assert getattr(load_recipe(name).objective, setting) == float(name.rpartition("-")[2])
