@@ -126,6 +126,15 @@ class DualEncoder(nn.Module):
             local_weights=output.local_weights,
         )
 
+    def drop_unused_branches(self) -> None:
+        """Give up unique branches that are not searched by; the embeddings stay, for less work."""
+        if self.config.retrieval != "shared":
+            return
+        self.image_unique = self.text_unique = self.audio_unique = None
+        for tower in (self.image, self.text, self.audio):
+            if tower is not None:
+                tower.backbone.fork_after = None
+
     def tower_parameters(self) -> Iterator[nn.Parameter]:
         """The trainable parameters of the backbones, which a pretrained model brings."""
         for tower in (self.image, self.text, self.audio):

@@ -144,6 +144,7 @@ def load_encoder(folder: Path, device: str = "auto") -> Encoder:
         raise BundleError(
             f"The weights of {folder} do not fit its config.json: make it again. ({error})"
         ) from error
+    model.drop_unused_branches()
     preprocessing = Preprocessing(info.preprocessing, tokenizer)
     return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
 

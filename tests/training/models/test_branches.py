@@ -303,3 +303,17 @@ def test_the_tower_itself_stays_as_it_was() -> None:
     for modality in ("image", "text"):
         assert torch.equal(features[modality].embedding, expected[modality].embedding)
     assert set(IMAGE_OPTIONS) > set(FORKING_IMAGES)
+
+
+@pytest.mark.parametrize("retrieval", ["shared", "unique", "concat", "normal"])
+def test_only_branches_that_are_not_searched_by_can_be_given_up(retrieval: Retrieval) -> None:
+    model = branched("vit", "bert", retrieval=retrieval).eval()
+    lean = copy.deepcopy(model)
+    lean.drop_unused_branches()
+    features, expected = lean(tiny_pixels(), tiny_tokens()), model(tiny_pixels(), tiny_tokens())
+    for modality in ("image", "text"):
+        assert torch.equal(features[modality].embedding, expected[modality].embedding)
+    assert (lean.image_unique is None) == (retrieval == "shared")
+    assert (lean.image(tiny_pixels()).fork is None) == (retrieval == "shared")
+    kept = sum(parameter.numel() for parameter in lean.parameters())
+    assert (kept < sum(parameter.numel() for parameter in model.parameters())) == (retrieval == "shared")
