@@ -1,4 +1,4 @@
-"""docs/recipes.md: every recipe of a paper stands below a table that its source names, and all names exist."""
+"""docs/recipes.md: every recipe of a paper stands below a table that its source names; all names exist."""
 
 import re
 from collections.abc import Iterator
