@@ -1,4 +1,9 @@
-"""Sample radiographs: drawn chest films with known findings, and reports that state them."""
+"""Sample radiographs: drawn chest films with known findings, and reports that state them.
+
+Shared factors are what report and film agree on: findings (the labels) with their sides and severity, and
+the view. Unique to the film are exposure, marker and tilt; to the report age, indication and comparison. The
+year is in neither. What an encoder keeps of each tells objectives apart. All are in the metadata.
+"""
 
 from collections.abc import Iterator
 from itertools import count, islice
@@ -23,7 +28,8 @@ Drawn by `recoquest sample-data`; no patient is on them. What is known of each i
 
 | factor | where it shows |
 |---|---|
-| findings (`labels`), their side, size, zone, number | image and text |
+| findings (`labels`), their `sides`, size, zone, number | image and text |
+| `severity`: size of the first finding that has one | image and text |
 | `view` | image and text |
 | `sex` | faintly in the image; text |
 | `exposure`, `marker` (the letter R), `tilt` | image only |
@@ -84,4 +90,5 @@ def _metadata(film: Film) -> dict[str, MetadataValue]:
         "indication": film.indication,
         "comparison": film.comparison,
     }
-    return known | ({"sides": sides} if sides else {})
+    sizes = [finding.size for finding in film.findings if finding.size]
+    return known | ({"sides": sides} if sides else {}) | ({"severity": sizes[0]} if sizes else {})

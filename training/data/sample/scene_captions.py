@@ -54,12 +54,19 @@ _ONE_THING: Final = (
     "A picture of {main}, taken {place} {occasion}.",
 )
 
+# How each author ends a sentence; no more, so that captions are as easy to search by.
+_ENDINGS: Final = {"reporter": ".", "admirer": "!", "dreamer": " ...", "poet": ""}
+
 
 def write_captions(scene: Scene, rng: np.random.Generator, *, captions: int = 5) -> tuple[str, ...]:
-    """Put a scene into `captions` different sentences; each names the main thing and the place."""
+    """Put a scene into `captions` different sentences; each names the main thing and the place.
+
+    All are written in the way of the author.
+    """
     patterns = _TWO_THINGS if scene.other else _ONE_THING
     chosen = rng.choice(len(patterns), size=captions, replace=False)
-    return tuple(_fill(patterns[int(number)], scene, rng) for number in chosen)
+    ending = _ENDINGS[scene.author]
+    return tuple(_fill(patterns[int(number)], scene, rng).removesuffix(".") + ending for number in chosen)
 
 
 def _fill(pattern: str, scene: Scene, rng: np.random.Generator) -> str:

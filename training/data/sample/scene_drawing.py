@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from training.data.sample.canvas import smooth_noise
+from training.data.sample.canvas import Array, smooth_noise
 from training.data.sample.place_drawing import PlacePainter
 from training.data.sample.scene_factors import SKY_THINGS, Scene, Thing, colour_value
 from training.data.sample.thing_drawing import HEIGHTS, PAINTERS, WIDTHS, Pen
@@ -18,6 +18,9 @@ _TINTS: Final = {
     "night": (0.50, 0.54, 0.72),
 }
 _ROOM: Final = {"left of": (0.03, 0.47), "right of": (0.53, 0.97), "": (0.15, 0.85), "above": (0.08, 0.92)}
+# Threads, ribs or rows of dots of a texture, over the width; and how much they darken, in grey levels.
+_RIBS: Final = 36
+_DEPTH: Final = 4.0
 _OPPOSITE: Final = {"left of": "right of", "right of": "left of", "above": ""}
 
 
@@ -111,5 +114,18 @@ def _lit(image: Image.Image, scene: Scene, rng: np.random.Generator) -> Image.Im
     pixels = np.asarray(image, dtype=np.float32) * np.array(_TINTS[scene.time], dtype=np.float32)
     uneven = 1.0 + 0.035 * smooth_noise(rng, image.width, 5) + 0.03 * smooth_noise(rng, image.width, 48)
     grain = rng.normal(0.0, 3.5, pixels.shape[:2]).astype(np.float32)
-    lit = pixels * uneven[..., None] + grain[..., None]
+    lit = pixels * uneven[..., None] + (grain - _DEPTH * _relief(scene.texture, image.width))[..., None]
     return Image.fromarray(np.clip(lit, 0, 255).astype(np.uint8))
+
+
+def _relief(texture: str, size: int) -> Array:
+    """The shadows of a texture, of shape (S, S), from 0 to 1."""
+    wave = 0.5 - 0.5 * np.cos(2 * np.pi * _RIBS * (np.arange(size, dtype=np.float32) + 0.5) / size)
+    across, down = wave[None, :], wave[:, None]
+    shadows: dict[str, Array] = {
+        "smooth": np.zeros((1, 1), dtype=np.float32),
+        "canvas": (across + down) / 2,
+        "ribbed": down,
+        "dotted": across * down,
+    }
+    return np.broadcast_to(shadows[texture], (size, size))

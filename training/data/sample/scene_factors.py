@@ -34,6 +34,10 @@ OCCASIONS: Final = (
     "after a long drive",
     "before lunch",
 )
+# What the picture is printed on.
+TEXTURES: Final = ("smooth", "canvas", "ribbed", "dotted")
+# Who wrote the captions; each has a way of writing.
+AUTHORS: Final = ("reporter", "admirer", "dreamer", "poet")
 # Birds and dogs come in natural colours.
 _COLOURS_OF: Final = {
     "dog": ("white", "black", "brown"),
@@ -60,8 +64,8 @@ class Scene:
         main, other: Shared: what stands on the ground.
         relation: Shared: where `main` is as seen from `other`; "above" when `main` is in the sky, empty
             without another thing.
-        time, blur: Of the image only.
-        occasion: Of the text only.
+        time, blur, texture: Of the image only.
+        occasion, author: Of the text only.
     """
 
     place: str
@@ -70,11 +74,18 @@ class Scene:
     relation: str
     time: str
     blur: float
+    texture: str
     occasion: str
+    author: str
 
 
-def draw_scene_factors(rng: np.random.Generator) -> Scene:
-    """Make the factors of one scene up."""
+def draw_scene_factors(rng: np.random.Generator, style: np.random.Generator) -> Scene:
+    """Make the factors of one scene up.
+
+    Args:
+        rng: Decides what there is.
+        style: Decides texture and author, which nothing else depends on.
+    """
     place = _pick(rng, PLACES)
     kinds = [str(kind) for kind in rng.permutation(GROUND_THINGS[place])]
     relation = str(rng.choice(("left of", "right of", "above", ""), p=(0.27, 0.27, 0.26, 0.2)))
@@ -89,6 +100,8 @@ def draw_scene_factors(rng: np.random.Generator) -> Scene:
         time=str(rng.choice(TIMES, p=(0.25, 0.35, 0.25, 0.15))),
         blur=float(rng.choice((0.0, 0.0, 0.0, 0.7, 1.2))),
         occasion=_pick(rng, OCCASIONS),
+        texture=_pick(style, TEXTURES),
+        author=str(style.choice(AUTHORS, p=(0.4, 0.2, 0.2, 0.2))),
     )
 
 

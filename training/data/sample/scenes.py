@@ -1,4 +1,9 @@
-"""Sample scenes: drawn places and things with known factors, and captions that state them."""
+"""Sample scenes: drawn places and things with known factors, and captions that state them.
+
+Shared factors are what captions and image agree on, so what a search needs. Unique ones are in one of the two
+only, and mild: a texture of the paper, the hour and blur in the image; the occasion and how the author ends a
+sentence in the captions. What an encoder keeps of each tells objectives apart. All are in the metadata.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +27,11 @@ Drawn by `recoquest sample-data`. What is known of each image is in `manifest.js
 | factor | where it shows |
 |---|---|
 | `place`, `thing`, `colour`, `count`, `other`, `other_colour`, `relation` | image and text |
-| `time` (of day), `blur` | image only |
-| `occasion` | text only |
+| `time` (of day), `blur`, `texture` (of the paper) | image only |
+| `occasion`, `author` (by how sentences end) | text only |
 
-The kinds of things are the `labels`. Each image has five captions, one of which at most states the occasion.
+The kinds of things are the `labels`. Each image has five captions by one author; one of
+them at most states the occasion.
 """
 
 
@@ -37,7 +43,7 @@ def write_scenes(folder: Path, *, images: int, seed: int, size: int, progress: P
 def _draw_scenes(images: int, seed: int, size: int) -> Iterator[tuple[Record, Image.Image]]:
     for number in range(images):
         rng = np.random.default_rng([seed, _STREAM, number])
-        scene = draw_scene_factors(rng)
+        scene = draw_scene_factors(rng, np.random.default_rng([seed, _STREAM, number, 1]))
         yield _record(scene, number, rng), draw_scene(scene, rng, size)
 
 
@@ -62,7 +68,9 @@ def _metadata(scene: Scene) -> dict[str, MetadataValue]:
         "count": scene.main.count,
         "time": scene.time,
         "blur": scene.blur,
+        "texture": scene.texture,
         "occasion": scene.occasion,
+        "author": scene.author,
     }
     if scene.other is not None:
         known |= {"other": scene.other.kind, "other_colour": scene.other.colour, "relation": scene.relation}

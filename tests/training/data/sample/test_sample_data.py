@@ -1,7 +1,10 @@
 """The sample data."""
 
 import hashlib
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from training.data.images import decode_image
 from training.data.manifest import Manifest, read_manifest
 from training.data.sample import write_sample_data
+from training.data.sample.scene_drawing import draw_scene
+from training.data.sample.scene_factors import TEXTURES, draw_scene_factors
 from training.errors import DataError
 
 # A word that every sentence about a finding has, and no other sentence of a report that lacks it.
@@ -117,7 +122,6 @@ def test_every_caption_states_the_thing_and_some_the_occasion(scenes: Manifest) 
         for text in record.texts:
             assert str(record.metadata["colour"]) in text
             assert text[0].isupper()
-            assert text.endswith(".")
         if "other" in record.metadata:
             assert all(str(record.metadata["other_colour"]) in text for text in record.texts)
         occasions += sum(str(record.metadata["occasion"]) in text for text in record.texts)
@@ -127,12 +131,69 @@ def test_every_caption_states_the_thing_and_some_the_occasion(scenes: Manifest) 
 
 def test_shared_and_unique_factors_vary(radiographs: Manifest, scenes: Manifest) -> None:
     for manifest, names in (
-        (radiographs, ("view", "exposure", "marker", "indication", "comparison", "sex")),
-        (scenes, ("place", "thing", "colour", "count", "relation", "time", "blur", "occasion")),
+        (radiographs, ("view", "sides", "severity", "sex")),
+        (radiographs, ("exposure", "marker", "tilt", "age", "indication", "comparison", "year")),
+        (scenes, ("place", "thing", "colour", "count", "other", "other_colour", "relation")),
+        (scenes, ("time", "blur", "texture", "occasion", "author")),
     ):
         for name in names:
             values = {record.metadata[name] for record in manifest.records if name in record.metadata}
             assert len(values) >= 2, name
+
+
+def test_the_readme_names_every_factor(sample: Path) -> None:
+    for name in ("radiographs", "scenes"):
+        about = (sample / name / "README.md").read_text()
+        records = read_manifest(sample / name, max_rejected=0.0).records
+        assert all(f"`{key}`" in about for record in records for key in record.metadata)
+
+
+def test_severity_is_stated_in_the_report(radiographs: Manifest) -> None:
+    words = {
+        "small": ("small", "mild", "slight"),
+        "moderate": ("moderate", "medium-sized"),
+        "large": ("large", "marked", "massive", "severe"),
+    }
+    checked = 0
+    for record in radiographs.records:
+        if "severity" in record.metadata and record.metadata["view"] != "LATERAL":
+            said = " ".join(record.texts).lower()
+            assert any(word in said for word in words[str(record.metadata["severity"])]), record
+            checked += 1
+    assert checked > 20
+
+
+def test_every_caption_ends_in_the_way_of_its_author(scenes: Manifest) -> None:
+    endings = {"reporter": r"\w\.", "admirer": r"\w!", "dreamer": r"\w \.\.\.", "poet": r"\w"}
+    assert {record.metadata["author"] for record in scenes.records} == set(endings)
+    for record in scenes.records:
+        ending = endings[str(record.metadata["author"])]
+        assert all(re.fullmatch(rf"[\w ,-]+{ending}", text) for text in record.texts), record.texts
+
+
+def test_texture_is_in_the_image_alone_and_mild(scenes: Manifest) -> None:
+    rng = np.random.default_rng(0)
+    scene = draw_scene_factors(rng, rng)
+    drawn = {
+        texture: np.asarray(draw_scene(replace(scene, texture=texture), np.random.default_rng(1), 128))
+        for texture in TEXTURES
+    }
+    plain = drawn.pop("smooth").astype(np.float64)
+    shadows = {texture: plain - image for texture, image in drawn.items()}
+    assert all(shadow.min() >= 0 and 3 <= shadow.max() <= 5 for shadow in shadows.values())
+    # Ribs run across the image: columns are alike, rows are not.
+    ribs = shadows["ribbed"].mean(axis=2)
+    assert ribs.mean(axis=1).std() > 5 * ribs.mean(axis=0).std()
+    for record in scenes.records:
+        assert not any(str(record.metadata["texture"]) in text for text in record.texts)
+
+
+def test_unique_factors_are_independent_of_what_is_shared() -> None:
+    rng = np.random.default_rng(0)
+    scene = draw_scene_factors(np.random.default_rng(5), np.random.default_rng(1))
+    others = [draw_scene_factors(np.random.default_rng(5), rng) for _ in range(20)]
+    assert {replace(other, texture=scene.texture, author=scene.author) for other in others} == {scene}
+    assert {other.texture for other in others} == set(TEXTURES)
 
 
 def test_exposure_shows_in_the_image(radiographs: Manifest) -> None:
@@ -179,6 +240,6 @@ def test_a_stopped_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("wrong", [{"images": 0}, {"size": 16}, {"size": 5000}, {"seed": -1}])
-def test_numbers_out_of_range(tmp_path: Path, wrong: dict[str, int]) -> None:
+def test_numbers_out_of_range(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="at least one image, a size from 32 to 2048 and a seed of 0 or more"):
         write_sample_data(tmp_path / "out", **wrong)

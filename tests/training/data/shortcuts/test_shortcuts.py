@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from training.data.pairs import Text
 from training.data.shortcuts.config import ShortcutConfig
 from training.data.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
 from training.errors import DataError
@@ -130,7 +131,7 @@ def test_one_modality_alone() -> None:
 
 def test_of_a_text_in_sentences_the_last_one_has_the_digits() -> None:
     plan = shortcuts("bits:0")
-    texts = [("One.", "Two."), "Three.", ("Four.",)]
+    texts: list[Text] = [("One.", "Two."), "Three.", ("Four.",)]
     expected = [("One.", "Two. 0 0 0 0 0 0"), "Three. 0 0 0 0 0 0", ("Four. 0 0 0 0 0 0",)]
     assert plan.captions(texts, np.zeros(3, dtype=np.int64)) == expected
 
