@@ -14,6 +14,7 @@ from training.models.pooling import masked_mean
 from training.models.tower import AudioBackbone, AudioFeatures
 
 _KERNEL = 5
+_HALVINGS = 3
 
 
 class AudioCnnOptions(Frozen):
@@ -59,8 +60,9 @@ class AudioCnn(AudioBackbone):
         self.mels = options.mels
         self.width = self.local_width = options.width
         self.bands = nn.Conv1d(options.mels, options.width, _KERNEL, padding=_KERNEL // 2)
+        self._strides = tuple(2 if layer < _HALVINGS else 1 for layer in range(options.layers))
         self.blocks = nn.ModuleList(
-            _Block(options.width, 2 if layer < 3 else 1, options.dropout) for layer in range(options.layers)
+            _Block(options.width, stride, options.dropout) for stride in self._strides
         )
         self.norm = nn.LayerNorm(options.width)
 
@@ -69,8 +71,8 @@ class AudioCnn(AudioBackbone):
         # A selection, not a product: what stands at padding may be any number, even none.
         hidden = torch.where(mask.unsqueeze(1), values, 0.0)
         hidden = self.bands(hidden).transpose(1, 2) * mask.unsqueeze(-1)
-        for block in self.blocks:
-            mask = mask[:, :: block.stride] if isinstance(block, _Block) else mask
+        for block, stride in zip(self.blocks, self._strides, strict=True):
+            mask = mask[:, ::stride]
             hidden = block(hidden, mask)
         hidden = self.norm(hidden)
         return AudioFeatures(masked_mean(hidden, mask), hidden, mask)

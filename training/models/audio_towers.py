@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from training.errors import RecipeError
-from training.models.audio_backbones import build_ast
 from training.models.audio_cnn import build_audio_cnn
+from training.models.audio_spectrogram_transformer import build_ast
 from training.models.config import AudioPreprocessingConfig, AudioTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.pooling import Pooling, PoolingName, build_pooling
