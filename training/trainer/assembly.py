@@ -15,10 +15,12 @@ from training.models.encoder import Encoder
 from training.models.features import Modality
 from training.models.preprocessing import Preprocessing
 from training.models.sentence_encoder import SentenceEncoder
+from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batch_norm import synchronise, warn_of_batch_norm
+from training.trainer.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.batches import BatchLoader, Targets, whole_text
+from training.trainer.cached_gradients import even_chunks
 from training.trainer.checkpoint import seed_everything
 from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation import build_optimizer
@@ -110,7 +112,7 @@ class Assembly:
             len(splits.train.records), recipe.data.max_rejected, source=str(splits.train.folder)
         )
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
-        self.processes.check_alike(pairs.fingerprint, "training data")
+        self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
         loop = self._loop(task, pairs, preprocessing)
         if splits.val.records:
             encoder = Encoder(model, preprocessing, device)
@@ -133,9 +135,11 @@ class Assembly:
         several = self.processes.count > 1
         synchronised = several and train.sync_batch_norm and self.fabric.device.type == "cuda"
         share = train.batch_size // self.processes.count
+        chunks = even_chunks(share, train.chunk_size or share)
+        check_batch_norm(model, smallest=min(chunk.stop - chunk.start for chunk in chunks))
         warn_of_batch_norm(
             model,
-            chunks=(train.chunk_size or share) < share,
+            chunks=len(chunks) > 1,
             shares=several and not synchronised,
         )
         if synchronised:

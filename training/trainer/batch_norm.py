@@ -6,7 +6,26 @@ from collections.abc import Callable, Iterator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from training.errors import RecipeError
+
 logger = logging.getLogger(__name__)
+
+
+def check_batch_norm(model: nn.Module, *, smallest: int) -> None:
+    """Make sure that batch norm that is trained has something to take statistics of.
+
+    Args:
+        model: In training mode.
+        smallest: Fewest items that are encoded at once.
+
+    Raises:
+        RecipeError: It would see a single item.
+    """
+    if smallest == 1 and any(True for _ in _trained(model)):
+        raise RecipeError(
+            "The encoder has batch norm, which needs two items or more at a time: set train.chunk_size or "
+            "train.batch_size to more."
+        )
 
 
 def warn_of_batch_norm(model: nn.Module, *, chunks: bool, shares: bool) -> None:

@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 
 from tests.training.models.tiny import tiny_config, tiny_model
-from training.trainer.batch_norm import synchronise, warn_of_batch_norm
+from training.errors import RecipeError
+from training.trainer.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 
 
 def test_only_batch_norm_that_is_trained_is_synchronised() -> None:
@@ -22,6 +23,14 @@ def test_only_batch_norm_that_is_trained_is_synchronised() -> None:
         assert isinstance(changed, nn.SyncBatchNorm) == (name in trained)
         assert changed.training == (name in trained)
     assert list(model.state_dict()) == names
+
+
+def test_batch_norm_of_one_item_is_refused() -> None:
+    model = tiny_model(tiny_config("resnet")).train()
+    check_batch_norm(model, smallest=2)
+    check_batch_norm(tiny_model(tiny_config("convnext")).train(), smallest=1)
+    with pytest.raises(RecipeError, match=r"two items or more.*train\.chunk_size"):
+        check_batch_norm(model, smallest=1)
 
 
 @pytest.mark.parametrize(

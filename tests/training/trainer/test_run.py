@@ -227,6 +227,28 @@ def test_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     assert all(torch.isfinite(value).all() for value in floats)
 
 
+def test_gradient_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Callable[..., LossOutput] = BatchLoss.backward
+
+    def poisoned(loss: BatchLoss, batch: Batch, step: int) -> LossOutput:
+        output = original(loss, batch, step)
+        if step == 2:
+            gradient = next(p.grad for p in loss.task.parameters() if p.grad is not None)
+            gradient.fill_(float("inf"))
+        return output
+
+    monkeypatch.setattr(BatchLoss, "backward", poisoned)
+    out = tmp_path / "out"
+    with pytest.raises(TrainingError, match=r"gradient of step 3 is not a finite number.*optimizer\.lr"):
+        run(tiny_recipe(checkpoint_minutes=0), scenes, out)
+    checkpoint = load_checkpoint(out / "checkpoints/last.pt")
+    assert checkpoint.position.step == 2
+    floats = [value for value in checkpoint.task.values() if value.is_floating_point()]
+    assert all(torch.isfinite(value).all() for value in floats)
+
+
 def test_selects_by_validation_loss(scenes: Path, tmp_path: Path) -> None:
     result = run(tiny_recipe(select_by="loss", epochs=3), scenes, tmp_path / "out")
     losses = [line["loss"] for line in lines(tmp_path / "out") if line["kind"] == "validation"]

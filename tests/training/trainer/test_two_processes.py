@@ -41,7 +41,8 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     ("scenario", "recipe"),
     [
         ("exact", two_processes.exact_recipe()),
-        ("summed", two_processes.summed_recipe()),
+        ("summed", two_processes.recipe_of(two_processes.SUMMED)),
+        ("remembering", two_processes.recipe_of(two_processes.REMEMBERING)),
         ("by_loss", two_processes.exact_recipe(select_by="loss")),
     ],
 )
@@ -60,6 +61,15 @@ def test_weights_and_figures_are_those_of_one_process(
         measured = {"loss"} if expected["kind"] == "validation" else expected.keys() - {"samples_per_second"}
         figures = sorted(measured & expected.keys() - {"kind"})
         assert [line[key] for key in figures] == pytest.approx([expected[key] for key in figures], rel=1e-4)
+
+
+def test_gradients_are_averaged_and_one_that_some_lack_counts_as_zero_there(found: Found) -> None:
+    for of_process in found:
+        both, one, none, wide = of_process["gradients"]
+        assert torch.equal(both, torch.full((2, 3), 2.0))
+        assert torch.equal(one, torch.full((2, 3), 0.5))
+        assert none is None
+        assert torch.equal(wide, torch.arange(4.0, dtype=torch.float64) / 2)
 
 
 def test_chunks_change_nothing(folder: Path) -> None:

@@ -17,9 +17,11 @@ from training.errors import DataError, RecoquestError
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch
+from training.trainer.devices import build_fabric
 from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
+from training.trainer.gradients import average_gradients
 from training.trainer.loop import TrainingLoop
-from training.trainer.processes import one_voice
+from training.trainer.processes import joined, one_voice
 from training.trainer.run import train
 
 PROCESSES = 2
@@ -37,11 +39,14 @@ def exact_recipe(**train_settings: object) -> Recipe:
     return parse_recipe(tree, "The exact recipe")
 
 
-def summed_recipe() -> Recipe:
-    """The same with a loss that is a sum over the batch, clipped."""
-    recipe = exact_recipe()
-    objective = parse_recipe({**recipe.model_dump(mode="json"), "objective": {"name": "reco"}}, "").objective
-    return recipe.model_copy(update={"objective": objective})
+def recipe_of(objective: dict[str, Any]) -> Recipe:
+    """The same with another objective."""
+    return parse_recipe({**exact_recipe().model_dump(mode="json"), "objective": objective}, "The recipe")
+
+
+# A loss that is a sum over the batch, and one with a memory that is in the checkpoint.
+SUMMED = {"name": "reco"}
+REMEMBERING = {"name": "reclaim", "neighbours": 4}
 
 
 def run(folder: Path, data: Path) -> None:
@@ -55,7 +60,11 @@ def _exact(out: Path, data: Path) -> Any:
 
 
 def _summed(out: Path, data: Path) -> Any:
-    return train(summed_recipe(), data, out, device="cpu", show_progress=False).metrics
+    return train(recipe_of(SUMMED), data, out, device="cpu", show_progress=False).metrics
+
+
+def _remembering(out: Path, data: Path) -> Any:
+    return train(recipe_of(REMEMBERING), data, out, device="cpu", show_progress=False).metrics
 
 
 def _chunked(out: Path, data: Path) -> Any:
@@ -91,6 +100,20 @@ def _one_fails(out: Path, data: Path) -> Any:
         return _failure(tiny_recipe(), data, out)
 
 
+def _gradients(out: Path, data: Path) -> Any:
+    """The averages of gradients of which some processes have none."""
+    rank = int(os.environ["RANK"])
+    both, one, none = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
+    wide = torch.nn.Parameter(torch.zeros(4, dtype=torch.float64))
+    both.grad = torch.full((2, 3), 1.0 + 2 * rank)
+    wide.grad = torch.arange(4.0, dtype=torch.float64) * rank
+    if rank == 1:
+        one.grad = torch.ones(2, 3)
+    with joined(build_fabric("fp32", "cpu")) as processes:
+        average_gradients([both, one, none, wide], processes)
+    return [parameter.grad for parameter in (both, one, none, wide)]
+
+
 def _both_fail(out: Path, data: Path) -> Any:
     """A mistake that both processes notice."""
     return _failure(tiny_recipe(batch_size=5), data, out)
@@ -99,6 +122,8 @@ def _both_fail(out: Path, data: Path) -> Any:
 SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
     "exact": _exact,
     "summed": _summed,
+    "remembering": _remembering,
+    "gradients": _gradients,
     "chunked": _chunked,
     "by_loss": _by_loss,
     "straight": _straight,
