@@ -54,7 +54,7 @@ def test_equals_the_slow_reference(neighbours: int, groups: tuple[int, ...] | No
     module, items = term(groups, neighbours=neighbours), [4, 0, 7]
     u, v = draw(3, 5), draw(3, 4, seed=1)
     loss, _ = module(u, v, torch.tensor(items))
-    torch.testing.assert_close(float(loss), slow_term(module, u, v, items), rtol=1e-10, atol=0)
+    torch.testing.assert_close(loss.item(), slow_term(module, u, v, items), rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("groups", [None, (0, 0, 0, 1, 1, 2, 2, 2, 3, 3)])
@@ -63,7 +63,7 @@ def test_a_draw_of_all_rows_is_every_other_row(groups: tuple[int, ...] | None) -
     u, v = draw(3, 5), draw(3, 4, seed=1)
     loss, _ = module(u, v, torch.tensor(items))
     # As many neighbours as there are rows are all of them too.
-    torch.testing.assert_close(float(loss), slow_term(module, u, v, items), rtol=1e-10, atol=0)
+    torch.testing.assert_close(loss.item(), slow_term(module, u, v, items), rtol=1e-10, atol=0)
 
 
 def test_a_draw_takes_its_share_anew_each_time() -> None:
