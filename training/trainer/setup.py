@@ -63,7 +63,7 @@ def build_model(
 ) -> tuple[DualEncoder, Preprocessing]:
     """The model and what feeds it; a learned tokenizer sees the texts of the train split only."""
     texts: Iterator[str] = (text for record in train_split.records for text in record.texts)
-    if recipe.data.shortcut is not None and "text" in recipe.data.shortcut.on:
+    if recipe.data.shortcut is not None and "text" in recipe.data.shortcut.modalities:
         texts = with_every_digit(texts)
     tokenizer = None if recipe.model.text is None else build_tokenizer(recipe.model.text, texts)
     preprocessing = Preprocessing(recipe.preprocessing, tokenizer)

@@ -36,8 +36,8 @@ class BlackImages(ImageSource):
         pass
 
 
-def plan(*on: str) -> Shortcuts:
-    return Shortcuts(ShortcutConfig.model_validate({"kind": "unique", "on": on}), 3, COUNT)
+def plan(*modalities: str) -> Shortcuts:
+    return Shortcuts(ShortcutConfig.model_validate({"kind": "unique", "modalities": modalities}), 3, COUNT)
 
 
 def loader(shortcuts: Shortcuts | None, *broken: int, targets: list[str] | None = None) -> BatchLoader:

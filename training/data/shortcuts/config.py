@@ -18,7 +18,7 @@ class ShortcutConfig(Frozen):
     bits: int | None = Field(
         default=None, ge=0, le=MOST_BITS, description="Of the ids of kind bits; with 0 every id is 0."
     )
-    on: tuple[Literal["image", "text"], ...] = Field(
+    modalities: tuple[Literal["image", "text"], ...] = Field(
         default=("image", "text"), min_length=1, description="What the id is added to."
     )
 
@@ -30,12 +30,12 @@ class ShortcutConfig(Frozen):
         kind, colon, bits = value.partition(":")
         return {"kind": kind, **({"bits": bits} if colon else {})}
 
-    @field_validator("on")
+    @field_validator("modalities")
     @classmethod
-    def _once_each(cls, on: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(on)) < len(on):
+    def _once_each(cls, modalities: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(modalities)) < len(modalities):
             raise ValueError("name image and text once each")
-        return on
+        return modalities
 
     @model_validator(mode="after")
     def _bits_belong_to_bits(self) -> Self:

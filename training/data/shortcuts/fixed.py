@@ -34,7 +34,7 @@ class FixedShortcuts:
 
     def mark_texts(self, texts: Sequence[str], row: int) -> list[str]:
         """The texts of a row with its digits."""
-        if "text" not in self._shortcuts.config.on:
+        if "text" not in self._shortcuts.config.modalities:
             return list(texts)
         number = int(self._shortcuts.ids(_EPOCH, np.array([row], dtype=np.int64))[0])
         return [with_digits(text, number) for text in texts]

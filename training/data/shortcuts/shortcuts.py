@@ -55,7 +55,7 @@ class Shortcuts:
 
     def captions(self, texts: Sequence[Text], ids: Ids) -> list[Text]:
         """Each text with the digits of its id, when texts get them; of sentences the last one has them."""
-        if "text" not in self.config.on:
+        if "text" not in self.config.modalities:
             return list(texts)
         return [
             with_digits(text, number)
@@ -66,7 +66,7 @@ class Shortcuts:
 
     def glyphs(self, epoch: int, rows: NDArray[np.int64], ids: Ids) -> Tensor | None:
         """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
-        if "image" not in self.config.on:
+        if "image" not in self.config.modalities:
             return None
         digits = ids[:, None] // 10 ** np.arange(DIGITS - 1, -1, -1) % 10
         hands = _mix(self.seed, _HANDS, epoch, rows[:, None], np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
@@ -74,7 +74,7 @@ class Shortcuts:
 
     def overlay(self) -> DigitOverlay | None:
         """What pastes the glyphs, in handwritings that depend on the seed; None when images get nothing."""
-        return DigitOverlay(self.seed, _HANDWRITINGS) if "image" in self.config.on else None
+        return DigitOverlay(self.seed, _HANDWRITINGS) if "image" in self.config.modalities else None
 
 
 def with_digits(text: str, number: int) -> str:

@@ -1,23 +1,26 @@
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from training.data.shortcuts.config import ShortcutConfig
-from training.recipes.load import load_recipe
+from training.recipes.load import dump_recipe, load_recipe, parse_recipe
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "bits", "on"),
+    ("given", "kind", "bits", "modalities"),
     [
         ("unique", "unique", None, ("image", "text")),
         ("bits:4", "bits", 4, ("image", "text")),
         ("bits:0", "bits", 0, ("image", "text")),
-        ({"kind": "bits", "bits": 13, "on": ["text"]}, "bits", 13, ("text",)),
-        ({"kind": "unique", "on": ["image"]}, "unique", None, ("image",)),
+        ({"kind": "bits", "bits": 13, "modalities": ["text"]}, "bits", 13, ("text",)),
+        ({"kind": "unique", "modalities": ["image"]}, "unique", None, ("image",)),
     ],
 )
-def test_both_ways_to_write_it(given: object, kind: str, bits: int | None, on: tuple[str, ...]) -> None:
+def test_both_ways_to_write_it(
+    given: object, kind: str, bits: int | None, modalities: tuple[str, ...]
+) -> None:
     config = ShortcutConfig.model_validate(given)
-    assert (config.kind, config.bits, config.on) == (kind, bits, on)
+    assert (config.kind, config.bits, config.modalities) == (kind, bits, modalities)
     assert ShortcutConfig.model_validate(config.model_dump(mode="json")) == config
 
 
@@ -34,9 +37,9 @@ def test_both_ways_to_write_it(given: object, kind: str, bits: int | None, on: t
         "",
         4,
         {"kind": "unique", "bits": 0},
-        {"kind": "bits", "bits": 4, "on": []},
-        {"kind": "bits", "bits": 4, "on": ["text", "text"]},
-        {"kind": "bits", "bits": 4, "on": ["audio"]},
+        {"kind": "bits", "bits": 4, "modalities": []},
+        {"kind": "bits", "bits": 4, "modalities": ["text", "text"]},
+        {"kind": "bits", "bits": 4, "modalities": ["audio"]},
         {"kind": "bits", "bits": 4, "digits": 6},
     ],
 )
@@ -49,3 +52,6 @@ def test_a_recipe_takes_the_short_form_and_has_none_by_default() -> None:
     assert load_recipe("demo-scenes").data.shortcut is None
     shortcut = load_recipe("demo-scenes", ["data.shortcut=bits:4"]).data.shortcut
     assert shortcut == ShortcutConfig(kind="bits", bits=4)
+    whole = load_recipe("demo-scenes", ["data.shortcut={kind: unique, modalities: [image]}"])
+    assert whole.data.shortcut == ShortcutConfig(kind="unique", modalities=("image",))
+    assert parse_recipe(yaml.safe_load(dump_recipe(whole)), "again") == whole

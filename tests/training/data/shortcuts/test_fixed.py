@@ -33,9 +33,9 @@ def test_a_row_gets_the_same_digits_in_any_batch(unique: FixedShortcuts) -> None
 
 def test_one_modality_alone() -> None:
     images = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
-    text = fixed({"kind": "bits", "bits": 2, "on": ["text"]})
+    text = fixed({"kind": "bits", "bits": 2, "modalities": ["text"]})
     assert not text.mark_images(images, [0]).any()
     assert text.mark_texts(["a"], 0) != ["a"]
-    image = fixed({"kind": "bits", "bits": 2, "on": ["image"]})
+    image = fixed({"kind": "bits", "bits": 2, "modalities": ["image"]})
     assert image.mark_images(images, [0]).any()
     assert image.mark_texts(["a"], 0) == ["a"]

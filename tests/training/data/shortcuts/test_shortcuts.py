@@ -117,8 +117,8 @@ def test_every_place_has_its_own_handwriting() -> None:
 
 
 def test_one_modality_alone() -> None:
-    image = Shortcuts(ShortcutConfig(kind="bits", bits=4, on=("image",)), 0, 10)
-    text = Shortcuts(ShortcutConfig(kind="bits", bits=4, on=("text",)), 0, 10)
+    image = Shortcuts(ShortcutConfig(kind="bits", bits=4, modalities=("image",)), 0, 10)
+    text = Shortcuts(ShortcutConfig(kind="bits", bits=4, modalities=("text",)), 0, 10)
     ids = image.ids(0, rows(2))
     np.testing.assert_array_equal(ids, text.ids(0, rows(2)))
     assert image.captions(["a", "b"], ids) == ["a", "b"]
