@@ -84,16 +84,16 @@ def resnet_options(weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
     blocks = {match.group(1, 2) for name in weights if (match := _BLOCK.match(name))}
     depths = [sum(stage == str(number) for stage, _ in blocks) for number in (1, 2, 3, 4)]
     last = "conv3" if "layer1.0.conv3.weight" in weights else "conv2"
-    finals = [weights.get(f"layer{number}.0.{last}.weight") for number in (1, 2, 3, 4)]
-    first = weights.get("conv1.weight")
-    if first is None or first.dim() != 4 or first.shape[1] != 3 or any(f is None for f in finals):
+    names = ("conv1.weight", *(f"layer{number}.0.{last}.weight" for number in (1, 2, 3, 4)))
+    convolutions = [weights[name] for name in names if name in weights and weights[name].dim() == 4]
+    if len(convolutions) != len(names) or convolutions[0].shape[1] != 3:
         raise RecipeError(
             f"{path} does not hold a ResNet for images in colour with torchvision's names (conv1.weight, "
             f"layer1.0.conv1.weight): its first are {_listed(weights)}."
         )
     return {
-        "embedding_size": first.shape[0],
-        "hidden_sizes": [final.shape[0] for final in finals if final is not None],
+        "embedding_size": convolutions[0].shape[0],
+        "hidden_sizes": [weight.shape[0] for weight in convolutions[1:]],
         "depths": depths,
         "layer_type": "bottleneck" if last == "conv3" else "basic",
     }
