@@ -113,7 +113,7 @@ def check_divisible(batch_size: int, processes: int) -> None:
     """Make sure that a batch can be split evenly.
 
     Raises:
-        RecipeError: It cannot, or its parts are too small.
+        RecipeError: It cannot.
     """
     if batch_size % processes:
         raise RecipeError(
@@ -132,6 +132,7 @@ def one_voice() -> Iterator[bool]:
     Raises:
         AnotherProcessFailedError: In place of the error of a process that is not the first to fail; most
             often it only lost the connection to the one that was.
+        TrainingError: Another process ended without a word, as one does that the system kills.
     """
     if launched_processes() == 1:
         yield True
@@ -144,9 +145,14 @@ def one_voice() -> Iterator[bool]:
         with _level("training", logging.NOTSET if rank == 0 else logging.ERROR):
             yield rank == 0
     except BaseException as error:
-        if _is_first(store, key):
-            raise
-        raise AnotherProcessFailedError from error
+        if not _is_first(store, key):
+            raise AnotherProcessFailedError from error
+        if _lost_another(error):
+            raise TrainingError(
+                "Another process of the run ended without saying why; the system may have killed it for want "
+                "of memory. The same command with --resume goes on from the last checkpoint."
+            ) from error
+        raise
 
 
 def _is_first(store: Store, key: str) -> bool:
@@ -155,6 +161,13 @@ def _is_first(store: Store, key: str) -> bool:
     except (RuntimeError, ConnectionError):
         # The process that holds the store has ended, so it has failed before.
         return False
+
+
+def _lost_another(error: BaseException) -> bool:
+    """Whether an error says that the connection to another process is gone."""
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error).lower()
+    )
 
 
 @contextmanager
