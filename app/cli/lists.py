@@ -1,12 +1,16 @@
 """`recoquest recipes` and `recoquest collections`: what there is."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Column, Table
 
 from app.cli.options import Home, indexed
 from app.cli.output import console
+
+if TYPE_CHECKING:
+    from training.recipes.library import RecipeFile
 
 
 def recipes(
@@ -19,6 +23,7 @@ def recipes(
     ] = None,
 ) -> None:
     """List the recipes that come along, those of a paper one by one, or print one resolved as YAML."""
+    from training.classification import load as classification
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
@@ -28,16 +33,24 @@ def recipes(
             if recipe.group == name:
                 table.add_row(recipe.name, recipe.description, recipe.source)
         console().print(PAPERS[name], table, sep="\n")
+    elif name in classification.shipped().names:
+        resolved = classification.load_classification_recipe(str(name), overrides or [])
+        typer.echo(classification.dump_classification_recipe(resolved), nl=False)
     elif name is not None:
         typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
     else:
         for group, title in PAPERS.items():
-            table = Table(Column("Recipes", overflow="fold"), "Description", expand=True)
-            for file in shipped().files:
-                if file.group == group:
-                    table.add_row(file.pattern, file.description)
             hint = f" (one by one: recoquest recipes {group})" if group else ""
-            console().print(f"{title}{hint}", table, sep="\n")
+            _print_files(title + hint, [file for file in shipped().files if file.group == group])
+        _print_files("Of text classification, for recoquest classify", classification.shipped().files)
+
+
+def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
+    """A table of files, each with the names of its recipes in a shell's notation."""
+    table = Table(Column("Recipes", overflow="fold"), "Description", expand=True)
+    for file in files:
+        table.add_row(file.pattern, file.description)
+    console().print(title, table, sep="\n")
 
 
 def collections(home: Home = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from training.errors import RecipeError
 from training.recipes.document import parse_document
 from training.recipes.merge import merge
-from training.recipes.variants import expand, pattern
+from training.recipes.variants import expand, pattern, summary
 
 SUFFIX = ".yaml"
 
@@ -125,8 +125,7 @@ def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:
         if entry.name.endswith(SUFFIX):
             where = entry.name.removesuffix(SUFFIX)
             tree = parse_document(entry.read_text(encoding="utf-8"), where)
-            names, description = pattern(tree, "name", where), pattern(tree, "description", where)
-            yield RecipeFile(group, names, description, expand(tree, where))
+            yield RecipeFile(group, pattern(tree, where), summary(tree, where), expand(tree, where))
         elif not group and entry.is_dir() and not entry.name.startswith("_"):
             yield from _files(entry, entry.name)
 

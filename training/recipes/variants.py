@@ -14,9 +14,9 @@ are all combinations, and `{...}` in base, name, description and source is the l
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from training.errors import RecipeError
 from training.recipes.merge import merge, nested
@@ -55,13 +55,22 @@ def expand(tree: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
     return recipes
 
 
-def pattern(tree: Mapping[str, Any], key: Literal["name", "description"], where: str) -> str:
-    """A text of all recipes of a file in a shell's notation: reco-mimic-cxr-lambda-{0.1,0.2}."""
+def pattern(tree: Mapping[str, Any], where: str) -> str:
+    """The names of a file's recipes in a shell's notation: reco-mimic-cxr-lambda-{0.1,0.2}."""
+    return _fill_all(tree, "name", where, lambda options: f"{{{','.join(options)}}}")
+
+
+def summary(tree: Mapping[str, Any], where: str) -> str:
+    """What a file's recipes are, with dots for what varies."""
+    return _fill_all(tree, "description", where, lambda _: "...")
+
+
+def _fill_all(tree: Mapping[str, Any], key: str, where: str, show: Callable[[Collection[str]], str]) -> str:
     text = str(tree.get(key, where))
     if "variants" not in tree:
         return text
     axes = _axes(tree["variants"], where)
-    return _fill(text, {axis: f"{{{','.join(options)}}}" for axis, options in axes.items()}, where)
+    return _fill(text, {axis: show(options) for axis, options in axes.items()}, where)
 
 
 def _axes(variants: object, where: str) -> Axes:

@@ -145,6 +145,8 @@ def test_recipes_of_a_paper_are_listed_one_by_one(runner: CliRunner) -> None:
     assert "reco-mimic-cxr-lambda-0.2" not in together
     assert "quest" not in single
     assert len(together.splitlines()) < 200
+    assert "glue-{cola," in together
+    assert "task: rte\n" in runner.invoke(build(), ["recipes", "glue-rte-bert-base"]).output
 
 
 def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

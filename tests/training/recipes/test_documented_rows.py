@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from training.classification import load as classification
+from training.objectives.registry import parse_objective
 from training.recipes.library import PAPERS
 from training.recipes.load import list_recipes, load_recipe
 
@@ -89,6 +91,15 @@ def numbers(text: str) -> set[str]:
     for kind, listed in re.findall(r"\b(table|figure)s? ((?:\d+\w?(?:, | and )?)+)", text.lower()):
         found |= {f"{kind} {number}" for number in re.findall(r"\d+", listed)}
     return found
+
+
+def test_file_of_many_recipes_is_one(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^    base: .*?(?=^\S)", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(dedent(example), encoding="utf-8")
+    for name in expand("{infonce,reco}-clip-{flickr30k,coco}-eager"):
+        assert load_recipe(f"{path}::{name}").train.epochs == 2
+        assert load_recipe(f"{path}::{name}").objective == parse_objective({"name": name.partition("-")[0]})
 
 
 def test_patterns_are_those_of_a_shell() -> None:

@@ -1,4 +1,6 @@
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -40,6 +42,45 @@ def test_both_objectives_train_under_the_same_settings(reco: str, infonce: str) 
     assert isinstance(theirs.objective, InfoNCESettings)
     named = {"name", "description", "source", "objective"}
     assert ours.model_dump(exclude=named) == theirs.model_dump(exclude=named)
+
+
+# What an objective cannot do without, beside itself.
+NEEDS: dict[str, set[str]] = {
+    "orthogonality-flickr-small": set(),
+    "vse-flickr-small": set(),
+    "ifm-flickr-small": set(),
+    "reclaim-flickr-small": set(),
+    "blade2-flickr-small": {"model.blades"},
+    "quest-flickr-small": {"model.branches"},
+    "ltd-flickr-small": {"data.target_encoder"},
+    "lovt-cxr-small": {
+        "model.image.pooling",
+        "model.text.pooling",
+        "model.local_features",
+        "preprocessing.text.sentences",
+        "data.text_unit",
+    },
+}
+NEEDS["uniformity-cxr-small"] = NEEDS["lovt-cxr-small"] | {"model.share_local_head"}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_small_recipes_differ_in_their_objective_and_what_it_needs(name: str) -> None:
+    base = load_recipe(f"reco-{name.partition('-')[2]}")
+    dumps = [one.model_dump(exclude={"name", "description", "source"}) for one in (load_recipe(name), base)]
+    ours, theirs = (dict(leaves(dump)) for dump in dumps)
+    changed = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+    assert {key for key in changed if not key.startswith("objective.")} == NEEDS[name]
+
+
+def leaves(tree: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting by its dotted key; branches as one."""
+    for name, value in tree.items():
+        inner = f"{key}.{name}".removeprefix(".")
+        if isinstance(value, dict) and name != "branches":
+            yield from leaves(value, inner)
+        else:
+            yield inner, value
 
 
 def test_mimic_settings_are_the_paper_s() -> None:

@@ -6,12 +6,12 @@ import yaml
 from training.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import load_recipe
-from training.recipes.variants import expand, pattern
+from training.recipes.variants import expand, pattern, summary
 
 SWEEP = {
     "base": "demo-scenes",
     "name": "sweep-{optimizer.lr}",
-    "description": "With a rate of {optimizer.lr}.",
+    "description": "With a rate of {optimizer.lr} in all",
     "source": "Table 1, row {optimizer.lr}",
     "variants": {"optimizer.lr": [0.1, 0.01]},
 }
@@ -32,7 +32,7 @@ def test_a_list_is_the_values_of_one_setting() -> None:
         f"sweep-{rate}": {
             "base": "demo-scenes",
             "name": f"sweep-{rate}",
-            "description": f"With a rate of {rate}.",
+            "description": f"With a rate of {rate} in all",
             "source": f"Table 1, row {rate}",
             "optimizer": {"lr": rate},
         }
@@ -58,10 +58,10 @@ def test_mappings_are_combined() -> None:
 
 
 def test_names_are_abbreviated_as_a_shell_does() -> None:
-    assert pattern(SWEEP, "name", "here") == "sweep-{0.1,0.01}"
-    assert pattern(SWEEP, "description", "here") == "With a rate of {0.1,0.01}."
-    assert pattern(PRODUCT, "name", "here") == "{reco,quest}-x-{coco,flickr}{,-cut}"
-    assert pattern({"name": "one"}, "name", "here") == "one"
+    assert pattern(SWEEP, "here") == "sweep-{0.1,0.01}"
+    assert pattern(PRODUCT, "here") == "{reco,quest}-x-{coco,flickr}{,-cut}"
+    assert pattern({"name": "one"}, "here") == "one"
+    assert summary(SWEEP, "here") == "With a rate of ... in all"
 
 
 @pytest.mark.parametrize(
