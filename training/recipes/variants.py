@@ -10,7 +10,8 @@
       data: {flickr30k: {}, coco: {train: {epochs: 3}}}
 
 A list is the values of one setting, by its dotted key; a mapping gives each label its overrides. The recipes
-are all combinations, and `{...}` in base, name, description and source is the label that a combination has there.
+are all combinations, and `{...}` in base, name, description and source is the label that a combination has
+there.
 """
 
 import re
