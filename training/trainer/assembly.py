@@ -106,7 +106,7 @@ class Assembly:
             device,
             self.processes,
             self.resources,
-            None if sentences is None else _targets(sentences),
+            _targets(sentences) if sentences is not None and "targets" in objective.requires else None,
         )
         broken = Rejections(
             len(splits.train.records), recipe.data.max_rejected, source=str(splits.train.folder)

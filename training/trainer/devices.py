@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
 from training.errors import RecipeError
@@ -55,6 +56,8 @@ def _shared(precision: Literal["bf16-mixed", "32-true"], device: torch.device) -
         num_nodes=launched_processes() // here,
         precision=precision,
         strategy=DDPStrategy(process_group_backend="nccl" if on_gpu else "gloo"),
+        # Inside a job of SLURM it would be taken for one that srun has started.
+        plugins=TorchElasticEnvironment(),
     )
 
 
