@@ -1,9 +1,9 @@
 """What the loss side of a step costs for each objective, beside InfoNCE.
 
 Run `python -m tests.benchmarks.objective_cost`. It takes 64 items of 512 numbers, with 49 regions and up to
-12 sentences each and an embedding of 768 numbers to decode, and measures an objective's forward and backward pass
-and its `after_step`, without encoders, in float32 on one thread. It counts the processor's time, which other
-programs do not add to, and objectives take turns; each ratio is to InfoNCE in the same run.
+12 sentences each and an embedding of 768 numbers to decode, and measures an objective's forward and backward
+pass and its `after_step`, without encoders, in float32 on one thread. It counts the processor's time, which
+other programs do not add to, and objectives take turns; each ratio is to InfoNCE in the same run.
 """
 
 import argparse

@@ -42,7 +42,8 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_objective_is_in_the_table() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+    table = PAGE.read_text(encoding="utf-8").partition("## Which there are")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.M)
     assert sorted(rows) == sorted(objective_types())
 
 
