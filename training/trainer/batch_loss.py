@@ -8,6 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from training.distributed import gather_detached
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.base import LossOutput
 from training.trainer.batches import Batch, Inputs
@@ -77,11 +78,9 @@ class BatchLoss:
 
 
 def _on(device: torch.device, batch: Batch) -> Features:
-    """What only the loss needs of a batch, on a device."""
-    return Features(
-        {},
-        *(
-            None if tensor is None else tensor.to(device, non_blocking=True)
-            for tensor in (batch.positive_mask, batch.items, batch.targets)
-        ),
+    """What only the loss needs of a batch, on a device; the mask with the rows of all processes."""
+    mask, items, targets = (
+        None if tensor is None else tensor.to(device, non_blocking=True)
+        for tensor in (batch.positive_mask, batch.items, batch.targets)
     )
+    return Features({}, None if mask is None else gather_detached(mask), items, targets)

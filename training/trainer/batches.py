@@ -76,7 +76,7 @@ class Batch:
     Attributes:
         inputs: Of b items.
         items: (b,) int64, their rows in the train split; None of another split.
-        positive_mask: (b, B) as in `Features`.
+        positive_mask: (b, B), its rows of the mask in `Features`; None in all processes or in none.
         targets: (b, T) as in `Features`.
     """
 

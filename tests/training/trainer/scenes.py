@@ -13,8 +13,8 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 70, 210), 
 SIZE = 16
 
 
-def write_scenes(folder: Path, *, train: int = 14, val: int = 6) -> Path:
-    """Noisy images of one colour, with two texts and a label each."""
+def write_scenes(folder: Path, *, train: int = 14, val: int = 6, repeated: bool = False) -> Path:
+    """Noisy images of one colour, with two texts and a label each; repeated texts are those of others too."""
     generator = np.random.default_rng(7)
     (folder / "images").mkdir(parents=True)
     records = []
@@ -26,6 +26,8 @@ def write_scenes(folder: Path, *, train: int = 14, val: int = 6) -> Path:
         path = f"images/{number}.png"
         Image.fromarray(pixels).save(folder / path)
         texts = (f"a {name} square number {number}", f"something {name} and {number} more")
+        if repeated:
+            texts = (f"a {name} square", f"something {name}")
         records.append(Record(id=f"s{number}", image=path, split=split, texts=texts, labels=(name,)))
     write_manifest(folder, records)
     return folder

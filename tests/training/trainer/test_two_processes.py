@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.trainer import two_processes
-from tests.training.trainer.scenes import tiny_recipe
+from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_run import assert_same, lines
 from training.models.bundle import read_bundle
 from training.recipes.schema import Recipe
@@ -17,12 +17,15 @@ from training.trainer.errors import TrainingError
 from training.trainer.run import train
 
 Found = list[dict[str, Any]]
+# A step changes a weight by up to 1e-2; Adam makes rounding in a tiny gradient up to 1e-5 of it.
+SAME = 1e-4
 
 
 @pytest.fixture(scope="module")
 def folder(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of two processes, by scenario."""
     folder = tmp_path_factory.mktemp("two")
+    write_scenes(two_processes.repeated(scenes), repeated=True)
     two_processes.run(folder, scenes)
     return folder
 
@@ -44,17 +47,19 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
         ("summed", two_processes.recipe_of(two_processes.SUMMED)),
         ("remembering", two_processes.recipe_of(two_processes.REMEMBERING)),
         ("by_loss", two_processes.exact_recipe(select_by="loss")),
+        ("repeated", two_processes.exact_recipe(select_by="loss")),
     ],
 )
 def test_weights_and_figures_are_those_of_one_process(
     folder: Path, scenes: Path, tmp_path: Path, scenario: str, recipe: Recipe
 ) -> None:
-    train(recipe, scenes, tmp_path / "one", device="cpu", show_progress=False)
+    data = two_processes.repeated(scenes) if scenario == "repeated" else scenes
+    train(recipe, data, tmp_path / "one", device="cpu", show_progress=False)
     ours, theirs = weights(folder / scenario), weights(tmp_path / "one")
     assert ours.keys() == theirs.keys()
     assert load_checkpoint(folder / scenario / "checkpoints/last.pt").position.step == 3
     for name, value in theirs.items():
-        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-6, msg=name)
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=SAME, msg=name)
     for line, expected in zip(lines(folder / scenario), lines(tmp_path / "one"), strict=True):
         assert line.keys() == expected.keys()
         # A rank may turn on the last bit of a cosine.
@@ -75,7 +80,7 @@ def test_gradients_are_averaged_and_one_that_some_lack_counts_as_zero_there(foun
 def test_chunks_change_nothing(folder: Path) -> None:
     ours, theirs = weights(folder / "chunked"), weights(folder / "exact")
     for name, value in theirs.items():
-        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-6, msg=name)
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=SAME, msg=name)
 
 
 def test_all_processes_return_the_figures_of_the_bundle(folder: Path, found: Found) -> None:
