@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import spawn
 
 from tests.training.trainer.scenes import tiny_recipe
@@ -57,7 +57,7 @@ def repeated(data: Path) -> Path:
 def run(folder: Path, data: Path) -> None:
     """Run every scenario in two processes; what each finds is in `folder/RANK.pt`."""
     # As torchrun does, this process holds what they meet over: a port that is only thought free may be taken.
-    stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in SCENARIOS]
+    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in SCENARIOS]
     ports = [store.port for store in stores]
     spawn(_work, args=(str(folder), str(data), ports), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
 
