@@ -145,8 +145,8 @@ def test_a_lone_query_does_not_wait_for_a_batch() -> None:
             await queue.encode_text("alone")
         return time.perf_counter() - started
 
-    with queue_of(FakeEncoder(), QueueLimits(batch_wait_s=1.0)) as queue:
-        assert asyncio.run(ask(queue)) < 0.9
+    with queue_of(FakeEncoder(), QueueLimits(batch_wait_s=9.0)) as queue:
+        assert asyncio.run(ask(queue)) < 8
 
 
 def test_a_busy_worker_waits_a_moment_for_more() -> None:
@@ -177,7 +177,7 @@ def test_a_full_queue_refuses_at_once_and_takes_queries_again_later() -> None:
         started = time.perf_counter()
         with pytest.raises(QueueFullError):
             await queue.encode_text("one too many")
-        assert time.perf_counter() - started < 0.5
+        assert time.perf_counter() - started < 5
         encoder.gate.set()
         await asyncio.gather(held, *waiting)
         await queue.encode_text("again")
@@ -197,11 +197,11 @@ def test_an_encoder_that_hangs_keeps_no_caller_past_the_deadline() -> None:
             await queue.encode_text("waits behind it")
         with pytest.raises(EncodingTimeoutError):
             await held
-        assert time.perf_counter() - started < 1
+        assert time.perf_counter() - started < 5
         encoder.gate.set()
         assert (await queue.encode_text("after")).vector.shape == (2,)
 
-    with queue_of(encoder, QueueLimits(deadline_s=0.2)) as queue:
+    with queue_of(encoder, QueueLimits(deadline_s=1.0)) as queue:
         asyncio.run(ask(queue))
     assert "waits behind it" not in encoder.texts
 
@@ -309,9 +309,9 @@ def test_a_worker_that_dies_is_replaced_and_its_callers_are_told() -> None:
             with pytest.raises(EncodingFailedError):
                 await queue.encode_text("deadly")
             await queue.encode_text("harmless")
-        assert time.perf_counter() - started < 2
+        assert time.perf_counter() - started < 20
 
-    with queue_of(encoder, QueueLimits(deadline_s=5), observer) as queue:
+    with queue_of(encoder, QueueLimits(deadline_s=30), observer) as queue:
         asyncio.run(ask(queue))
     assert observer.restarts == 2
 
