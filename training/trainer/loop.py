@@ -158,6 +158,8 @@ class TrainingLoop:
             return False
         self._figures.check()
         if self.validation is not None:
+            # The loss is that of the weights that are kept, and of those that a resumed run has.
+            self.processes.share_statistics(self.loss.task.model)
             figures = self.validation.measure()
             if log is not None:
                 log.write(self.position.step, "validation", figures)

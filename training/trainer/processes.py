@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
@@ -87,9 +87,16 @@ class Processes:
 
     def share_weights(self, module: nn.Module) -> None:
         """Give all processes the leading one's parameters and buffers."""
+        self._share((*module.parameters(), *module.buffers()))
+
+    def share_statistics(self, module: nn.Module) -> None:
+        """Give all processes the leading one's buffers, such as the running statistics of batch norm."""
+        self._share(module.buffers())
+
+    def _share(self, tensors: Iterable[Tensor]) -> None:
         if self.count == 1:
             return
-        for tensor in (*module.parameters(), *module.buffers()):
+        for tensor in tensors:
             dist.broadcast(tensor.detach(), src=0)
 
 

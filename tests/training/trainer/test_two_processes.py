@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.trainer import two_processes
-from tests.training.trainer.scenes import tiny_recipe, write_scenes
+from tests.training.trainer.scenes import write_scenes
 from tests.training.trainer.test_run import assert_same, lines
 from training.models.bundle import read_bundle
 from training.recipes.schema import Recipe
@@ -116,8 +116,9 @@ def test_a_process_that_fails_alone_ends_all_and_tells_why(folder: Path, found: 
 
 
 def test_another_number_of_processes_cannot_resume(folder: Path, scenes: Path) -> None:
+    recipe = two_processes.normed_recipe()
     with pytest.raises(TrainingError, match="started with 2 processes, not 1: resume it with 2"):
-        train(tiny_recipe(), scenes, folder / "straight", resume=True, device="cpu", show_progress=False)
+        train(recipe, scenes, folder / "straight", resume=True, device="cpu", show_progress=False)
 
 
 def test_metrics_are_written_once(folder: Path) -> None:
