@@ -69,7 +69,7 @@ def test_broken_and_missing_sounds_are_left_out_and_counted_once(manifest: Manif
         assert kept == [1, 3]
         assert len(batch.values) == 2
     assert [(item.line, item.reason) for item in rejections.items] == [
-        (3, "2.wav: The file is not a sound that can be read: give WAV or FLAC"),
+        (3, "2.wav: The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3"),
         (5, "i.jpg: it has no sound"),
     ]
 

@@ -62,7 +62,7 @@ def test_a_broken_sound_is_named_and_its_image_stays(heard: Encoder, manifest: M
     assert embedded.sounds is not None
     assert embedded.sounds.owner.tolist() == [0, 3, 4]
     assert [(item.line, item.reason) for item in embedded.sounds.skipped] == [
-        (2, "1.wav: The file is not a sound that can be read: give WAV or FLAC")
+        (2, "1.wav: The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3")
     ]
     with pytest.raises(DataError, match=r"Line 2: 1\.wav"):
         embed_manifest(heard, manifest, show_progress=False)

@@ -106,7 +106,7 @@ def test_broken_sounds_are_named_and_left_out(sounding: Path, tmp_path: Path) ->
     content = heard_recipe().model_dump(mode="json")
     content["data"]["max_rejected"] = 0.2
     result = run(parse_recipe(content, "The recipe"), manifest.folder, tmp_path / "out")
-    reason = "The file is not a sound that can be read: give WAV or FLAC"
+    reason = "The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3"
     assert [(item.line, item.reason) for item in result.rejections] == [
         (4, f"3.wav: {reason}"),
         (17, f"16.wav: {reason}"),

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 
 from training.data.manifest import read_manifest, write_manifest
 from training.data.record import Record
 from training.data.sample.scene_factors import COLOURS, NATURAL_COLOURS, PLACES
-from training.data.wav import encode_wav
 
 Samples = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
         rng = np.random.default_rng([seed, _STREAM, number])
         instrument = str(rng.choice(list(INSTRUMENTS)))
         audio = f"sounds/{record.id}.wav"
-        (folder / audio).write_bytes(encode_wav(draw_sound(record, instrument, rng), RATE))
+        soundfile.write(folder / audio, draw_sound(record, instrument, rng), RATE, subtype="PCM_16")
         yield replace(record, audio=audio, metadata={**record.metadata, "instrument": instrument})
 
 
