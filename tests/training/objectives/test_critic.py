@@ -9,9 +9,9 @@ from training.objectives.critic import Critic, SpectralLinear, largest_singular_
 LIMIT = 1.001
 
 
-def critic(seed: int = 0, **settings: int) -> Critic:
+def critic(seed: int = 0, width: int = 6) -> Critic:
     torch.manual_seed(seed)
-    return Critic(7, 5, **{"width": 6, **settings})
+    return Critic(7, 5, width=width)
 
 
 def largest_of_each(module: torch.nn.Module) -> list[float]:
