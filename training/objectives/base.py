@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor, nn
 
 from training.models.features import Features, Modality, ModalityFeatures
@@ -33,16 +33,23 @@ class ObjectiveContext:
     """What an objective may need to know of the model and the data to size its own parts.
 
     Attributes:
-        dim: Width D of the embeddings.
+        dim: Width D of the model's space, and of its local features.
         instances: How many items the train split has.
         groups: For each of them, the number of its image; None: every item is an image of its own.
         target_dim: Width of `Features.targets`, if the batches carry them.
+        embedding_dim: Width of the embeddings where it is another, as where two branches are searched by.
     """
 
     dim: int
     instances: int = 0
     groups: tuple[int, ...] | None = None
     target_dim: int | None = None
+    embedding_dim: int | None = None
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.dim if self.embedding_dim is None else self.embedding_dim
 
 
 class ObjectiveConfig(BaseModel, ABC):
@@ -55,6 +62,15 @@ class ObjectiveConfig(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     pairs: tuple[tuple[Modality, Modality], ...] = (("image", "text"),)
+
+    @field_validator("pairs")
+    @classmethod
+    def _pairs_of_two(
+        cls, pairs: tuple[tuple[Modality, Modality], ...]
+    ) -> tuple[tuple[Modality, Modality], ...]:
+        if not pairs or len(set(pairs)) < len(pairs) or any(first == second for first, second in pairs):
+            raise ValueError("pairs holds one pair of two modalities or more, none of them twice")
+        return pairs
 
     @abstractmethod
     def build(self, context: ObjectiveContext) -> "Objective":

@@ -1,9 +1,9 @@
 """LTD: embeddings of texts must still tell what the texts say, as a frozen sentence encoder sees it."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
@@ -31,6 +31,12 @@ class LTDSettings(ComposedConfig):
     multiplier_rate: float = Field(default=5e-3, gt=0, description="Of `constrained`: the ascent's rate.")
     multiplier_momentum: float = Field(default=0.9, ge=0, lt=1, description="Of `constrained`: its momentum.")
     max_multiplier: float = Field(default=100.0, gt=0, description="Of `constrained`.")
+
+    @model_validator(mode="after")
+    def _has_texts(self) -> Self:
+        if not any("text" in pair for pair in self.pairs):
+            raise ValueError("ltd decodes texts: name text in objective.pairs")
+        return self
 
     def build(self, context: ObjectiveContext) -> "LTD":
         """The objective with these settings.
@@ -86,7 +92,7 @@ class LTD(ComposedObjective):
         super().__init__(settings, context)
         self.settings = settings
         self.decoder = nn.Sequential(
-            nn.Linear(context.dim, settings.hidden),
+            nn.Linear(context.embedding_width, settings.hidden),
             nn.ReLU(),
             nn.Linear(settings.hidden, settings.hidden),
             nn.ReLU(),

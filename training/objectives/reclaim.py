@@ -159,9 +159,9 @@ class Reclaim(ComposedObjective):
         super().__init__(settings, context)
         self.weight = settings.weight
         self.pairs = settings.pairs
+        width = context.embedding_width
         self.terms = nn.ModuleList(
-            ReclaimTerm(context.dim, context.dim, context.instances, settings, context.groups)
-            for _ in self.pairs
+            ReclaimTerm(width, width, context.instances, settings, context.groups) for _ in self.pairs
         )
 
     def forward(self, features: Features) -> LossOutput:

@@ -88,6 +88,7 @@ def build_objective(recipe: Recipe, train_split: Manifest, target_dim: int | Non
         instances=len(train_split.records),
         groups=_groups(train_split, recipe.data.one_image_per),
         target_dim=target_dim,
+        embedding_dim=recipe.model.vector_dim,
     )
     objective = recipe.objective.build(context)
     check_requirements(objective, recipe)
