@@ -22,6 +22,7 @@ from training.progress import ProgressBar, progress_bar
 from training.trainer.batches import prefetched
 from training.trainer.checkpoint import Checkpoint, random_state, restore_random_state, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.gradients import gradient_norm
 from training.trainer.metrics_log import MetricsLog
 from training.trainer.optimisation import learning_rate_factor, set_learning_rate
 from training.trainer.stopping import StopSignal
@@ -67,7 +68,7 @@ class ClassificationLoop:
 
         Raises:
             TrainingInterruptedError: The user or the system asked to stop; the checkpoint is written.
-            TrainingError: A loss is not a finite number.
+            TrainingError: A loss or a gradient is not a finite number.
         """
         self.task.train()
         done = self.position.step
@@ -139,13 +140,15 @@ class ClassificationLoop:
         total, terms = self.task(
             tokens.input_ids, tokens.attention_mask, tokens.segments, batch.labels, batch.items
         )
-        if not torch.isfinite(total):
-            raise TrainingError(
-                f"The loss of step {self.position.step + 1:,} is not a finite number, so the run stopped; "
-                "its last checkpoint is from before. Try a lower optimizer.lr, or optimizer.max_grad_norm=1."
-            )
         self.optimizer.zero_grad()
         self.fabric.backward(total)
+        norm = gradient_norm(list(self.module.parameters()))
+        if not torch.isfinite(total + norm):
+            what = "gradient" if torch.isfinite(total) else "loss"
+            raise TrainingError(
+                f"The {what} of step {self.position.step + 1:,} is not a finite number, so the run stopped; "
+                "its last checkpoint is from before. Try a lower optimizer.lr, or optimizer.max_grad_norm=1."
+            )
         limit = self.recipe.optimizer.max_grad_norm
         if limit is not None:
             self.fabric.clip_gradients(self.task, self.optimizer, max_norm=limit, error_if_nonfinite=False)

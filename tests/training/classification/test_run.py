@@ -207,8 +207,9 @@ def test_missing_files_are_named_before_anything_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_loss_that_is_no_number_stops_the_run(
-    sst: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_loss_or_a_gradient_that_is_no_number_stops_the_run(
+    sst: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     from training.classification.task import ClassificationTask
 
@@ -216,8 +217,10 @@ def test_a_loss_that_is_no_number_stops_the_run(
 
     def poisoned(task: ClassificationTask, *arguments: Tensor) -> Any:
         total, terms = original(task, *arguments)
-        return total * float("nan"), terms
+        # The slope of the root at 0 is infinite.
+        root = (0 * next(task.parameters()).sum()).sqrt()
+        return total + (float("nan") if what == "loss" else root), terms
 
     monkeypatch.setattr(ClassificationTask, "forward", poisoned)
-    with pytest.raises(TrainingError, match="loss of step 1 is not a finite number"):
+    with pytest.raises(TrainingError, match=f"{what} of step 1 is not a finite number"):
         run(tiny_recipe(), sst, tmp_path / "out")
