@@ -4,6 +4,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)
