@@ -6,8 +6,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from training.host import keep_order_of_sums
+
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
 settings.load_profile("ci")
+# As the command does, before anything computes.
+keep_order_of_sums()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ from app.cli.sample_data import sample_data
 from app.cli.search import search
 from app.cli.serve import serve
 from app.cli.train import train
+from training.host import keep_order_of_sums
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,4 +56,5 @@ def build() -> typer.Typer:
 
 def run() -> None:
     """Run the command line and leave the process with its exit code; see `app.cli.endings`."""
+    keep_order_of_sums()
     ended(build())

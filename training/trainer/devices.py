@@ -62,9 +62,10 @@ def _shared(precision: Literal["bf16-mixed", "32-true"], device: torch.device) -
 
 
 def pin_threads() -> None:
-    """Fix the number of threads at what torch uses now, for the mathematics libraries too.
+    """Fix the number of threads at what torch uses now, and the algorithms of convolutions on a CPU.
 
     Until it is set, MKL picks a number for each product, and another number adds up in another order: a
     resumed run could differ from one that never stopped in the last bits.
     """
     torch.set_num_threads(torch.get_num_threads())
+    torch.backends.mkldnn.set_flags(_deterministic=True)
