@@ -68,4 +68,4 @@ def pin_threads() -> None:
     resumed run could differ from one that never stopped in the last bits.
     """
     torch.set_num_threads(torch.get_num_threads())
-    torch.backends.mkldnn.set_flags(_deterministic=True)
+    torch.backends.mkldnn.set_flags(_deterministic=True)  # type: ignore[no-untyped-call]
