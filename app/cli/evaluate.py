@@ -39,7 +39,8 @@ def evaluate(
         str | None,
         typer.Option(
             "--shortcut",
-            help="Measure again with this synthetic shortcut in images and texts: unique, or bits:N.",
+            help="Measure again with this synthetic shortcut in images and texts: unique, or bits:N. "
+            "The encoder must read texts.",
         ),
     ] = None,
     batch_size: BatchSize = 64,
@@ -48,6 +49,7 @@ def evaluate(
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
     from training.data.shortcuts.fixed import FixedShortcuts
+    from training.errors import RecoquestError
     from training.evaluation.embed import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.host import keep_freed_memory
@@ -56,6 +58,10 @@ def evaluate(
     keep_freed_memory()
     ids = None if shortcut is None else checked_shortcut(shortcut)
     encoder = load_encoder(bundle, device)
+    if ids is not None and "text" not in encoder.modalities:
+        raise RecoquestError(
+            "This encoder was trained without texts, so none can share a shortcut: leave --shortcut out."
+        )
     manifest = read_split(data, split, max_rejected)
     embedded = embed_manifest(encoder, manifest, batch_size=batch_size, max_rejected=max_rejected)
     recipe = encoder.info.recipe if encoder.info is not None else ""

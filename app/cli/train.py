@@ -23,12 +23,18 @@ def train(
 
     torchrun --nproc-per-node N --no-python recoquest train ... does it with N processes together.
     """
+    from training.classification.load import shipped as of_classification
+    from training.errors import RecipeError
     from training.recipes.load import load_recipe
     from training.trainer.processes import one_voice
     from training.trainer.run import train as run_training
 
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):
+        if recipe in of_classification().names:
+            raise RecipeError(
+                f"{recipe} is a recipe of text classification: give it to `recoquest classify`."
+            )
         resolved = load_recipe(recipe, overrides or [])
         result = run_training(resolved, data, out, resume=resume, device=device)
     if not speaks:

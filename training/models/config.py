@@ -167,6 +167,15 @@ class DualEncoderConfig(Frozen):
                 return self.blades * self.dim
 
     @model_validator(mode="after")
+    def _blades_fit(self) -> Self:
+        if self.blades > 1 and self.blades >= self.dim:
+            raise ValueError(
+                f"{self.blades} vectors of {self.dim} numbers span no subspaces that can be told apart: set "
+                f"dim to {self.blades + 1} or more, or blades to less"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _branches_fit(self) -> Self:
         if self.branches is None and self.retrieval != "shared":
             raise ValueError(

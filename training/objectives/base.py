@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
-Requirement = Literal["local", "branches", "items", "targets"]
+Requirement = Literal["local", "branches", "items", "targets", "one_vector", "unshared_retrieval"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class Objective(nn.Module, ABC):
     gradients they are those of one process that has the whole batch.
 
     Attributes:
-        requires: What Features must have besides embeddings.
+        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades;
+            `unshared_retrieval`: the model is not searched by its shared outputs, which nothing trains.
     """
 
     requires: frozenset[Requirement] = frozenset()
@@ -93,6 +94,13 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, features: Features) -> LossOutput:
         """The loss of one batch, computed in float32 outside autocast."""
+
+    def check_regions(self, count: int) -> None:
+        """Make sure that images of so many local features fit; called before any image is read.
+
+        Raises:
+            RecipeError: They do not.
+        """
 
     def after_step(self) -> None:
         """Update what is not learned by gradient; called once after every step of the optimizer.

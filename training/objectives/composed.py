@@ -23,6 +23,8 @@ class ComposedConfig(ObjectiveConfig, ABC):
     def _pairs_are_given_once(self) -> Self:
         if self.base.pairs not in (self.pairs, ObjectiveConfig.model_fields["pairs"].default):
             raise ValueError("the base takes the pairs of the whole: set objective.pairs, not its base's")
+        # Pairs that the base by itself refuses are wrong here as well.
+        type(self.base).model_validate({**self.base.model_dump(), "pairs": self.pairs})
         return self
 
 
@@ -38,6 +40,10 @@ class ComposedObjective(Objective, ABC):
         """The loss of the base alone."""
         output: LossOutput = self.base(features)
         return output
+
+    def check_regions(self, count: int) -> None:
+        """Make sure that the base can take images of so many local features."""
+        self.base.check_regions(count)
 
     def after_step(self) -> None:
         """Update what the base keeps."""

@@ -88,6 +88,14 @@ class LoVT(PairObjective):
         terms = {"global": whole, "region": region, "sentence": sentence}
         return LossOutput(total, {name: term.detach() for name, term in terms.items()})
 
+    def check_regions(self, count: int) -> None:
+        """Make sure that so many regions are a grid.
+
+        Raises:
+            RecipeError: They are not.
+        """
+        self._grid(count)
+
     def _local_loss(self, own: LocalEntries, found: Mixtures, positives: Tensor | None = None) -> Tensor:
         there, back = local_contrastive(
             found.cosines(own.values),
@@ -102,11 +110,16 @@ class LoVT(PairObjective):
         """Positives (K, K) of the regions; made once for each size of the grid."""
         count = regions.shape[1]
         if self.positives is None or len(self.positives) != count:
-            height, width = self.settings.grid or (math.isqrt(count), math.isqrt(count))
-            if height * width != count:
-                raise RecipeError(
-                    f"The image tower gives {count} regions, which are no grid of {height} x {width}: "
-                    "set objective.grid to its rows and columns."
-                )
+            height, width = self._grid(count)
             self.positives = grid_positives(height, width, reach=self.settings.reach).to(regions.device)
         return self.positives.to(regions.dtype)
+
+    def _grid(self, count: int) -> tuple[int, int]:
+        """Rows and columns of so many regions."""
+        height, width = self.settings.grid or (math.isqrt(count), math.isqrt(count))
+        if height * width != count:
+            raise RecipeError(
+                f"The image tower gives {count} regions, which are no grid of {height} x {width}: "
+                "set objective.grid to its rows and columns."
+            )
+        return height, width

@@ -86,7 +86,7 @@ class LTD(ComposedObjective):
     reads the direction of the caption's embedding, which is all that a search by cosine sees.
     """
 
-    requires: frozenset[Requirement] = frozenset({"targets"})
+    requires: frozenset[Requirement] = frozenset({"targets", "one_vector"})
 
     def __init__(self, settings: LTDSettings, context: ObjectiveContext, target_dim: int) -> None:
         super().__init__(settings, context)

@@ -173,6 +173,8 @@ class Quest(PairObjective):
         )
         if settings.unique == "none":
             self.requires = frozenset()
+        elif not settings.shared:
+            self.requires = frozenset({"branches", "unshared_retrieval"})
         if settings.learnable_penalty:
             # softplus of this is the penalty, which so stays above 0.
             self.raw_penalty = nn.Parameter(torch.tensor(math.log(math.expm1(settings.penalty))))

@@ -153,7 +153,7 @@ class Reclaim(ComposedObjective):
     every row at each step. Made for InfoNCE and VSE++ as a base.
     """
 
-    requires: frozenset[Requirement] = frozenset({"items"})
+    requires: frozenset[Requirement] = frozenset({"items", "one_vector"})
 
     def __init__(self, settings: ReclaimSettings, context: ObjectiveContext) -> None:
         super().__init__(settings, context)

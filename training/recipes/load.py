@@ -122,6 +122,12 @@ def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     location = tuple(str(part) for part in error["loc"])
     key = ".".join(location) or "the recipe"
     match error["type"]:
+        case "extra_forbidden" if location[0] == "objective" and location[-1] == "base":
+            composed = [name for name, kind in objective_types().items() if "base" in kind.model_fields]
+            return (
+                f"there is no setting {key}: this objective has no base; remove it, or set "
+                f"{'.'.join(location[:-1])}.name to one that has, which are {', '.join(composed)}"
+            )
         case "extra_forbidden":
             known = _known_keys(tree, location[:-1])
             hint = nearest(location[-1], known)

@@ -160,3 +160,13 @@ class Recipe(Frozen):
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig
+
+    @model_validator(mode="after")
+    def _shortcut_has_texts(self) -> Self:
+        shortcut = self.data.shortcut
+        if shortcut is not None and "text" in shortcut.modalities and self.model.text is None:
+            raise ValueError(
+                "data.shortcut adds an id to texts, but the model has no text tower: set "
+                "data.shortcut.modalities to [image], or add model.text"
+            )
+        return self

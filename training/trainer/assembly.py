@@ -26,6 +26,7 @@ from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.processes import Processes
+from training.trainer.requirements import check_regions
 from training.trainer.setup import build_model, build_objective, usable_records
 from training.trainer.split_data import SplitData, SplitOpener
 from training.trainer.task import TrainingTask
@@ -93,6 +94,7 @@ class Assembly:
         sentences = self._sentence_encoder()
         objective = build_objective(recipe, splits.train, None if sentences is None else sentences.dim)
         model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
+        check_regions(objective, model, recipe.preprocessing.image.size)
         model.train()
         self._handle_batch_norm(model)
         task = TrainingTask(model, objective).to(device)

@@ -1,6 +1,9 @@
 """What an objective asks of the model and the data, checked before any work."""
 
+import torch
+
 from training.errors import RecipeError
+from training.models.dual_encoder import DualEncoder
 from training.models.features import Modality
 from training.objectives.base import Objective, Requirement
 from training.recipes.schema import Recipe
@@ -10,7 +13,7 @@ def used_modalities(recipe: Recipe) -> frozenset[Modality]:
     """The modalities that the objective brings together.
 
     Raises:
-        RecipeError: The model has no tower for one of them.
+        RecipeError: The model has no tower for one of them, or a tower for another that would stay untrained.
     """
     used = frozenset(modality for pair in recipe.objective.pairs for modality in pair)
     towers: dict[Modality, object] = {
@@ -23,6 +26,12 @@ def used_modalities(recipe: Recipe) -> frozenset[Modality]:
             raise RecipeError(
                 f"objective.pairs names {modality}, but the model has no {modality} tower: add "
                 f"model.{modality}, or leave it out of objective.pairs."
+            )
+    for modality, tower in towers.items():
+        if tower is not None and modality not in used:
+            removal = "" if modality == "image" else f", or set model.{modality} to null"
+            raise RecipeError(
+                f"objective.pairs leaves model.{modality} untrained: name {modality} in it{removal}."
             )
     return used
 
@@ -38,13 +47,35 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "branches": recipe.model.branches is not None,
         "items": True,
         "targets": recipe.data.target_encoder is not None,
+        "one_vector": recipe.model.blades == 1,
+        "unshared_retrieval": recipe.model.retrieval != "shared",
     }
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
+        "one_vector": "embeddings of one vector each: set model.blades to 1",
+        "unshared_retrieval": "a search by what it trains, which shared outputs are not: "
+        "set model.retrieval to normal",
     }
     lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")
+
+
+def check_regions(objective: Objective, model: DualEncoder, image_size: int) -> None:
+    """Make sure that the objective can take the model's local features of images.
+
+    Raises:
+        RecipeError: It cannot; the message names the setting that does.
+    """
+    if "local" not in objective.requires:
+        return
+    in_training = model.training
+    model.eval()
+    with torch.no_grad():
+        regions = model.encode_image(torch.zeros(1, 3, image_size, image_size)).local
+    model.train(in_training)
+    if regions is not None:
+        objective.check_regions(regions.shape[1])

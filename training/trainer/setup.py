@@ -3,15 +3,22 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeAlias
+
+import torch
 
 from training.data.audio_source import audible
 from training.data.manifest import Manifest
 from training.data.pairs import describable
 from training.data.shortcuts.shortcuts import with_every_digit
-from training.errors import DataError
+from training.errors import DataError, RecipeError
+from training.models.audio_towers import build_audio_tower
+from training.models.config import AudioTowerConfig, ImageTowerConfig, TextTowerConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.features import Modality
+from training.models.image_towers import build_image_tower
 from training.models.preprocessing import Preprocessing
+from training.models.text_towers import build_text_tower
 from training.models.tokenizer import build_tokenizer
 from training.objectives.base import Objective, ObjectiveContext
 from training.recipes.schema import Recipe
@@ -19,13 +26,21 @@ from training.trainer.requirements import check_requirements
 
 logger = logging.getLogger(__name__)
 
+_Tower: TypeAlias = ImageTowerConfig | TextTowerConfig | AudioTowerConfig
+
 
 def thaw_random_towers(recipe: Recipe) -> Recipe:
-    """The recipe with nothing frozen in towers that start from random weights: noise is not worth keeping."""
-    changes = {}
-    towers = {"image": recipe.model.image, "text": recipe.model.text, "audio": recipe.model.audio}
+    """The recipe with nothing frozen in towers that start from random weights: noise is not worth keeping.
+
+    Raises:
+        RecipeError: More layers were to be frozen than such a tower has.
+    """
+    changes: dict[str, _Tower] = {}
+    model = recipe.model
+    towers: dict[str, _Tower | None] = {"image": model.image, "text": model.text, "audio": model.audio}
     for name, tower in towers.items():
         if tower is not None and tower.pretrained is None and tower.frozen_layers:
+            _check_frozen_layers(name, tower)
             logger.warning(
                 "The %s tower starts from random weights, so all its layers are trained. "
                 "Give pretrained weights with --set model.%s.pretrained=FOLDER.",
@@ -33,7 +48,31 @@ def thaw_random_towers(recipe: Recipe) -> Recipe:
                 name,
             )
             changes[name] = tower.model_copy(update={"frozen_layers": 0})
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update=changes)})
+    return recipe.model_copy(update={"model": model.model_copy(update=changes)})
+
+
+def _check_frozen_layers(name: str, tower: _Tower) -> None:
+    if tower.frozen_layers == "all":
+        return
+    layers = _layer_count(tower.model_copy(update={"frozen_layers": 0}))
+    if tower.frozen_layers > layers:
+        raise RecipeError(
+            f"model.{name}.frozen_layers is {tower.frozen_layers}, but the tower has {layers} layers: choose "
+            "fewer, or all."
+        )
+
+
+def _layer_count(config: _Tower) -> int:
+    """How many layers a tower without pretrained weights has."""
+    with torch.device("meta"):
+        match config:
+            case ImageTowerConfig():
+                return len(build_image_tower(config, load_pretrained=False).backbone.layers())
+            case TextTowerConfig():
+                tokenizer = build_tokenizer(config, ["any text"])
+                return len(build_text_tower(config, tokenizer, load_pretrained=False).backbone.layers())
+            case AudioTowerConfig():
+                return len(build_audio_tower(config, load_pretrained=False).backbone.layers())
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.training.classification.samples import tiny_recipe, write_sst
-from training.classification.load import dump_classification_recipe
+from training.classification.load import dump_classification_recipe, shipped
 from training.errors import RecipeError
 
 
@@ -37,3 +37,12 @@ def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:
     assert isinstance(result.exception, RecipeError)
     with pytest.raises(RecipeError, match="glue-small"):
         raise result.exception
+
+
+def test_train_names_the_command_for_its_recipes(tmp_path: Path) -> None:
+    name = shipped().names[0]
+    result = CliRunner().invoke(build(), ["train", name, "--data", str(tmp_path), "--out", str(tmp_path)])
+    assert isinstance(result.exception, RecipeError)
+    assert f"{name} is a recipe of text classification: give it to `recoquest classify`" in str(
+        result.exception
+    )

@@ -11,6 +11,7 @@ from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_model, tiny_audio_preprocessing
 from tests.training.trainer.scenes import write_scenes
 from training.data.manifest import read_manifest, write_manifest
+from training.errors import RecoquestError
 from training.evaluation.evaluate import EvaluationReport
 from training.models.bundle import save_bundle
 
@@ -49,3 +50,10 @@ def test_recall_between_all_modalities_is_shown_and_written(texts: bool, data: P
     assert all(name in result.output for name in expected)
     assert f"4 images, {8 if texts else 0} texts, 4 sounds" in result.output
     assert ("text to image" in result.output) is texts
+
+
+def test_a_shortcut_needs_an_encoder_of_texts(data: Path, tmp_path: Path) -> None:
+    options = ["--data", str(data), "--split", "val", "--device", "cpu", "--shortcut", "unique"]
+    result = CliRunner().invoke(build(), ["evaluate", str(bundle(tmp_path / "b", texts=False)), *options])
+    assert isinstance(result.exception, RecoquestError)
+    assert "leave --shortcut out" in str(result.exception)

@@ -260,6 +260,8 @@ def test_gradients_of_local_features_reach_their_heads_and_towers_only() -> None
         ({"local_features": True, "share_local_head": True, "local_head": {}}, "remove local_head"),
         ({"local_features": True, "share_local_head": True, "blades": 2}, "set blades to 1"),
         ({"blades": 5}, "less than or equal to 4"),
+        ({"blades": 3, "dim": 2}, "set dim to 4 or more, or blades to less"),
+        ({"blades": 3, "dim": 3}, "set dim to 4 or more, or blades to less"),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:

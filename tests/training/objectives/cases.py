@@ -20,14 +20,15 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "": {},
         "convirt": {"image_weight": 0.75, "temperature": 0.1, "learnable_temperature": False},
         "blades": {},
+        "three-blades": {},
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "local_uniformity": {"gauss": {"kind": "gauss"}, "xent": {"kind": "xent"}},
     "ltd": {"dual": {"mode": "dual"}, "constrained": {"mode": "constrained"}},
     "reclaim": {"": {"neighbours": 3}, "vse": {"neighbours": 3, "base": {"name": "vse"}}},
-    "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}},
+    "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "vse": {"": {}, "all": {"hardest": False}, "blades": {}},
-    "ifm": {"": {}, "reco": {"base": {"name": "reco"}}, "vse": {"base": {"name": "vse"}}},
+    "ifm": {"": {}, "reco": {"base": {"name": "reco"}}, "vse": {"base": {"name": "vse"}}, "blades": {}},
     "quest": {
         "": {},
         "sic": {"unique": "none"},
@@ -55,6 +56,8 @@ def cases() -> dict[str, ObjectiveConfig]:
 
 def blades_of(name: str) -> int:
     """How many vectors an embedding has in a case."""
+    if name.endswith("-three-blades"):
+        return 3
     return 2 if name.endswith("-blades") else 1
 
 

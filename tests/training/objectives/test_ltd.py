@@ -188,6 +188,7 @@ def test_blades_are_refused() -> None:
 
 
 def test_needs_targets_and_what_its_base_needs() -> None:
-    assert build().requires == {"targets"}
+    assert build().requires == {"targets", "one_vector"}
     both = parse_objective({"name": "ltd", "base": {"name": "reclaim"}})
-    assert both.build(ObjectiveContext(dim=DIM, instances=4, target_dim=3)).requires == {"targets", "items"}
+    needed = both.build(ObjectiveContext(dim=DIM, instances=4, target_dim=3)).requires
+    assert needed == {"targets", "items", "one_vector"}

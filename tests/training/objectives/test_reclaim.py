@@ -194,9 +194,9 @@ def test_objective_adds_the_weighted_term_to_its_base() -> None:
 
 
 def test_needs_items_and_what_its_base_needs() -> None:
-    assert ReclaimSettings().build(CONTEXT).requires == {"items"}
+    assert ReclaimSettings().build(CONTEXT).requires == {"items", "one_vector"}
     local = parse_objective({"name": "reclaim", "base": {"name": "lovt"}}).build(CONTEXT)
-    assert local.requires == {"items", "local"}
+    assert local.requires == {"items", "local", "one_vector"}
 
 
 def test_updates_reach_a_base_with_a_memory() -> None:

@@ -162,6 +162,11 @@ def test_another_objective_starts_from_its_own_settings() -> None:
         ("optimizer.lr=-1", r"optimizer\.lr: .*greater than 0, not -1"),
         ("model.image.architecture=resnat", r"model\.image\.architecture: .*'resnet'.*'resnat'"),
         ("augmentation.scale=[1, x]", r"augmentation\.scale\.1: "),
+        ("objective.base.name=reco", r"objective\.base: this objective has no base.*ifm, ltd, reclaim"),
+        (
+            "data.shortcut={kind: unique, modalities: [audio]}",
+            r"data\.shortcut\.modalities: choose \[image, text\], \[image\] or \[text\]\.$",
+        ),
         ("augmentation.blur_kernel=4", "blur_kernel is odd"),
         ("augmentation.scale=[2, 1]", "scale goes from a smaller to a larger"),
         ("data.label_template=nothing here", "needs {labels}"),

@@ -1,6 +1,7 @@
 """What an objective needs is asked of the recipe before any work."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from training.data.manifest import Manifest
 from training.data.record import Record
 from training.data.rejections import Rejections
 from training.errors import RecipeError
-from training.recipes.load import parse_recipe
+from training.objectives.base import ObjectiveContext
+from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.requirements import used_modalities
+from training.trainer.requirements import check_requirements, used_modalities
 from training.trainer.run import train
 from training.trainer.setup import build_model, build_objective
 
@@ -44,6 +46,19 @@ def test_the_setting_that_is_missing_is_named_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_output_that_nothing_trains_is_not_searched_by(
+    scenes: Path, tmp_path: Path, wrapped: bool
+) -> None:
+    objective: dict[str, Any] = {"name": "quest", "shared": False}
+    tree = json.loads(recipe({"name": "infonce"}).model_dump_json())
+    tree["objective"] = {"name": "reclaim", "base": objective} if wrapped else objective
+    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": "shared"}
+    with pytest.raises(RecipeError, match=r"shared outputs are not: set model\.retrieval to normal\.$"):
+        train(parse_recipe(tree, "A recipe"), scenes, tmp_path / "out", device="cpu", show_progress=False)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [
@@ -51,11 +66,66 @@ def test_the_setting_that_is_missing_is_named_before_any_work(
         ({"name": "infonce", "pairs": [["text", "text"]]}, "one pair of two modalities or more"),
         ({"name": "reco", "pairs": [["image", "text"], ["image", "text"]]}, "none of them twice"),
         ({"name": "ltd", "pairs": [["image", "audio"]]}, "name text in objective.pairs"),
+        (
+            {"name": "reclaim", "pairs": [["image", "audio"]], "base": {"name": "ltd"}},
+            "name text in objective.pairs",
+        ),
     ],
 )
 def test_pairs_that_make_no_loss_are_refused(objective: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         recipe(objective)
+
+
+def with_sounds(objective: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The tiny recipe with a tower of sounds."""
+    tree: dict[str, Any] = json.loads(tiny_recipe().model_dump_json())
+    tree["objective"] = objective
+    tree["model"] |= {"audio": {"architecture": "audio_cnn", "options": {"mels": 16, "width": 8}}, **changes}
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("pair", "untrained"),
+    [(["image", "text"], "audio"), (["image", "audio"], "text"), (["text", "audio"], "image")],
+)
+def test_a_tower_that_no_pair_trains_is_refused(pair: list[str], untrained: str) -> None:
+    tree = with_sounds({"name": "infonce", "pairs": [pair]})
+    with pytest.raises(RecipeError, match=rf"leaves model\.{untrained} untrained: name {untrained}"):
+        used_modalities(parse_recipe(tree, "A recipe"))
+
+
+def test_a_shortcut_in_texts_needs_texts() -> None:
+    tree = with_sounds({"name": "infonce", "pairs": [["image", "audio"]]}, text=None)
+    tree["data"]["shortcut"] = "unique"
+    with pytest.raises(RecipeError, match=r"set data\.shortcut\.modalities to \[image\]"):
+        parse_recipe(tree, "A recipe")
+    tree["data"]["shortcut"] = {"kind": "unique", "modalities": ["image"]}
+    assert parse_recipe(tree, "A recipe").data.shortcut is not None
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes", "said"),
+    [
+        ({"name": "reclaim"}, {"blades": 2}, r"model\.blades to 1"),
+        ({"name": "lovt", "grid": [3, 5]}, {"local_features": True}, r"objective\.grid"),
+        (
+            {"name": "reclaim", "base": {"name": "lovt", "grid": [3, 5]}},
+            {"local_features": True},
+            r"objective\.grid",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_before_any_image_is_read(
+    scenes: Path, tmp_path: Path, objective: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    copy = shutil.copytree(scenes, tmp_path / "data")
+    for image in (copy / "images").iterdir():
+        image.write_bytes(b"no image")
+    tree = json.loads(recipe(objective).model_dump_json())
+    tree["model"] |= changes
+    with pytest.raises(RecipeError, match=said):
+        train(parse_recipe(tree, "A recipe"), copy, tmp_path / "out", device="cpu", show_progress=False)
 
 
 @pytest.mark.parametrize("retrieval", ["concat", "normal"])
@@ -72,6 +142,14 @@ def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
     features = model(torch.rand(4, 3, SIZE, SIZE), tokens)
     objective = build_objective(described, split, None)
     assert objective(replace(features, items=torch.arange(4))).total.isfinite()
+
+
+@pytest.mark.parametrize("constraints", ["uic", "p-uic"])
+@pytest.mark.parametrize("towers", ["clip", "gru"])
+def test_recipes_without_sic_are_searched_by_the_normal(constraints: str, towers: str) -> None:
+    described = load_recipe(f"quest-{constraints}-{towers}-flickr30k")
+    check_requirements(described.objective.build(ObjectiveContext(described.model.dim)), described)
+    assert described.model.retrieval == "normal"
 
 
 def test_modalities_are_those_of_the_objective() -> None:

@@ -31,6 +31,18 @@ def test_random_towers_are_not_frozen_and_pretrained_ones_are(caplog: pytest.Log
     assert "model.text.pretrained" not in caplog.text
 
 
+@pytest.mark.parametrize("tower", ["image", "text", "audio"])
+def test_more_frozen_layers_than_there_are_are_refused_for_random_towers_too(tower: str) -> None:
+    tree = tiny_recipe().model_dump(mode="json")
+    tree["model"]["audio"] = {"architecture": "audio_cnn", "options": {"mels": 16, "width": 8, "layers": 2}}
+    layers = 1 if tower == "text" else 2
+    tree["model"][tower]["frozen_layers"] = layers
+    thaw_random_towers(parse_recipe(tree, "As many"))
+    tree["model"][tower]["frozen_layers"] = layers + 1
+    with pytest.raises(RecipeError, match=rf"model\.{tower}\.frozen_layers is .* has {layers} layers"):
+        thaw_random_towers(parse_recipe(tree, "Too many"))
+
+
 @pytest.mark.parametrize(("native", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_bfloat16_is_chosen_only_where_the_gpu_itself_has_it(
     monkeypatch: pytest.MonkeyPatch, native: bool, precision: str

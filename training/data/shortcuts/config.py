@@ -30,11 +30,12 @@ class ShortcutConfig(Frozen):
         kind, colon, bits = value.partition(":")
         return {"kind": kind, **({"bits": bits} if colon else {})}
 
-    @field_validator("modalities")
+    @field_validator("modalities", mode="before")
     @classmethod
-    def _once_each(cls, modalities: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(modalities)) < len(modalities):
-            raise ValueError("name image and text once each")
+    def _once_each(cls, modalities: Any) -> Any:
+        named = list(modalities) if isinstance(modalities, list | tuple) else []
+        if named not in (["image"], ["text"], ["image", "text"], ["text", "image"]):
+            raise ValueError("choose [image, text], [image] or [text]")
         return modalities
 
     @model_validator(mode="after")
