@@ -72,6 +72,8 @@ def recipe_of(kind: str, target_encoder: Path, precision: str = "fp32") -> Recip
         tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
     if "unshared_retrieval" in built.requires:
         tree["model"]["retrieval"] = "normal"
+    if "unshared_retrieval" in built.requires:
+        tree["model"]["retrieval"] = "normal"
     if "targets" in built.requires:
         tree["data"]["target_encoder"] = str(target_encoder)
     return parse_recipe(tree, kind)
