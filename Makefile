@@ -6,7 +6,7 @@ FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives check-image clean
+.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors check-image clean
 
 install: $(INSTALLED)
 
@@ -46,6 +46,10 @@ benchmark: install
 # What the loss side of a step costs for each objective, beside InfoNCE.
 benchmark-objectives: install
 	$(BIN)/python -m tests.benchmarks.objective_cost $(ARGS)
+
+# What InfoNCE, ReCo and QUEST keep beside a shortcut, on sample scenes; trains for some minutes.
+benchmark-factors: install
+	$(BIN)/python -m tests.benchmarks.shortcut_factors $(ARGS)
 
 # Builds and starts the Docker image without an engine; needs root, buildah and debootstrap.
 check-image:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -10,6 +10,9 @@ from rich.table import Table
 from app.cli.endings import stoppable
 from app.cli.options import TorchDevice
 from app.cli.output import console
+
+if TYPE_CHECKING:
+    from training.classification.config import ClassificationRecipe
 
 
 def classify(
@@ -31,15 +34,15 @@ def classify(
         result = run_classification(resolved, data, out, resume=resume, device=device)
     if result.rejected:
         typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
-    console().print(_table(resolved.task, result.metrics))
+    console().print(_table(resolved, result.metrics))
     typer.echo(f"Checkpoint: {result.checkpoint}")
 
 
-def _table(task: str, metrics: Mapping[str, float]) -> Table:
-    """The figures in percent, beside those of RECLAIM's paper."""
+def _table(recipe: "ClassificationRecipe", metrics: Mapping[str, float]) -> Table:
+    """The figures in percent, beside those that RECLAIM's paper has for the same share of the data."""
     from training.classification.published import published
 
-    names, rows = published(task)
+    names, rows = published(recipe)
     table = Table("Development set", *metrics)
     table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))
     for row in rows:

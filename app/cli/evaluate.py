@@ -218,10 +218,16 @@ def _geometry_table(report: "EvaluationReport") -> Table | None:
 def _factor_table(report: "EvaluationReport") -> Table | None:
     if not report.factors:
         return None
-    table = Table("Read from vectors", "Values", "Of images", "Of texts", "Chance")
-    for reading in report.factors:
-        read = (_percent(reading.image), _percent(reading.text), _percent(reading.chance))
-        table.add_row(reading.name.replace("_", " "), f"{reading.values}", *read)
+    columns = {
+        "Of images": [reading.image for reading in report.factors],
+        "Of texts": [reading.text for reading in report.factors],
+        "Of sounds": [reading.audio for reading in report.factors],
+    }
+    shown = {name: read for name, read in columns.items() if any(value is not None for value in read)}
+    table = Table("Read from vectors", "Values", *shown, "Chance")
+    for row, reading in enumerate(report.factors):
+        read = [_percent(values[row]) for values in shown.values()]
+        table.add_row(reading.name.replace("_", " "), f"{reading.values}", *read, _percent(reading.chance))
     table.caption = "Balanced accuracy of a linear probe"
     return table
 

@@ -1,4 +1,4 @@
-"""What the embeddings tell of each known factor: of metadata and labels, by image and by text."""
+"""What the embeddings tell of each known factor: of metadata and labels, by image, text and sound."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,6 +32,7 @@ class FactorReading:
         image: Balanced accuracy in percent of a linear probe on image vectors.
         text: The same on the mean of an image's text vectors; None without texts.
         chance: Of guessing, in percent.
+        audio: As `image`, on the vectors of sounds; None without sounds.
     """
 
     name: str
@@ -40,6 +41,7 @@ class FactorReading:
     image: float | None
     text: float | None
     chance: float
+    audio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Factor:
 
 
 def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
-    """Probe every factor of a manifest, in both modalities.
+    """Probe every factor of a manifest, in each modality that is embedded.
 
     The probe is cross-validated on the records themselves, and no group is both fitted to and measured on. Of
     more than 1,000 records a random 1,000 are probed.
@@ -67,7 +69,9 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
     vectors = embedded.image_vectors[rows]
     image = LinearProbe(_kernel(vectors, vectors), groups)
     described, kernel = _text_kernel(embedded, rows)
-    text = LinearProbe(kernel, [groups[place] for place in described]) if len(described) else None
+    text = _probe(kernel, described, groups)
+    heard, kernel = _sound_kernel(embedded, rows)
+    audio = _probe(kernel, heard, groups)
 
     def read(factor: Factor) -> FactorReading:
         return FactorReading(
@@ -75,10 +79,9 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
             values=factor.values,
             records=int((factor.codes >= 0).sum()),
             image=_percent(image.balanced_accuracy(factor.codes, factor.values)),
-            text=None
-            if text is None
-            else _percent(text.balanced_accuracy(factor.codes[described], factor.values)),
+            text=_read(text, factor, described),
             chance=100 / factor.values,
+            audio=_read(audio, factor, heard),
         )
 
     readings = [read(factor) for factor in factors]
@@ -149,24 +152,47 @@ def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[N
     return described, kernel
 
 
+def _sound_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Matrix]:
+    """The places among `rows` that have a sound, and how alike the sounds are."""
+    if embedded.sounds is None:
+        return np.zeros(0, dtype=np.int64), np.empty((0, 0))
+    place = np.full(len(embedded.records), -1)
+    place[rows] = np.arange(len(rows))
+    places = place[embedded.sounds.owner]
+    vectors = embedded.sounds.vectors[places >= 0]
+    return places[places >= 0], _kernel(vectors, vectors)
+
+
+def _probe(kernel: Matrix, places: NDArray[np.int64], groups: Sequence[str | None]) -> LinearProbe | None:
+    return LinearProbe(kernel, [groups[place] for place in places]) if len(places) else None
+
+
+def _read(probe: LinearProbe | None, factor: Factor, places: NDArray[np.int64]) -> float | None:
+    if probe is None:
+        return None
+    return _percent(probe.balanced_accuracy(factor.codes[places], factor.values))
+
+
 def _mean(labels: Sequence[FactorReading]) -> list[FactorReading]:
     """The readings of all labels as one."""
     if not labels:
         return []
-    image, text = (
-        [reading for reading in readings if reading is not None]
-        for readings in ([label.image for label in labels], [label.text for label in labels])
-    )
     return [
         FactorReading(
             name=labels[0].name,
             values=labels[0].values,
             records=labels[0].records,
-            image=float(np.mean(image)) if image else None,
-            text=float(np.mean(text)) if text else None,
+            image=_mean_of([label.image for label in labels]),
+            text=_mean_of([label.text for label in labels]),
             chance=labels[0].chance,
+            audio=_mean_of([label.audio for label in labels]),
         )
     ]
+
+
+def _mean_of(readings: Sequence[float | None]) -> float | None:
+    known = [reading for reading in readings if reading is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _percent(share: float | None) -> float | None:

@@ -17,6 +17,7 @@ from training.trainer.errors import TrainingError
 from training.trainer.loop import TrainingLoop
 from training.trainer.metrics_log import MetricsLog
 from training.trainer.processes import Processes, check_divisible, joined
+from training.trainer.random_towers import warn_of_slow_random_towers
 from training.trainer.requirements import used_modalities
 from training.trainer.run_folder import RunFolder
 from training.trainer.setup import thaw_random_towers, usable_records
@@ -76,6 +77,7 @@ def train(
     keep_freed_memory()
     pin_threads()
     recipe = thaw_random_towers(recipe)
+    warn_of_slow_random_towers(recipe)
     modalities = used_modalities(recipe)
     folder = RunFolder(out)
     fabric = build_fabric(recipe.train.precision, device)

@@ -22,8 +22,7 @@ def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> No
     found = json.loads((tmp_path / "out/results.json").read_text())
     assert found["steps"] == 6
     assert f"{100 * found['metrics']['accuracy']:.2f}" in result.output
-    assert "published, BERT-base + RECLAIM" in result.output
-    assert "92.70" in result.output
+    assert "published" not in result.output
     again = CliRunner().invoke(
         build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu", "--resume"]
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from app.cli.evaluate import print_report
 from app.cli.main import build
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_model, tiny_audio_preprocessing
@@ -13,6 +14,7 @@ from tests.training.trainer.scenes import write_scenes
 from training.data.manifest import read_manifest, write_manifest
 from training.errors import RecoquestError
 from training.evaluation.evaluate import EvaluationReport
+from training.evaluation.factors import FactorReading
 from training.models.bundle import save_bundle
 
 
@@ -50,6 +52,36 @@ def test_recall_between_all_modalities_is_shown_and_written(texts: bool, data: P
     assert all(name in result.output for name in expected)
     assert f"4 images, {8 if texts else 0} texts, 4 sounds" in result.output
     assert ("text to image" in result.output) is texts
+
+
+@pytest.mark.parametrize(
+    ("text", "audio", "columns"),
+    [
+        (None, 71.3, ["Of images", "Of sounds"]),
+        (62.5, None, ["Of images", "Of texts"]),
+        (62.5, 71.3, ["Of images", "Of texts", "Of sounds"]),
+    ],
+)
+def test_factors_have_a_column_for_each_modality_of_the_encoder(
+    text: float | None, audio: float | None, columns: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    factor = FactorReading("instrument", 4, 9, image=24.1, text=text, chance=25.0, audio=audio)
+    report = EvaluationReport(
+        images=9,
+        texts=0,
+        skipped=0,
+        truncated=0,
+        captions=None,
+        labels=None,
+        geometry=None,
+        factors=(factor,),
+    )
+    print_report(report, title="heard")
+    printed = capsys.readouterr().out
+    assert [name for name in ("Of images", "Of texts", "Of sounds") if name in printed] == columns
+    row = next(line for line in printed.splitlines() if "instrument" in line)
+    figures = [f"{value:.1f}" for value in (24.1, text, audio, 25.0) if value is not None]
+    assert row.replace("│", " ").split() == ["instrument", "4", *figures]
 
 
 def test_a_shortcut_needs_an_encoder_of_texts(data: Path, tmp_path: Path) -> None:

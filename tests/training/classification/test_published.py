@@ -1,17 +1,75 @@
-"""The published figures belong to the measures that a run gives."""
+"""The published figures belong to the measures that a run gives, and to the data that it trained on."""
+
+import re
+from pathlib import Path
 
 import pytest
 
+from training.classification.load import load_classification_recipe, shipped
 from training.classification.published import published
 from training.classification.tasks import GLUE
+
+DOCS = Path(__file__).parents[3] / "docs"
+SHARES = "0.01", "0.05", "0.1", "0.2", "0.3", "0.5"
 
 
 @pytest.mark.parametrize("task", sorted(GLUE))
 def test_every_row_has_a_figure_for_each_name(task: str) -> None:
-    names, rows = published(task)
+    names, rows = published(load_classification_recipe(f"glue-{task}-bert-base"))
     metrics, sets = GLUE[task].metrics, GLUE[task].dev
     given = {f"{name}/{metric}" for name in sets for metric in metrics} if len(sets) > 1 else set(metrics)
     assert set(names) <= given
     for row in rows:
         assert len(row.base) == len(row.reclaim) == len(names)
         assert all(new >= old for old, new in zip(row.base, row.reclaim, strict=True))
+
+
+@pytest.mark.parametrize("task", ["cola", "sst-2", "sts-b", "mnli", "qnli", "mrpc", "qqp"])
+def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
+    page = (DOCS / "recipes.md").read_text()
+    for kind in ("base", "reclaim"):
+        found = re.search(rf"`glue-{task}-{kind}-share-.*` \| (.*) \|", page)
+        assert found is not None
+        for share, figures in zip(SHARES, found[1].split(", "), strict=True):
+            names, (row,) = published(load_classification_recipe(f"glue-{task}-{kind}-share-{share}"))
+            ours = row.base if kind == "base" else row.reclaim
+            assert len(names) == len(ours)
+            # The paper has MRPC's accuracy first.
+            expected = [float(figure) for figure in figures.split("/")]
+            assert list(ours) == (expected[::-1] if task == "mrpc" else expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "glue-rte-base-share-0.1",
+        "glue-small-cola-base",
+        "glue-cola-bert-reclaim-weight-0.5",
+        "glue-cola-bert-reclaim-neighbours-10",
+        "glue-cola-bert-reclaim-cl",
+    ],
+)
+def test_what_the_tables_do_not_have_stands_alone(name: str) -> None:
+    assert published(load_classification_recipe(name)) == ((), ())
+
+
+def test_a_share_of_another_size_stands_alone() -> None:
+    recipe = load_classification_recipe("glue-cola-bert-base", ["data.share=0.4"])
+    assert published(recipe) == ((), ())
+
+
+def test_the_page_names_the_recipes_that_there_are() -> None:
+    page = (DOCS / "text-classification.md").read_text()
+    listed = re.search(r"^TASK is (.*?)\. ", page, re.DOTALL | re.MULTILINE)
+    shares = re.search(r"SHARE is ([\d., or]+); every TASK but `(.*?)`", page)
+    assert listed is not None and shares is not None
+    tasks = re.findall(r"`(.*?)`", listed[1])
+    assert sorted(tasks) == sorted(GLUE)
+    named = {
+        f"glue-{task}-{term}-share-{share}"
+        for task in tasks
+        if task != shares[2]
+        for term in ("base", "reclaim")
+        for share in re.findall(r"[\d.]+", shares[1])
+    }
+    assert named == {name for name in shipped().names if "-share-" in name}

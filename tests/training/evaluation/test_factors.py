@@ -9,6 +9,7 @@ from training.data.manifest import Record
 from training.evaluation.embed import EmbeddedManifest
 from training.evaluation.factors import label_factors, metadata_factors, read_factors
 from training.evaluation.similarity import as_blades
+from training.evaluation.sounds import EmbeddedSounds
 
 Vectors = NDArray[np.float32]
 
@@ -184,3 +185,23 @@ def test_labels_are_known_of_labelled_images_only() -> None:
 def test_nothing_to_read(embedded: EmbeddedManifest) -> None:
     bare = tuple(replace(record, metadata={}, labels=()) for record in embedded.records)
     assert read_factors(replace(embedded, records=bare)) == ()
+
+
+def test_sounds_are_read_where_there_are_some(embedded: EmbeddedManifest) -> None:
+    assert {reading.audio for reading in read_factors(embedded)} == {None}
+    # Every second record has a sound, which tells `said` and nothing that only the image shows.
+    owner = np.arange(0, 200, 2)
+    sounds = EmbeddedSounds(
+        files=tuple(f"{row}.wav" for row in owner),
+        vectors=vectors_of(embedded.records, "said", seed=3)[owner],
+        owner=owner,
+        skipped=(),
+    )
+    found = {reading.name: reading for reading in read_factors(replace(embedded, sounds=sounds))}
+    assert found["said"].audio == 100
+    assert found["seen"].audio == pytest.approx(100 / 3, abs=15)
+    assert found["labels"].audio == pytest.approx(50, abs=15)
+    silent = {reading.name: reading for reading in read_factors(embedded)}
+    assert all(
+        (found[name].image, found[name].text) == (silent[name].image, silent[name].text) for name in found
+    )
