@@ -108,7 +108,7 @@ class HitLinks(Answer):
     similar: str
 
 
-ScoreKind = Literal["cosine", "blade_cosine"]
+ScoreKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 
 
 class SearchHit(Answer):
@@ -118,7 +118,9 @@ class SearchHit(Answer):
     rank: int = Field(ge=1, description="Position over all pages, from 1.")
     score: float = Field(description="How alike query and image are, from -1 to 1; not a probability.")
     score_kind: ScoreKind = Field(
-        default="cosine", description="Cosine of two vectors, or of the subspaces that two k-blades span."
+        default="cosine",
+        description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
+        "absolute_cosine: its absolute value, of vectors whose sign means nothing.",
     )
     texts: list[str]
     labels: list[str]
@@ -380,13 +382,19 @@ def model_from(info: ModelInfo, *, loaded: bool) -> ModelSummary:
     )
 
 
+def _score_kind(active: ActiveGeneration) -> ScoreKind:
+    if active.unsigned:
+        return "absolute_cosine"
+    return "cosine" if active.blades == 1 else "blade_cosine"
+
+
 def _hit_from(hit: Hit, active: ActiveGeneration, prefix: str) -> SearchHit:
     path = image_path(active.collection, hit.id, prefix=prefix)
     return SearchHit(
         id=hit.id,
         rank=hit.rank,
         score=hit.score,
-        score_kind="cosine" if active.blades == 1 else "blade_cosine",
+        score_kind=_score_kind(active),
         texts=list(hit.texts),
         labels=list(hit.labels),
         metadata=_plain(hit.metadata),

@@ -46,6 +46,7 @@ def register_bundle(session: Session, info: BundleInfo) -> ModelRow:
             name=info.name,
             dim=info.dim,
             blades=info.config.blades,
+            unsigned=info.config.unsigned,
             recipe=info.recipe,
             created=info.created,
             metrics=dict(info.metrics),

@@ -145,6 +145,7 @@ class SearchEngine:
             digest=generation.digest,
             dim=generation.dim,
             blades=generation.blades,
+            unsigned=generation.unsigned,
             bundle=self.bundles_folder / generation.digest,
             count=count,
         )

@@ -30,6 +30,7 @@ class Generation:
     digest: str
     dim: int
     blades: int
+    unsigned: bool
 
 
 def require_collection(session: Session, name: str) -> CollectionRow:
@@ -197,6 +198,7 @@ _GENERATIONS: Final = (
         ModelRow.digest,
         ModelRow.dim,
         ModelRow.blades,
+        ModelRow.unsigned,
     )
     .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
     .join(ModelRow, ModelRow.id == GenerationRow.model_id)

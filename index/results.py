@@ -51,13 +51,14 @@ class ActiveGeneration:
     digest: str
     dim: int
     blades: int
+    unsigned: bool
     bundle: Path
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One found image; `score` is the cosine with the query, `rank` counts from 1 over all pages."""
+    """One found image; `score` is the likeness to the query, `rank` counts from 1 over all pages."""
 
     id: str
     rank: int

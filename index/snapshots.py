@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.abandoned import remove_abandoned
-from index.vectors.blade import exact_view
 from index.vectors.exact import ExactView
+from index.vectors.kinds import exact_view
 from training.atomic import atomic_file, sync
 
 _FORMAT: Final = 1
@@ -32,6 +32,7 @@ class SnapshotOf:
     digest: str
     dim: int
     blades: int = 1
+    unsigned: bool = False
 
 
 class _File(BaseModel):
@@ -103,7 +104,7 @@ def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[ExactView, int] | None:
     try:
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
-        view = exact_view(of.dim, of.blades)
+        view = exact_view(of.dim, of.blades, unsigned=of.unsigned)
         view.read(_checked(folder, manifest.vectors), _checked(folder, manifest.keys))
         if len(view) != manifest.count:
             raise _UnusableError("its vectors are not those that it names")

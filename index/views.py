@@ -14,9 +14,9 @@ from index.catalogue.tables import EmbeddingRow
 from index.errors import CatalogueError
 from index.generations import Generation, count_embeddings
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
-from index.vectors.blade import exact_view
 from index.vectors.codec import decode_vectors
 from index.vectors.exact import ExactView
+from index.vectors.kinds import exact_view
 from index.vectors.protocol import VectorView
 
 _ROWS_AT_ONCE: Final = 4096
@@ -99,7 +99,7 @@ class Views:
             if held <= sequence and len(view) == count_embeddings(session, generation):
                 return view, sequence
             _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
-        view = exact_view(generation.dim, generation.blades)
+        view = exact_view(generation.dim, generation.blades, unsigned=generation.unsigned)
         _add_since(session, generation, view, 0)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence)
@@ -116,7 +116,9 @@ class Views:
 
 
 def _identity(generation: Generation) -> SnapshotOf:
-    return SnapshotOf(generation.uid, generation.digest, generation.dim, generation.blades)
+    return SnapshotOf(
+        generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
+    )
 
 
 def _add_since(session: Session, generation: Generation, view: ExactView, sequence: int) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -107,7 +108,10 @@ class FieldRow(Table):
 
 
 class ModelRow(Table):
-    """A registered bundle; a vector of `dim` numbers is a blade of `blades` vectors, if that is not 1."""
+    """A registered bundle and what its vectors of `dim` numbers are.
+
+    One is a blade of `blades` vectors, if that is not 1; if `unsigned`, its sign means nothing.
+    """
 
     __tablename__ = "models"
 
@@ -116,6 +120,7 @@ class ModelRow(Table):
     name: Mapped[str] = mapped_column(Text)
     dim: Mapped[int]
     blades: Mapped[int] = mapped_column(default=1, server_default="1")
+    unsigned: Mapped[bool] = mapped_column(default=False, server_default=false())
     recipe: Mapped[str] = mapped_column(Text)
     created: Mapped[str] = mapped_column(Text)
     metrics: Mapped[dict[str, float]] = mapped_column(JSON)

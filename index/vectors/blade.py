@@ -1,19 +1,14 @@
 """Exact search among k-blades: each is k vectors that span a subspace, and no inner product ranks them."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.exact import ExactView
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.scan import ScanView
 from training.evaluation.similarity import determinants, similarity
 
-# Blades that are compared at once: k * k products of each stay in the processor's cache.
-_BLOCK: Final = 4096
 
-
-class BladeView(ExactView):
+class BladeView(ScanView):
     """All blades, compared with the query one by one: k * k dot products and a determinant each.
 
     A blade is held as an oriented orthonormal basis, so that its cosine with another is the determinant of
@@ -35,18 +30,9 @@ class BladeView(ExactView):
         basis = oriented_bases(query[None], self._blades)[0]
         return super().search(basis, k, allowed=allowed, after=after)
 
-    def _candidates(self, query: Vectors, count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        positions = np.arange(len(self)) if among is None else among
-        if count == len(positions):
-            return positions
-        stored, own = self._stored(), self._bases(query[None])
-        scores = np.empty(len(positions), dtype=np.float32)
-        for start in range(0, len(positions), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            # A slice of what is stored needs no copy; the places that a filter allows do.
-            vectors = stored[block] if among is None else stored[among[block]]
-            scores[block] = similarity(own, self._bases(vectors))[0]
-        return positions[np.argpartition(-scores, count)[:count]]
+    def _rough_scores(self, query: Vectors, vectors: Vectors) -> Vectors:
+        rough: Vectors = similarity(self._bases(query[None]), self._bases(vectors))[0]
+        return rough
 
     def _scores(self, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
         own = self._bases(query[None])[0]
@@ -56,11 +42,6 @@ class BladeView(ExactView):
 
     def _bases(self, vectors: Vectors) -> Vectors:
         return vectors.reshape(len(vectors), self._blades, -1)
-
-
-def exact_view(dim: int, blades: int) -> ExactView:
-    """Return an empty view for vectors of `dim` numbers, which are blades of so many vectors if not 1."""
-    return ExactView(dim) if blades == 1 else BladeView(dim, blades)
 
 
 def oriented_bases(vectors: Vectors, blades: int) -> Vectors:

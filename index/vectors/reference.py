@@ -6,11 +6,12 @@ from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
 
 class ReferenceView:
-    """A view that is slow and plainly right, of vectors or of k-blades."""
+    """A view that is slow and plainly right, of vectors with or without a sign or of k-blades."""
 
-    def __init__(self, dim: int, blades: int = 1) -> None:
+    def __init__(self, dim: int, blades: int = 1, *, unsigned: bool = False) -> None:
         self.dim = dim
         self.blades = blades
+        self.unsigned = unsigned
         self._vectors: dict[int, Vectors] = {}
 
     def __len__(self) -> int:
@@ -32,7 +33,7 @@ class ReferenceView:
     ) -> Neighbours:
         """Find the `k` nearest vectors to a query (D,)."""
         among = self._vectors.keys() if allowed is None else self._vectors.keys() & set(allowed.tolist())
-        ranked = sorted((-blade_cosine(query, self._vectors[key], self.blades), key) for key in among)
+        ranked = sorted((-self._score(query, self._vectors[key]), key) for key in among)
         if after is not None:
             ranked = [place for place in ranked if place > (-after.score, after.key)]
         return Neighbours(
@@ -40,6 +41,10 @@ class ReferenceView:
             scores=np.array([-score for score, _ in ranked[:k]], dtype=np.float32),
             exact=True,
         )
+
+    def _score(self, query: Vectors, vector: Vectors) -> float:
+        score = blade_cosine(query, vector, self.blades)
+        return abs(score) if self.unsigned else score
 
 
 def blade_cosine(query: Vectors, vector: Vectors, blades: int) -> float:

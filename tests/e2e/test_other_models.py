@@ -9,8 +9,10 @@ from tests.e2e.work import TINY, Work, service
 KINDS: Mapping[str, Sequence[str]] = {
     "reco": ["objective.name=reco", "objective.reduction=balanced"],
     "quest": ["objective.name=quest", "model.branches={kind: mlp}"],
+    "normals": ["objective.name=quest", "model.branches={kind: mlp}", "model.retrieval=normal"],
     "blades": ["objective.name=reco", "model.blades=2"],
 }
+SCORE_KINDS: Mapping[str, str] = {"normals": "absolute_cosine", "blades": "blade_cosine"}
 IMAGES = 40
 
 
@@ -48,9 +50,8 @@ def test_all_are_searched_by_text_by_image_and_by_likeness(work: Work) -> None:
                 assert len(page["hits"]) == expected
                 scores = [hit["score"] for hit in page["hits"]]
                 assert scores == sorted(scores, reverse=True)
-                assert {hit["score_kind"] for hit in page["hits"]} == {
-                    "blade_cosine" if kind == "blades" else "cosine"
-                }
+                assert {hit["score_kind"] for hit in page["hits"]} == {SCORE_KINDS.get(kind, "cosine")}
+                assert kind != "normals" or min(scores) >= 0
             by_image = answers[1].json()["hits"][0]
             assert by_image["id"] == record.id
             assert by_image["score"] == pytest.approx(1, abs=2e-3)

@@ -70,12 +70,26 @@ def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:
 
 
 def begin_generation(
-    engine: SearchEngine, collection: str, dim: int, *, digest: str = "a" * 64, name: str = "made-up"
+    engine: SearchEngine,
+    collection: str,
+    dim: int,
+    *,
+    digest: str = "a" * 64,
+    name: str = "made-up",
+    unsigned: bool = False,
 ) -> Generation:
     with engine.catalogue.write() as session:
         model = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
         if model is None:
-            model = ModelRow(digest=digest, name=name, dim=dim, recipe="", created="2026-01-01", metrics={})
+            model = ModelRow(
+                digest=digest,
+                name=name,
+                dim=dim,
+                unsigned=unsigned,
+                recipe="",
+                created="2026-01-01",
+                metrics={},
+            )
             session.add(model)
             session.flush()
         return open_generation(session, collection, model)

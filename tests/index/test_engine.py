@@ -316,3 +316,26 @@ def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: S
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert not any("\\x00" in parameters or "\\ud800" in parameters for parameters in asked)
+
+
+def test_the_sign_of_vectors_without_one_changes_no_page(engine: SearchEngine) -> None:
+    vectors = unit_vectors(COUNT, DIM)
+    signs = np.random.default_rng(2).choice(np.array([-1, 1], dtype=np.float32), (COUNT, 1))
+    for name, stored in (("straight", vectors), ("flipped", vectors * signs)):
+        generation = begin_generation(engine, name, DIM, unsigned=True)
+        put_vectors(engine, generation, make_records(COUNT), stored)
+    straight, flipped = engine.active("straight"), engine.active("flipped")
+    assert straight.unsigned
+    chosen = parse_filter(PA)
+    for filter in (None, chosen):
+        first, other = (
+            engine.search(active, query, k=20, filter=filter)
+            for active, query in ((straight, _query()), (flipped, -_query()))
+        )
+        assert _hits(first) == _hits(other)
+        assert min(hit.score for hit in first.hits) >= 0
+        later = [
+            engine.search(active, query, k=20, filter=filter, cursor=page.next_cursor)
+            for active, query, page in ((straight, _query(), first), (flipped, -_query(), other))
+        ]
+        assert _hits(later[0]) == _hits(later[1])

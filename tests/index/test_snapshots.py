@@ -16,6 +16,7 @@ from index.engine import SearchEngine
 from index.generations import Generation
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.exact import ExactView
+from index.vectors.kinds import exact_view
 from index.vectors.protocol import Keys, Vectors
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
@@ -43,6 +44,19 @@ def test_a_snapshot_holds_the_view(tmp_path: Path) -> None:
     assert sequence == 7
     query = unit_vectors(1, DIM, 5)[0]
     np.testing.assert_array_equal(again.search(query, 30).keys, view.search(query, 30).keys)
+
+
+def test_a_snapshot_holds_a_view_of_vectors_without_a_sign(tmp_path: Path) -> None:
+    of = SnapshotOf("generation", "digest", DIM, unsigned=True)
+    view = exact_view(DIM, unsigned=True)
+    view.add(np.arange(30), unit_vectors(30, DIM))
+    write_snapshot(tmp_path, view, of, 7)
+    found = read_snapshot(tmp_path, of)
+    assert found is not None
+    query = unit_vectors(1, DIM, 5)[0]
+    scores = found[0].search(query, 30).scores
+    np.testing.assert_array_equal(scores, view.search(query, 30).scores)
+    assert scores.min() >= 0
 
 
 def test_the_next_snapshot_replaces_the_one_before(tmp_path: Path) -> None:
@@ -143,8 +157,8 @@ def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path, other: Snapsho
     assert read_snapshot(tmp_path, other) is None
 
 
-def _fill(engine: SearchEngine, count: int = 60, **model: str) -> Generation:
-    generation = begin_generation(engine, "c", DIM, **model)
+def _fill(engine: SearchEngine, count: int = 60) -> Generation:
+    generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
     return generation
 

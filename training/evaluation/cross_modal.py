@@ -16,7 +16,7 @@ class Items:
 
     Attributes:
         modality: What they are.
-        vectors: (N, D) of length one, or (N, k, D / k) of a k-blade model.
+        vectors: (N, D) of length one, or (N, k, D / k) of a k-blade model, or (N, 1, D) of one without signs.
         owners: For each row, the records that it belongs to: a sentence or a sound may be several records'.
     """
 

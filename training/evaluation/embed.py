@@ -51,6 +51,10 @@ class ImageTextEncoder(Protocol):
         """How many vectors of D / k numbers make up a vector: k of a k-blade model, else 1."""
 
     @property
+    def unsigned(self) -> bool:
+        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
+
+    @property
     def modalities(self) -> frozenset[Modality]:
         """What it can embed; a `SoundEncoder` when audio is among them."""
 
@@ -80,7 +84,8 @@ class EmbeddedManifest:
 
     Attributes:
         records: The records whose image could be read, in the manifest's order.
-        image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, and the texts' alike.
+        image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, (N, 1, D) of one
+            without signs, and the texts' alike.
         texts: Every text of every record, in order and unmarked; the same sentence may occur several times.
         text_vectors: (M, D), row j is texts[j].
         text_owner: (M,) row of the record that has text j.
@@ -149,9 +154,9 @@ def embed_manifest(
         sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size, max_rejected=max_rejected)
     return EmbeddedManifest(
         records=records,
-        image_vectors=as_blades(image_vectors, encoder.blades),
+        image_vectors=as_blades(image_vectors, encoder.blades, unsigned=encoder.unsigned),
         texts=tuple(text for record in records for text in record.texts if texts),
-        text_vectors=as_blades(vectors, encoder.blades)[
+        text_vectors=as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)[
             [row_of[text] for row in rows for text in written[row]]
         ],
         text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),

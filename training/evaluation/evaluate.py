@@ -229,4 +229,4 @@ def _any_candidate(images: LabelledVectors) -> bool:
 
 
 def _sentence_vectors(encoder: ImageTextEncoder, sentences: Sequence[str]) -> Vectors:
-    return as_blades(encoder.embed_texts(sentences).vectors, encoder.blades)
+    return as_blades(encoder.embed_texts(sentences).vectors, encoder.blades, unsigned=encoder.unsigned)

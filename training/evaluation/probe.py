@@ -30,10 +30,10 @@ class _Fold:
 class LinearProbe:
     """Ridge regression of classes, cross-validated, with the nearest class mean as its decision.
 
-    It works on a kernel, so that vectors and k-blades are probed alike: both similarities are inner products.
+    It works on a kernel, so that all kinds of vectors are probed alike: see `similarity.inner_products`.
 
     Args:
-        kernel: (N, N) similarity of every item to every other.
+        kernel: (N, N) inner products of every item with every other.
         groups: What ties items together; no group is both fitted to and held out. None is a group of its own.
     """
 

@@ -27,6 +27,10 @@ class SoundEncoder(Protocol):
     def blades(self) -> int:
         """How many vectors make up a vector: k of a k-blade model, else 1."""
 
+    @property
+    def unsigned(self) -> bool:
+        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
+
     def embed_audio(self, spectrograms: Sequence[Tensor]) -> Vectors:
         """Vectors (B, D) of spectrograms, each (M, T_i)."""
 
@@ -37,7 +41,7 @@ class EmbeddedSounds:
 
     Attributes:
         files: The sound files that could be read, in the records' order; the same may occur several times.
-        vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model.
+        vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model, (S, 1, D) of one without signs.
         owner: (S,) row of the record that has sound i.
         skipped: Sounds that could not be read, with their line numbers.
     """
@@ -96,7 +100,7 @@ def embed_sounds(
         return None
     return EmbeddedSounds(
         files=tuple(str(records[row].audio) for row in heard),
-        vectors=as_blades(np.concatenate(vectors), encoder.blades),
+        vectors=as_blades(np.concatenate(vectors), encoder.blades, unsigned=encoder.unsigned),
         owner=np.array(heard, dtype=np.int64),
         skipped=skipped.items,
     )

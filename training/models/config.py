@@ -166,6 +166,11 @@ class DualEncoderConfig(Frozen):
             case _:
                 return self.blades * self.dim
 
+    @property
+    def unsigned(self) -> bool:
+        """Whether a vector and its opposite are the same: the sign of a normal is free."""
+        return self.retrieval == "normal"
+
     @model_validator(mode="after")
     def _blades_fit(self) -> Self:
         if self.blades > 1 and self.blades >= self.dim:

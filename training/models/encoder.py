@@ -36,13 +36,15 @@ class Encoder:
 
     Vectors have unit length and are compared by their inner product. The vector of a k-blade model is an
     orthonormal basis, k unit vectors one after another, of length sqrt(k) as a whole: the cosine of two
-    blades is the determinant of the k x k inner products of one's vectors with the other's.
+    blades is the determinant of the k x k inner products of one's vectors with the other's. Where vectors
+    have no sign, as QUEST's normals have none, the absolute value of the inner product compares them.
 
     Attributes:
         modalities: What it can embed.
         device: Where it computes.
         dim: Width of the vectors.
         blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
         info: The bundle it was loaded from; None for a model in training.
     """
 
@@ -58,6 +60,7 @@ class Encoder:
         self.device = torch.device(device)
         self.dim = model.config.vector_dim
         self.blades = model.config.blades
+        self.unsigned = model.config.unsigned
         self.modalities = model.modalities
         self.info = info
         self.preprocessing = preprocessing

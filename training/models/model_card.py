@@ -53,4 +53,5 @@ def _vectors(config: DualEncoderConfig) -> str:
     if config.blades > 1:
         return f"{config.blades} x {config.dim} numbers, compared by the cosine of {config.blades}-blades"
     chosen = "" if config.branches is None else f" ({config.retrieval} information)"
-    return f"{config.vector_dim} numbers{chosen}, compared by cosine"
+    measure = "|cosine|" if config.unsigned else "cosine"
+    return f"{config.vector_dim} numbers{chosen}, compared by {measure}"

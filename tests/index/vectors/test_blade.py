@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.blade import BladeView, exact_view, oriented_bases
+from index.vectors.blade import BladeView, oriented_bases
 from index.vectors.exact import ExactView
+from index.vectors.kinds import exact_view
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 
@@ -78,6 +79,7 @@ def test_parallel_vectors_give_numbers() -> None:
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
     view = exact_view(DIM, 2)
+    assert type(view) is BladeView
     view.add(np.arange(20), _blades(20))
     view.write(tmp_path / "vectors", tmp_path / "keys")
     again = exact_view(DIM, 2)

@@ -1,7 +1,7 @@
 """An encoder without weights: the mean colour of an image, and the colours that a text names."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ class ColourEncoder:
     dim = 3
     modalities: frozenset[Modality] = frozenset(["image", "text"])
     blades = 1
+    unsigned = False
 
     def __init__(self, most_words: int = 50) -> None:
         self.most_words = most_words
@@ -48,6 +49,51 @@ class ColourEncoder:
             for words, text in zip(kept, texts, strict=True)
         )
         return ColourTexts(_unit(np.array(vectors, dtype=np.float32)), cut)
+
+
+class FlippingEncoder(ColourEncoder):
+    """Its vectors have no sign: each comes with one drawn by `seed`; None draws none."""
+
+    unsigned = True
+
+    def __init__(self, seed: int | None) -> None:
+        super().__init__()
+        self._random = None if seed is None else np.random.default_rng(seed)
+
+    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+        return self._flipped(super().embed_images(images))
+
+    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+        embedded = super().embed_texts(texts)
+        return replace(embedded, vectors=self._flipped(embedded.vectors))
+
+    def _flipped(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._random is None:
+            return vectors
+        flips = self._random.random(len(vectors)) < 0.5
+        vectors[flips] *= -1
+        return vectors
+
+
+class BladeEncoder(ColourEncoder):
+    """The colour and one more dimension span a 2-blade; a vector (B, 8) is its basis."""
+
+    dim = 8
+    blades = 2
+
+    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+        return _planes(super().embed_images(images))
+
+    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+        embedded = super().embed_texts(texts)
+        return replace(embedded, vectors=_planes(embedded.vectors))
+
+
+def _planes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    bases = np.zeros((len(vectors), 2, 4), dtype=np.float32)
+    bases[:, 0, :3] = vectors
+    bases[:, 1, 3] = 1
+    return bases.reshape(len(vectors), -1)
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

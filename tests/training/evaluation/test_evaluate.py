@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.training.evaluation.conftest import WriteManifest
-from tests.training.evaluation.encoders import ColourEncoder
+from tests.training.evaluation.encoders import BladeEncoder, ColourEncoder, FlippingEncoder
 from training.data.manifest import Record
 from training.errors import DataError
 from training.evaluation.evaluate import EvaluationReport, evaluate
@@ -44,6 +45,32 @@ def test_a_perfect_encoder(manifest_of: WriteManifest) -> None:
     assert report.labels.image_to_image is not None
     assert report.labels.image_to_image.precision == {5: 100, 10: 100, 50: None}
     assert report.labels.image_to_image.chance == pytest.approx(100 / 3)
+    assert report.labels.mean == 100
+
+
+def test_the_sign_of_vectors_without_one_changes_no_figure(manifest_of: WriteManifest) -> None:
+    records = [
+        replace(record, metadata={"tone": record.labels[0]})
+        for record in colours(36, texts=True, labels=True)
+    ]
+    manifest = manifest_of(records)
+    straight, flipped, other = (
+        evaluate(FlippingEncoder(seed), manifest, show_progress=False) for seed in (None, 0, 1)
+    )
+    assert straight == flipped == other
+    assert straight.captions is not None
+    assert straight.captions.rsum == 600
+    assert straight.geometry is not None
+    assert straight.geometry.alignment == pytest.approx(0, abs=1e-3)
+    assert straight.labels is not None
+    assert straight.labels.mean == 100
+    assert {reading.image for reading in straight.factors} == {100}
+
+
+def test_a_blade_model_is_measured_without_texts(manifest_of: WriteManifest) -> None:
+    report = evaluate(BladeEncoder(), manifest_of(colours(36, texts=False, labels=True)), show_progress=False)
+    assert (report.texts, report.captions) == (0, None)
+    assert report.labels is not None
     assert report.labels.mean == 100
 
 

@@ -1,4 +1,4 @@
-"""How many vectors make up one of a model's embeddings: 1, or k of a k-blade."""
+"""What a model's embeddings are: of how many vectors, 1 or k of a k-blade, and whether their sign counts."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,10 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Models that are there already have embeddings of one vector."""
+    """Models that are there already have embeddings of one vector with a sign."""
     op.add_column("models", sa.Column("blades", sa.Integer(), nullable=False, server_default="1"))
+    op.add_column("models", sa.Column("unsigned", sa.Boolean(), nullable=False, server_default=sa.false()))
 
 
 def downgrade() -> None:
     """Forget it."""
+    op.drop_column("models", "unsigned")
     op.drop_column("models", "blades")

@@ -1,0 +1,18 @@
+"""The view that fits a model's vectors."""
+
+from index.vectors.blade import BladeView
+from index.vectors.exact import ExactView
+from index.vectors.unsigned import UnsignedView
+
+
+def exact_view(dim: int, blades: int = 1, *, unsigned: bool = False) -> ExactView:
+    """Return an empty view for vectors of `dim` numbers.
+
+    Args:
+        dim: Length of a vector.
+        blades: How many vectors of `dim / k` numbers make up one: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
+    """
+    if unsigned:
+        return UnsignedView(dim)
+    return ExactView(dim) if blades == 1 else BladeView(dim, blades)

@@ -1,0 +1,18 @@
+"""Exact search among vectors without a sign, such as QUEST's normals: an opposite is the same."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.protocol import Vectors
+from index.vectors.scan import ScanView
+
+
+class UnsignedView(ScanView):
+    """All vectors, compared with the query by |cosine|."""
+
+    def _rough_scores(self, query: Vectors, vectors: Vectors) -> Vectors:
+        rough: Vectors = np.abs(vectors @ query)
+        return rough
+
+    def _scores(self, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
+        return np.abs(super()._scores(query, vectors))
