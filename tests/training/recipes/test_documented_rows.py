@@ -44,7 +44,7 @@ def rows() -> dict[str, set[tuple[str, str]]]:
     for paper, table, text in sections():
         for line in text.splitlines():
             cells = line.split("|")
-            if not table or len(cells) < 3 or "left out" in cells[2]:
+            if not table or not line.startswith("|") or len(cells) < 3 or "left out" in cells[2]:
                 continue
             for pattern in re.findall(r"`([^`]*)`", cells[2]):
                 if not pattern.startswith("--"):
