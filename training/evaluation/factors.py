@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from training.data.manifest import Record
 from training.evaluation.embed import EmbeddedManifest
 from training.evaluation.probe import Codes, LinearProbe, Matrix
-from training.evaluation.similarity import Vectors, similarity
+from training.evaluation.similarity import inner_products
 
 _MOST_RECORDS: Final = 1000
 _MOST_VALUES: Final = 20
@@ -67,7 +67,7 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
         return ()
     groups = [record.group for record in records]
     vectors = embedded.image_vectors[rows]
-    image = LinearProbe(_kernel(vectors, vectors), groups)
+    image = LinearProbe(inner_products(vectors, vectors), groups)
     described, kernel = _text_kernel(embedded, rows)
     text = _probe(kernel, described, groups)
     heard, kernel = _sound_kernel(embedded, rows)
@@ -147,7 +147,7 @@ def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[N
     described, starts, counts = np.unique(owners, return_index=True, return_counts=True)
     kernel = np.empty((len(described), len(described)))
     for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
-        with_all = _kernel(vectors[start : start + count], vectors).mean(axis=0)
+        with_all = inner_products(vectors[start : start + count], vectors).mean(axis=0)
         kernel[row] = np.add.reduceat(with_all, starts) / counts
     return described, kernel
 
@@ -160,7 +160,7 @@ def _sound_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[
     place[rows] = np.arange(len(rows))
     places = place[embedded.sounds.owner]
     vectors = embedded.sounds.vectors[places >= 0]
-    return places[places >= 0], _kernel(vectors, vectors)
+    return places[places >= 0], inner_products(vectors, vectors)
 
 
 def _probe(kernel: Matrix, places: NDArray[np.int64], groups: Sequence[str | None]) -> LinearProbe | None:
@@ -197,7 +197,3 @@ def _mean_of(readings: Sequence[float | None]) -> float | None:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
-
-
-def _kernel(first: Vectors, second: Vectors) -> Matrix:
-    return similarity(first, second).astype(np.float64)
