@@ -138,7 +138,9 @@ class PairSampler:
 def positive_mask(
     choices: Sequence[Sequence[Text]], texts: Sequence[Text], own: slice = slice(None)
 ) -> Tensor | None:
-    """Which pairs of a batch match: the text of one belongs to the image of the other, either way round.
+    """Which images of a batch match which texts of it: those that have the text among their own.
+
+    It is not symmetric: an image may have the text of another that does not have its.
 
     Args:
         choices: All texts of each of the B images.
@@ -146,8 +148,8 @@ def positive_mask(
         own: The pairs that the mask is for.
 
     Returns:
-        (b, B) bool, True where pairs match, as each does with itself; None when in the whole batch no text
-        belongs to another image.
+        (b, B) bool, True where text j belongs to image i, as its own does; None when in the whole batch no
+        text belongs to another image.
     """
     places: dict[Text, list[int]] = {}
     for column, text in enumerate(texts):
@@ -164,7 +166,7 @@ def positive_mask(
     first, stop, _ = own.indices(len(texts))
     mask = torch.zeros((stop - first, len(texts)), dtype=torch.bool)
     mask[torch.arange(stop - first), torch.arange(first, stop)] = True
-    for row, column in others | {(column, row) for row, column in others}:
+    for row, column in others:
         if first <= row < stop:
             mask[row - first, column] = True
     return mask

@@ -88,10 +88,10 @@ def test_one_image_of_each_study() -> None:
     assert drawn == set(range(16))
 
 
-def test_mask_marks_pairs_whose_text_belongs_to_the_image_of_the_other() -> None:
+def test_mask_marks_texts_that_belong_to_another_image_of_the_batch() -> None:
     choices = [("a", "b"), ("b",), ("c",), ("b", "c")]
     mask = positive_mask(choices, ("a", "b", "c", "b"))
-    expected = [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
+    expected = [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 1, 1]]
     assert mask is not None
     assert mask.to(torch.int64).tolist() == expected
 
