@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.training.classification.samples import tiny_recipe, write_sst, write_sts
 from tests.training.models.test_sentence_encoder import write_tokenizer
+from tests.training.runs import assert_same, lines
 from training.classification.config import ClassificationRecipe
 from training.classification.load import load_classification_recipe
 from training.classification.loop import ClassificationLoop
@@ -31,27 +32,6 @@ def sst(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(recipe: ClassificationRecipe, data: Path, out: Path, *, resume: bool = False) -> ClassificationResult:
     return classify(recipe, data, out, resume=resume, device="cpu", show_progress=False)
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Bit by bit, through nested mappings and sequences."""
-    assert type(ours) is type(theirs)
-    if isinstance(ours, Tensor):
-        assert torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert_same(ours[key], theirs[key])
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from transformers import BertConfig, BertModel
 
 from tests.training.models.test_sentence_encoder import write_tokenizer
 from tests.training.objectives.cases import blades_of, cases
+from tests.training.runs import assert_same, lines
 from tests.training.trainer.scenes import tiny_recipe
-from tests.training.trainer.test_run import assert_same, lines, run, stop_after
+from tests.training.trainer.test_run import run, stop_after
 from training.models.bundle import read_bundle
 from training.objectives.base import ObjectiveContext
 from training.recipes.load import parse_recipe

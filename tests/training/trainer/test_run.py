@@ -1,6 +1,5 @@
 """Whole runs: what they leave, how they stop, and that a resumed run equals one that never stopped."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
+from tests.training.runs import assert_same, lines
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from training.data.manifest import Record, read_manifest, write_manifest
 from training.errors import DataError, RecipeError, RecoquestError
@@ -38,10 +37,6 @@ def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> Train
     return train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
 
 
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
 def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGTERM) -> None:
     """Send this process a signal in the middle of the step with this number, from 1."""
     original: Callable[..., None] = TrainingLoop._step
@@ -52,23 +47,6 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.
         original(loop, batch)
 
     monkeypatch.setattr(TrainingLoop, "_step", step_and_signal)
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Bit by bit, through nested mappings and sequences."""
-    assert type(ours) is type(theirs)
-    if isinstance(ours, Tensor):
-        assert torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert_same(ours[key], theirs[key])
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
 
 
 @pytest.fixture(scope="module")

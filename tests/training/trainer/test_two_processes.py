@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.runs import assert_same, lines
 from tests.training.trainer import two_processes
 from tests.training.trainer.scenes import write_scenes
-from tests.training.trainer.test_run import assert_same, lines
 from training.models.bundle import read_bundle
 from training.recipes.schema import Recipe
 from training.trainer.checkpoint import load_checkpoint
