@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.training.objectives.cases import DIM, random_batch
 from training.errors import RecipeError
-from training.models.features import Features, ModalityFeatures
+from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.base import ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.ltd import LTD, LTDSettings, Multiplier
@@ -127,11 +127,12 @@ def test_multiplier_is_in_the_state_and_takes_no_gradient() -> None:
 def test_constraint_is_met_by_training() -> None:
     """Captions start where the base wants them; the multiplier makes them decodable."""
     objective, batch = build(bound=0.2, multiplier_rate=0.05), random_batch(masked=False)
-    values = {name: batch[name].embedding.clone().requires_grad_() for name in ("image", "text")}
+    modalities: tuple[Modality, ...] = ("image", "text")
+    values = {name: batch[name].embedding.clone().requires_grad_() for name in modalities}
     optimizer = torch.optim.Adam([*values.values(), *objective.parameters()], lr=0.01)
     for _ in range(150):
         features = Features(
-            {name: ModalityFeatures(value) for name, value in values.items()},  # type: ignore[misc]
+            {name: ModalityFeatures(value) for name, value in values.items()},
             targets=batch.targets,
         )
         optimizer.zero_grad()
