@@ -35,7 +35,7 @@ def recipes(
         console().print(PAPERS[name], table, sep="\n")
     elif name in classification.shipped().names:
         resolved = classification.load_classification_recipe(str(name), overrides or [])
-        typer.echo(classification.dump_classification_recipe(resolved), nl=False)
+        typer.echo(dump_recipe(resolved), nl=False)
     elif name is not None:
         typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
     else:

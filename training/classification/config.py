@@ -7,7 +7,7 @@ from pydantic import Field
 from training.classification.tasks import TaskName
 from training.models.config import Frozen, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
-from training.recipes.schema import OptimizerConfig, ScheduleConfig
+from training.recipes.schema import NamedRecipe, OptimizerConfig, ScheduleConfig
 
 
 class ClassifierConfig(Frozen):
@@ -63,12 +63,9 @@ class ClassificationTrainConfig(Frozen):
     log_every_steps: int = Field(default=20, gt=0)
 
 
-class ClassificationRecipe(Frozen):
+class ClassificationRecipe(NamedRecipe):
     """A named, complete description of a run of text classification."""
 
-    name: str
-    description: str
-    source: str = ""
     task: TaskName
     model: ClassifierConfig
     reclaim: ReclaimTermSettings | None = Field(

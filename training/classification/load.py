@@ -1,17 +1,13 @@
-"""Recipes of text classification by name or path, in the manner of `training.recipes`."""
+"""Recipes of classification by name or path, in the manner of `training.recipes`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from training.classification.config import ClassificationRecipe
 from training.errors import RecipeError
-from training.recipes.document import parse_value
 from training.recipes.library import Library
-from training.recipes.merge import merge, nested
+from training.recipes.load import apply_overrides, parse_as
 
 
 @cache
@@ -33,13 +29,7 @@ def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ())
             f"There is no recipe {name_or_path!r} of text classification; there are {patterns}."
         )
     tree = shipped().tree(name_or_path)
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not all(key.strip().split(".")):
-            raise RecipeError(
-                f"--set {override!r} is not of the form dotted.key=value, such as optimizer.lr=1e-4."
-            )
-        tree = merge(tree, nested(key.strip(), parse_value(text, override)))
+    apply_overrides(tree, overrides)
     return parse_classification_recipe(tree, f"Recipe {name_or_path}")
 
 
@@ -49,25 +39,4 @@ def parse_classification_recipe(tree: Mapping[str, Any], where: str) -> Classifi
     Raises:
         RecipeError: An unknown key or a value that does not fit.
     """
-    try:
-        return ClassificationRecipe.model_validate(tree)
-    except ValidationError as error:
-        problems = [_explain(dict(item)) for item in error.errors()]
-        raise RecipeError(f"{where}: {'; '.join(problems[:4])}.") from None
-
-
-def dump_classification_recipe(recipe: ClassificationRecipe) -> str:
-    """The resolved recipe as YAML, every setting written out; loading it gives an equal recipe."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def _explain(error: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in error["loc"]) or "the recipe"
-    match error["type"]:
-        case "extra_forbidden":
-            return f"there is no setting {key}"
-        case "missing":
-            return f"{key} is missing"
-        case _:
-            message = str(error["msg"])
-            return f"{key}: {message[:1].lower()}{message[1:]}, not {error['input']!r}"
+    return parse_as(ClassificationRecipe, tree, where)

@@ -11,20 +11,20 @@ from torch import Tensor
 
 from training.classification.batches import ExampleBatch, ExampleLoader
 from training.classification.config import ClassificationRecipe
-from training.classification.load import dump_classification_recipe
 from training.classification.metrics import chooser, measure
-from training.classification.run_folder import ClassificationFolder
 from training.classification.task import ClassificationTask
 from training.classification.tasks import GLUE
 from training.classification.text_pairs import PairTokens
 from training.data.pairs import Position
 from training.progress import ProgressBar, progress_bar
+from training.recipes.load import dump_recipe
 from training.trainer.batches import prefetched
 from training.trainer.checkpoint import Checkpoint, random_state, restore_random_state, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 from training.trainer.gradients import gradient_norm
 from training.trainer.metrics_log import MetricsLog
 from training.trainer.optimisation import learning_rate_factor, set_learning_rate
+from training.trainer.run_folder import RunFolder
 from training.trainer.stopping import StopSignal
 
 
@@ -53,14 +53,14 @@ class ClassificationLoop:
     optimizer: _FabricOptimizer
     train: ExampleLoader
     dev: Mapping[str, ExampleLoader]
-    folder: ClassificationFolder
+    folder: RunFolder
     fingerprint: str
     position: Position = field(default_factory=Position)
     metrics: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.total_steps = self.recipe.train.epochs * self.train.batches_per_epoch
-        self._recipe_yaml = dump_classification_recipe(self.recipe)
+        self._recipe_yaml = dump_recipe(self.recipe)
         self._saved_at = time.monotonic()
 
     def run(self, log: MetricsLog, *, show_progress: bool = True) -> None:

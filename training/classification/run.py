@@ -12,7 +12,6 @@ from training.classification.config import ClassificationRecipe
 from training.classification.glue import Example, Table, read_glue
 from training.classification.loop import ClassificationLoop
 from training.classification.model import TextClassifier
-from training.classification.run_folder import ClassificationFolder
 from training.classification.task import ClassificationTask
 from training.classification.tasks import GLUE
 from training.classification.text_pairs import PairTokenizer
@@ -24,6 +23,7 @@ from training.trainer.devices import build_fabric, pin_threads
 from training.trainer.errors import TrainingError
 from training.trainer.metrics_log import MetricsLog
 from training.trainer.optimisation import parameter_groups
+from training.trainer.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def classify(
         RecoquestError: Something that the user can mend; the message says what.
     """
     pin_threads()
-    folder = ClassificationFolder(out)
+    folder = RunFolder(out)
     checkpoint = None
     if resume:
         checkpoint = folder.read_checkpoint(recipe)
@@ -101,7 +101,7 @@ def classify(
 
 def _build_loop(
     recipe: ClassificationRecipe,
-    folder: ClassificationFolder,
+    folder: RunFolder,
     tables: Mapping[str, Table],
     device: str,
     *,

@@ -7,7 +7,7 @@ file holds several recipes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,7 +18,9 @@ from training.objectives.registry import objective_types
 from training.recipes.document import parse_value
 from training.recipes.library import nearest, shipped
 from training.recipes.merge import merge, nested
-from training.recipes.schema import Recipe
+from training.recipes.schema import NamedRecipe, Recipe
+
+Kind = TypeVar("Kind", bound=NamedRecipe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +50,36 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: No such recipe, not YAML, an unknown key or a value that does not fit.
     """
     tree = shipped().tree(name_or_path)
-    for override in overrides:
-        _apply(tree, override)
+    apply_overrides(tree, overrides)
     return parse_recipe(tree, f"Recipe {name_or_path}")
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str) -> Recipe:
+    """Check a recipe of `recoquest train`; see `parse_as`."""
+    return parse_as(Recipe, tree, where)
+
+
+def parse_as(kind: type[Kind], tree: Mapping[str, Any], where: str) -> Kind:
     """Check a recipe that was read already; `where` begins the error's sentence.
 
     Raises:
         RecipeError: An unknown key or a value that does not fit.
     """
     try:
-        return Recipe.model_validate(tree)
+        return kind.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(dict(item), tree) for item in error.errors()]
+        problems = [_explain(kind, dict(item), tree) for item in error.errors()]
         raise RecipeError(f"{where}: {'; '.join(problems[:4])}.") from None
+
+
+def apply_overrides(tree: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Put `dotted.key=value` into a recipe that was read but not checked, one after another.
+
+    Raises:
+        RecipeError: One is not of that form.
+    """
+    for override in overrides:
+        _apply(tree, override)
 
 
 def list_recipes() -> list[RecipeSummary]:
@@ -77,12 +93,12 @@ def list_recipes() -> list[RecipeSummary]:
     ]
 
 
-def dump_recipe(recipe: Recipe) -> str:
+def dump_recipe(recipe: NamedRecipe) -> str:
     """The resolved recipe as YAML, every setting written out; loading it gives an equal recipe."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def first_difference(ours: Recipe, theirs: Recipe) -> str | None:
+def first_difference(ours: NamedRecipe, theirs: NamedRecipe) -> str | None:
     """The dotted key of the first setting in which two recipes differ; None when they are equal."""
     return _difference(ours.model_dump(mode="json"), theirs.model_dump(mode="json"))
 
@@ -118,7 +134,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     tree[parts[-1]] = value
 
 
-def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
+def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     location = tuple(str(part) for part in error["loc"])
     key = ".".join(location) or "the recipe"
     match error["type"]:
@@ -129,7 +145,7 @@ def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
                 f"{'.'.join(location[:-1])}.name to one that has, which are {', '.join(composed)}"
             )
         case "extra_forbidden":
-            known = _known_keys(tree, location[:-1])
+            known = _known_keys(kind, tree, location[:-1])
             hint = nearest(location[-1], known)
             return f"there is no setting {key}; {hint or 'there are ' + ', '.join(known)}"
         case "missing":
@@ -141,9 +157,9 @@ def _explain(error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
             return f"{key}: {message[:1].lower()}{message[1:]}, not {error['input']!r}"
 
 
-def _known_keys(tree: Mapping[str, Any], location: Sequence[str]) -> list[str]:
+def _known_keys(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> list[str]:
     """The settings that exist at a place of the recipe; an objective's are those of the one it names."""
-    models: list[type[BaseModel]] = [Recipe]
+    models: list[type[BaseModel]] = [kind]
     value: Any = tree
     for part in location:
         models = _models_below(models, part)

@@ -146,12 +146,17 @@ class TrainConfig(Frozen):
         return self
 
 
-class Recipe(Frozen):
-    """A named, complete description of a training run."""
+class NamedRecipe(Frozen):
+    """What every recipe says of itself, whatever it trains."""
 
     name: str
     description: str
     source: str = Field(default="", description="Where the settings come from.")
+
+
+class Recipe(NamedRecipe):
+    """A named, complete description of a training run."""
+
     model: DualEncoderConfig
     preprocessing: PreprocessingConfig = PreprocessingConfig()
     objective: ObjectiveSettings

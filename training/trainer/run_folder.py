@@ -1,13 +1,16 @@
 """The folder of a run: where its files lie, and whether a run may start or go on in it."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from training.atomic import atomic_file
-from training.recipes.load import dump_recipe, first_difference, parse_recipe
-from training.recipes.schema import Recipe
+from training.recipes.load import dump_recipe, first_difference, parse_as
+from training.recipes.schema import NamedRecipe
 from training.trainer.checkpoint import Checkpoint, load_checkpoint
 from training.trainer.errors import TrainingError
 
@@ -51,7 +54,7 @@ class RunFolder:
                 f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
             )
 
-    def read_checkpoint(self, recipe: Recipe, processes: int) -> Checkpoint:
+    def read_checkpoint(self, recipe: NamedRecipe, processes: int = 1) -> Checkpoint:
         """The newest checkpoint of the run in this folder.
 
         Raises:
@@ -61,7 +64,7 @@ class RunFolder:
         if not self.last.is_file():
             raise TrainingError(f"There is no run to resume in {self.path}: start it without --resume.")
         checkpoint = load_checkpoint(self.last)
-        theirs = parse_recipe(yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
+        theirs = parse_as(type(recipe), yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
         # A release may reword what a recipe says of itself.
         words = {"description": recipe.description, "source": recipe.source}
         key = first_difference(recipe, theirs.model_copy(update=words))
@@ -78,10 +81,15 @@ class RunFolder:
             )
         return checkpoint
 
-    def write_recipe(self, recipe: Recipe) -> None:
+    def write_recipe(self, recipe: NamedRecipe) -> None:
         """Write the resolved recipe."""
         with atomic_file(self.path / "recipe.yaml") as file:
             file.write(dump_recipe(recipe).encode())
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        """Write `results.json`, of a run that ends in figures and not in a bundle."""
+        with atomic_file(self.path / "results.json") as file:
+            file.write(json.dumps(results, indent=2).encode() + b"\n")
 
 
 def _counted(processes: int) -> str:

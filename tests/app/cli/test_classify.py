@@ -8,14 +8,15 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.training.classification.samples import tiny_recipe, write_sst
-from training.classification.load import dump_classification_recipe, shipped
+from training.classification.load import shipped
 from training.errors import RecipeError
+from training.recipes.load import dump_recipe
 
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
     data = write_sst(tmp_path / "data")
     recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_classification_recipe(tiny_recipe(reclaim=True)))
+    recipe.write_text(dump_recipe(tiny_recipe(reclaim=True)))
     arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
     assert result.exit_code == 0, result.output

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from training.classification.load import (
-    dump_classification_recipe,
     load_classification_recipe,
     shipped,
 )
 from training.classification.tasks import GLUE
 from training.errors import RecipeError
 from training.recipes.library import RecipeFile
+from training.recipes.load import dump_recipe
 
 
 @pytest.mark.parametrize("file", shipped().files, ids=[file.pattern for file in shipped().files])
@@ -22,7 +22,7 @@ def test_every_recipe_is_valid_and_written_out_loads_again(file: RecipeFile, tmp
         assert ("reclaim" in name) is (recipe.reclaim is not None)
         assert recipe.task in name
     path = tmp_path / "recipe.yaml"
-    path.write_text(dump_classification_recipe(recipe))
+    path.write_text(dump_recipe(recipe))
     assert load_classification_recipe(str(path)) == recipe
 
 
