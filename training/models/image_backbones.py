@@ -18,6 +18,7 @@ from training.models.pretrained import (
     pretrained_configuration,
     read_projection,
 )
+from training.models.slices import run_layers
 from training.models.torchvision_resnet import load_torchvision, read_weights, resnet_options
 from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 
@@ -26,7 +27,8 @@ from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_
 class _Family:
     """Where a model of transformers keeps what a tower needs.
 
-    `output` is the shape of its last hidden state: a map, patches, or a class token and patches.
+    `output` is the shape of its last hidden state: a map, patches, or a class token and patches. In a conv
+    net `tail` comes behind the layers, and `norm` behind the mean of the map.
     """
 
     config: str
@@ -35,12 +37,18 @@ class _Family:
     stem: tuple[str, ...]
     layers: str
     settings: tuple[tuple[str, Any], ...] = ()
+    tail: str | None = None
+    norm: str | None = None
 
 
 _FAMILIES: dict[str, _Family] = {
     "resnet": _Family("ResNetConfig", "ResNetModel", "map", ("embedder",), "encoder.stages"),
-    "convnext": _Family("ConvNextConfig", "ConvNextModel", "map", ("embeddings",), "encoder.stages"),
-    "mobilenet_v2": _Family("MobileNetV2Config", "MobileNetV2Model", "map", ("conv_stem",), "layer"),
+    "convnext": _Family(
+        "ConvNextConfig", "ConvNextModel", "map", ("embeddings",), "encoder.stages", norm="layernorm"
+    ),
+    "mobilenet_v2": _Family(
+        "MobileNetV2Config", "MobileNetV2Model", "map", ("conv_stem",), "layer", tail="conv_1x1"
+    ),
     # Most checkpoints of a ViT have no pooler; the class token is what they were trained to classify by.
     "vit": _Family(
         "ViTConfig", "ViTModel", "cls_patches", ("embeddings",), "layers", (("add_pooling_layer", False),)
@@ -73,13 +81,11 @@ class TransformersImageBackbone(ImageBackbone):
     def forward(self, pixels: Tensor) -> ImageFeatures:
         """Features of normalised images (B, 3, S, S)."""
         if self._family.output == "map":
-            pixels = pixels.contiguous(memory_format=torch.channels_last)
+            return self._map(pixels.contiguous(memory_format=torch.channels_last))
         settings = {} if self.fork_after is None else {"output_hidden_states": True}
         output = self.model(pixel_values=pixels, **settings)
         hidden: Tensor = output.last_hidden_state
         fork = None if self.fork_after is None else output.hidden_states[self.fork_after]
-        if self._family.output == "map":
-            return ImageFeatures(output.pooler_output.flatten(1), hidden.flatten(2).transpose(1, 2))
         if self._family.output == "patches":
             pooled = output.pooler_output
             return ImageFeatures(hidden.mean(dim=1) if pooled is None else pooled, hidden, fork=fork)
@@ -87,6 +93,17 @@ class TransformersImageBackbone(ImageBackbone):
         if final_norm is not None:
             hidden = final_norm(hidden)
         return ImageFeatures(hidden[:, 0], hidden[:, 1:], hidden[:, 0], fork)
+
+    def _map(self, pixels: Tensor) -> ImageFeatures:
+        """What the model's own forward gives; run layer by layer, frozen ones need a fraction of the time."""
+        layers = [*self.stem(), *(module for layer in self.layers() for module in layer)]
+        if self._family.tail is not None:
+            layers.append(attrgetter(self._family.tail)(self.model))
+        hidden = run_layers(layers, pixels)
+        pooled = hidden.mean(dim=(-2, -1))
+        if self._family.norm is not None:
+            pooled = attrgetter(self._family.norm)(self.model)(pooled)
+        return ImageFeatures(pooled, hidden.flatten(2).transpose(1, 2))
 
     def stem(self) -> Sequence[nn.Module]:
         """The modules before the first layer."""

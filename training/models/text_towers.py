@@ -12,6 +12,7 @@ from training.models.gru import build_gru
 from training.models.pooling import build_pooling, pool_sentences
 from training.models.preprocessing import TokenBatch
 from training.models.pretrained import local_folder
+from training.models.slices import read_by_length
 from training.models.small_transformer import build_small_transformer
 from training.models.text_backbones import build_transformers_backbone
 from training.models.tokenizer import Tokenizer
@@ -54,13 +55,14 @@ class TextTower(nn.Module):
         The first and the last token are pooled from all tokens; any other pooling is one of local features.
         """
         with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
-            features = self.backbone(tokens.input_ids, tokens.attention_mask)
+            features = read_by_length(self.backbone, tokens.input_ids, tokens.attention_mask)
         mask = tokens.attention_mask.bool()
         fork = None if features.fork is None else Fork(features.fork, mask)
         local, local_mask = features.tokens, mask
         if tokens.sentence_ids is not None:
             local, local_mask = pool_sentences(features.tokens, tokens.sentence_ids, tokens.sentence_count)
         if self.pooling is None:
+            assert features.pooled is not None
             return TowerOutput(features.pooled, local, local_mask, fork=fork)
         if self.config.pooling in ("cls", "eos"):
             pooled, weights = self.pooling(features.tokens, mask)
