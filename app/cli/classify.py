@@ -12,7 +12,7 @@ from app.cli.options import TorchDevice
 from app.cli.output import console
 
 if TYPE_CHECKING:
-    from training.classification.config import ClassificationRecipe
+    from training.classification.texts.config import TextRecipe
 
 
 def classify(
@@ -27,20 +27,20 @@ def classify(
 ) -> None:
     """Fine-tune a text classifier on a task of GLUE and measure it on the development set."""
     from training.classification.load import load_classification_recipe
-    from training.classification.run import classify as run_classification
+    from training.classification.texts.run import classify_texts
 
     resolved = load_classification_recipe(recipe, overrides or [])
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
-        result = run_classification(resolved, data, out, resume=resume, device=device)
+        result = classify_texts(resolved, data, out, resume=resume, device=device)
     if result.rejected:
         typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
     console().print(_table(resolved, result.metrics))
     typer.echo(f"Checkpoint: {result.checkpoint}")
 
 
-def _table(recipe: "ClassificationRecipe", metrics: Mapping[str, float]) -> Table:
+def _table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
     """The figures in percent, beside those that RECLAIM's paper has for the same share of the data."""
-    from training.classification.published import published
+    from training.classification.texts.published import published
 
     names, rows = published(recipe)
     table = Table("Development set", *metrics)

@@ -1,1 +1,1 @@
-"""Classification of texts, with and without RECLAIM: the tasks of GLUE."""
+"""Classification of texts and of images, and what both kinds of runs have in common."""

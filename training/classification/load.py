@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from training.classification.config import ClassificationRecipe
+from training.classification.texts.config import TextRecipe
 from training.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import apply_overrides, parse_as
@@ -16,7 +16,7 @@ def shipped() -> Library:
     return Library.of_package("training.classification.recipes")
 
 
-def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> ClassificationRecipe:
+def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> TextRecipe:
     """Read a recipe of `shipped`, or a YAML file, with overrides `dotted.key=value`.
 
     Raises:
@@ -33,10 +33,10 @@ def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ())
     return parse_classification_recipe(tree, f"Recipe {name_or_path}")
 
 
-def parse_classification_recipe(tree: Mapping[str, Any], where: str) -> ClassificationRecipe:
+def parse_classification_recipe(tree: Mapping[str, Any], where: str) -> TextRecipe:
     """Check a recipe that was read already; `where` begins the error's sentence.
 
     Raises:
         RecipeError: An unknown key or a value that does not fit.
     """
-    return parse_as(ClassificationRecipe, tree, where)
+    return parse_as(TextRecipe, tree, where)

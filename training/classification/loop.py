@@ -1,20 +1,17 @@
-"""The loop of text classification: batches in, steps, measures on the development sets, checkpoints."""
+"""The loop of classification: batches in, steps, measures on what chooses, checkpoints."""
 
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
-from torch import Tensor
+from torch import Tensor, nn
 
-from training.classification.batches import ExampleBatch, ExampleLoader
 from training.classification.config import ClassificationRecipe
-from training.classification.metrics import chooser, measure
-from training.classification.task import ClassificationTask
-from training.classification.tasks import GLUE
-from training.classification.text_pairs import PairTokens
 from training.data.pairs import Position
 from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
@@ -27,39 +24,81 @@ from training.trainer.optimisation import learning_rate_factor, set_learning_rat
 from training.trainer.run_folder import RunFolder
 from training.trainer.stopping import StopSignal
 
+Drawn = TypeVar("Drawn")
+DrawnAlone = TypeVar("DrawnAlone", covariant=True)
+
+
+class Batches(Protocol[DrawnAlone]):
+    """The training batches of a run."""
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many there are in each epoch."""
+
+    def from_position(self, position: Position) -> Iterator[DrawnAlone]:
+        """All batches from a position on, without an end."""
+
+
+class ClassificationModule(nn.Module, ABC):
+    """What is trained: `forward` takes plain tensors, which Fabric knows, and gives a loss and its terms."""
+
+    @property
+    @abstractmethod
+    def tower(self) -> nn.Module:
+        """The part that may bring pretrained weights and has a learning rate of its own."""
+
+    def after_step(self) -> None:
+        """Do what belongs behind every step of the optimizer; most need nothing."""
+
+
+@dataclass(frozen=True)
+class Problem(Generic[Drawn]):
+    """What a run learns, and what it is measured by.
+
+    Attributes:
+        module: That is trained.
+        batches: To train on.
+        inputs: What the module takes of a batch in a step, counted from 0, on the device.
+        measure: The figures by which the best checkpoint is chosen; the module is in evaluation mode.
+        chosen_by: The figure that chooses; higher is better.
+        fingerprint: Of all that a resumed run must find as it was.
+    """
+
+    module: ClassificationModule
+    batches: Batches[Drawn]
+    inputs: Callable[[Drawn, int], tuple[Tensor, ...]]
+    measure: Callable[[], dict[str, float]]
+    chosen_by: str
+    fingerprint: str
+
 
 @dataclass
-class ClassificationLoop:
+class ClassificationLoop(Generic[Drawn]):
     """A run: what it is made of, and where it stands.
 
     Attributes:
         recipe: Resolved.
         fabric: Device and precision.
-        module: Classifier and RECLAIM's term.
-        task: The same, set up by Fabric.
-        optimizer: Of the task, set up by Fabric.
-        train: Training batches.
-        dev: Batches of each development set by its name, the one that chooses first.
+        problem: What is learned.
+        task: The problem's module, set up by Fabric.
+        optimizer: Of the module, set up by Fabric.
         folder: Of the run.
-        fingerprint: Of the training examples.
         position: Where it stands.
         metrics: Of the best checkpoint so far; empty before the first.
     """
 
     recipe: ClassificationRecipe
     fabric: Fabric
-    module: ClassificationTask
+    problem: Problem[Drawn]
     task: _FabricModule
     optimizer: _FabricOptimizer
-    train: ExampleLoader
-    dev: Mapping[str, ExampleLoader]
     folder: RunFolder
-    fingerprint: str
     position: Position = field(default_factory=Position)
     metrics: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.total_steps = self.recipe.train.epochs * self.train.batches_per_epoch
+        self._batches_per_epoch = self.problem.batches.batches_per_epoch
+        self.total_steps = self.recipe.train.epochs * self._batches_per_epoch
         self._recipe_yaml = dump_recipe(self.recipe)
         self._saved_at = time.monotonic()
 
@@ -74,12 +113,12 @@ class ClassificationLoop:
         done = self.position.step
         with (
             StopSignal() as stop,
-            prefetched(self.train.from_position(self.position)) as batches,
+            prefetched(self.problem.batches.from_position(self.position)) as batches,
             progress_bar("training", self.total_steps, done=done, shown=show_progress) as bar,
         ):
             while self.position.step < self.total_steps:
-                figures = self._step(next(batches).to(self.fabric.device))
-                self.position = self.position.next(self.train.batches_per_epoch)
+                figures = self._step(next(batches))
+                self.position = self.position.next(self._batches_per_epoch)
                 self._report(figures, log, bar)
                 measured = self._measure_if_due(log)
                 if measured or stop.received or self._checkpoint_due():
@@ -99,61 +138,47 @@ class ClassificationLoop:
             random=[random_state(self.fabric.device)],
             metrics=self.metrics,
             recipe=self._recipe_yaml,
-            data=self.fingerprint,
+            data=self.problem.fingerprint,
         )
         save_checkpoint(self.folder.best if best else self.folder.last, checkpoint)
         self._saved_at = time.monotonic()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state of a checkpoint."""
+        """Take the state of a checkpoint.
+
+        Raises:
+            TrainingError: It was written with other data or another encoder.
+        """
+        if checkpoint.data != self.problem.fingerprint:
+            raise TrainingError(
+                "The training data or the encoder are not those that the run in "
+                f"{self.folder.path} was started with: give the same, or start a new run in another folder."
+            )
         self.task.load_state_dict(checkpoint.task)
         self.optimizer.optimizer.load_state_dict(checkpoint.optimizer)
         restore_random_state(checkpoint.random[0], self.fabric.device)
         self.position = checkpoint.position
         self.metrics = checkpoint.metrics
 
-    def measure(self) -> dict[str, float]:
-        """The figures of the development sets; those of several carry their names."""
-        task = GLUE[self.recipe.task]
-        self.task.eval()
-        figures: dict[str, float] = {}
-        for name, loader in self.dev.items():
-            outputs, labels = [], []
-            for batch in loader.in_order():
-                outputs.append(self._outputs(batch.tokens.to(self.fabric.device)))
-                labels.append(batch.labels)
-            found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
-            prefix = f"{name}/" if len(self.dev) > 1 else ""
-            figures |= {prefix + metric: value for metric, value in found.items()}
-        self.task.train()
-        return figures
-
-    def _outputs(self, tokens: PairTokens) -> Tensor:
-        with torch.inference_mode(), self.fabric.autocast():
-            outputs: Tensor = self.module.classifier(tokens).logits.float().cpu()
-        return outputs
-
-    def _step(self, batch: ExampleBatch) -> dict[str, Tensor]:
-        factor = learning_rate_factor(self.recipe.schedule, self.position.step, self.total_steps)
+    def _step(self, batch: Drawn) -> dict[str, Tensor]:
+        step, module = self.position.step, self.problem.module
+        factor = learning_rate_factor(self.recipe.schedule, step, self.total_steps)
         set_learning_rate(self.optimizer.optimizer, factor)
-        tokens = batch.tokens
-        total, terms = self.task(
-            tokens.input_ids, tokens.attention_mask, tokens.segments, batch.labels, batch.items
-        )
+        total, terms = self.task(*self.problem.inputs(batch, step))
         self.optimizer.zero_grad()
         self.fabric.backward(total)
-        norm = gradient_norm(list(self.module.parameters()))
+        norm = gradient_norm(list(module.parameters()))
         if not torch.isfinite(total + norm):
             what = "gradient" if torch.isfinite(total) else "loss"
             raise TrainingError(
-                f"The {what} of step {self.position.step + 1:,} is not a finite number, so the run stopped; "
+                f"The {what} of step {step + 1:,} is not a finite number, so the run stopped; "
                 "its last checkpoint is from before. Try a lower optimizer.lr, or optimizer.max_grad_norm=1."
             )
         limit = self.recipe.optimizer.max_grad_norm
         if limit is not None:
             self.fabric.clip_gradients(self.task, self.optimizer, max_norm=limit, error_if_nonfinite=False)
         self.optimizer.step()
-        self.module.after_step()
+        module.after_step()
         return {"loss": total.detach(), **terms}
 
     def _report(self, figures: Mapping[str, Tensor], log: MetricsLog, bar: ProgressBar) -> None:
@@ -169,10 +194,12 @@ class ClassificationLoop:
     def _measure_if_due(self, log: MetricsLog) -> bool:
         if self.position.index:
             return False
-        task = GLUE[self.recipe.task]
-        figures = self.measure()
+        self.task.eval()
+        figures = self.problem.measure()
+        self.task.train()
         log.write(self.position.step, "validation", figures)
-        if not self.metrics or chooser(task, figures) > chooser(task, self.metrics):
+        name = self.problem.chosen_by
+        if not self.metrics or figures[name] > self.metrics[name]:
             self.metrics = figures
             self.save(best=True)
         return True

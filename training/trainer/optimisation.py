@@ -12,9 +12,15 @@ from training.trainer.task import TrainingTask
 
 
 def build_optimizer(task: TrainingTask, config: OptimizerConfig, device: torch.device) -> Optimizer:
-    """Adam or AdamW with the towers at their own rate and no decay on biases, norms and scalars."""
+    """The optimizer of all that a task trains."""
     towers = list(task.model.tower_parameters())
-    others = [*task.model.head_parameters(), *task.objective.parameters()]
+    return adam(towers, [*task.model.head_parameters(), *task.objective.parameters()], config, device)
+
+
+def adam(
+    towers: list[nn.Parameter], others: list[nn.Parameter], config: OptimizerConfig, device: torch.device
+) -> Optimizer:
+    """Adam or AdamW with the towers at their own rate and no decay on biases, norms and scalars."""
     groups = [
         *parameter_groups(towers, config.tower_lr or config.lr, config.weight_decay),
         *parameter_groups(others, config.lr, config.weight_decay),

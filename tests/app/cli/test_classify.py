@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from tests.training.classification.samples import tiny_recipe, write_sst
+from tests.training.classification.texts.samples import tiny_recipe, write_sst
 from training.classification.load import shipped
 from training.errors import RecipeError
 from training.recipes.load import dump_recipe

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.classification.samples import write_sst, write_sts
+from tests.training.classification.texts.samples import write_sst, write_sts
 from tests.training.models.tiny import TEXT_OPTIONS, tiny_tokenizer
-from training.classification.config import ClassificationRecipe
 from training.classification.load import (
     load_classification_recipe,
     parse_classification_recipe,
     shipped,
 )
-from training.classification.model import TextClassifier
-from training.classification.run import classify
+from training.classification.texts.config import TextRecipe
+from training.classification.texts.model import TextClassifier
+from training.classification.texts.run import classify_texts
 
 RECIPES = {name: load_classification_recipe(name) for name in shipped().names}
 # The architecture that a name on the hub stands for, where it differs from its kind's own defaults.
@@ -42,7 +42,7 @@ def one_of_each(kinds: Mapping[str, str]) -> list[str]:
     return list({kind: name for name, kind in reversed(list(kinds.items()))}.values())
 
 
-def kind(recipe: ClassificationRecipe) -> str:
+def kind(recipe: TextRecipe) -> str:
     """What a recipe does, numbers aside: its model, its term, and whether it gives classes or a score."""
     term = recipe.reclaim and (recipe.reclaim.negatives, recipe.reclaim.spectral_norm)
     return repr((recipe.model, term, recipe.task == "sts-b", recipe.data.share < 1))
@@ -84,12 +84,12 @@ def check_trains(name: str, folder: Path) -> None:
     recipe = shrunk(RECIPES[name])
     write = write_sts if recipe.task == "sts-b" else write_sst
     data = write(folder / "data", train=16 if recipe.data.share == 1 else 32, dev=8)
-    result = classify(recipe, data, folder / "out", device="cpu", show_progress=False)
+    result = classify_texts(recipe, data, folder / "out", device="cpu", show_progress=False)
     assert result.metrics
     assert all(math.isfinite(value) for value in result.metrics.values())
 
 
-def shrunk(recipe: ClassificationRecipe) -> ClassificationRecipe:
+def shrunk(recipe: TextRecipe) -> TextRecipe:
     """The recipe with a model of a few numbers, two steps of eight lines, and a common task's format."""
     tree = recipe.model_dump(mode="json")
     tree["task"] = "sts-b" if recipe.task == "sts-b" else "sst-2"

@@ -8,7 +8,7 @@ from training.classification.load import (
     load_classification_recipe,
     shipped,
 )
-from training.classification.tasks import GLUE
+from training.classification.texts.tasks import GLUE
 from training.errors import RecipeError
 from training.recipes.library import RecipeFile
 from training.recipes.load import dump_recipe

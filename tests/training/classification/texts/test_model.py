@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from tests.training.models.tiny import TEXT_OPTIONS, tiny_tokenizer
-from training.classification.config import ClassifierConfig
-from training.classification.glue import Example
-from training.classification.model import ClassifierOutput, TextClassifier
-from training.classification.task import ClassificationTask
-from training.classification.text_pairs import PairTokenizer, PairTokens
+from training.classification.texts.config import TextClassifierConfig
+from training.classification.texts.glue import Example
+from training.classification.texts.model import ClassifierOutput, TextClassifier
+from training.classification.texts.task import TextTask
+from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.errors import RecipeError
 from training.models.config import TextArchitecture
 from training.objectives.reclaim import ReclaimTermSettings
@@ -24,7 +24,7 @@ def build(architecture: TextArchitecture = "bert", **settings: Any) -> TextClass
     torch.manual_seed(0)
     options = TEXT_OPTIONS[architecture] | ({"type_vocab_size": 1} if architecture == "roberta" else {})
     content = {"architecture": architecture, "options": options, "max_tokens": 32}
-    config = ClassifierConfig.model_validate({**content, **settings})
+    config = TextClassifierConfig.model_validate({**content, **settings})
     return TextClassifier(config, tiny_tokenizer(), 2, load=False).eval()
 
 
@@ -76,9 +76,9 @@ def test_the_term_is_added_with_its_weight() -> None:
     model, rows = build("small_transformer"), tokens()
     labels, items = torch.tensor([0.0, 1.0]), torch.tensor([3, 1])
     arguments = (rows.input_ids, rows.attention_mask, rows.segments, labels, items)
-    plain = ClassificationTask(model, regression=False, reclaim=None, instances=5).eval()
+    plain = TextTask(model, regression=False, reclaim=None, instances=5).eval()
     settings = ReclaimTermSettings(weight=0.7, neighbours=2, critic_width=4)
-    term = ClassificationTask(model, regression=False, reclaim=settings, instances=5).eval()
+    term = TextTask(model, regression=False, reclaim=settings, instances=5).eval()
     total, terms = plain(*arguments)
     assert terms.keys() == {"task"}
     with_term, found = term(*arguments)
@@ -89,7 +89,7 @@ def test_the_term_is_added_with_its_weight() -> None:
 
 def test_memory_moves_with_training_steps() -> None:
     settings = ReclaimTermSettings(neighbours=2, critic_width=4)
-    task = ClassificationTask(build(), regression=False, reclaim=settings, instances=5).train()
+    task = TextTask(build(), regression=False, reclaim=settings, instances=5).train()
     rows = tokens()
     assert task.term is not None
     before = task.term.first_bank.rows.clone()
@@ -101,9 +101,9 @@ def test_memory_moves_with_training_steps() -> None:
 
 def test_scores_have_the_squared_error() -> None:
     torch.manual_seed(0)
-    config = ClassifierConfig(architecture="bert", options=TEXT_OPTIONS["bert"], max_tokens=32)
+    config = TextClassifierConfig(architecture="bert", options=TEXT_OPTIONS["bert"], max_tokens=32)
     model = TextClassifier(config, tiny_tokenizer(), 1, load=False).eval()
-    task = ClassificationTask(model, regression=True, reclaim=None, instances=2)
+    task = TextTask(model, regression=True, reclaim=None, instances=2)
     rows, labels = tokens(), torch.tensor([1.5, 4.0])
     total, _ = task(rows.input_ids, rows.attention_mask, rows.segments, labels, torch.tensor([0, 1]))
     torch.testing.assert_close(total, (model(rows).logits[:, 0] - labels).square().mean())

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from training.classification.config import ClassificationRecipe
-from training.classification.tasks import GLUE
+from training.classification.texts.config import TextRecipe
+from training.classification.texts.tasks import GLUE
 from training.objectives.reclaim import ReclaimTermSettings
 
 
@@ -134,7 +134,7 @@ _SHARE_ROWS: Mapping[str, tuple[PublishedRow, ...]] = MappingProxyType(
 _NEIGHBOURS, _NEIGHBOURS_OF_SHARE = 100, 10
 
 
-def published(recipe: ClassificationRecipe) -> tuple[tuple[str, ...], tuple[PublishedRow, ...]]:
+def published(recipe: TextRecipe) -> tuple[tuple[str, ...], tuple[PublishedRow, ...]]:
     """The names of a task's figures in their order, as `recoquest classify` names them, and the rows.
 
     Of a share of the training lines they are those of that share. There are none where the paper has none for
@@ -152,7 +152,7 @@ def published(recipe: ClassificationRecipe) -> tuple[tuple[str, ...], tuple[Publ
     return names[: len(rows[0].base) if rows else 0], rows
 
 
-def _rows(recipe: ClassificationRecipe) -> tuple[PublishedRow, ...]:
+def _rows(recipe: TextRecipe) -> tuple[PublishedRow, ...]:
     share = recipe.data.share
     neighbours = _NEIGHBOURS if share == 1 else _NEIGHBOURS_OF_SHARE
     term = ReclaimTermSettings(neighbours=neighbours)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from training.classification.load import load_classification_recipe, shipped
-from training.classification.published import published
-from training.classification.tasks import GLUE
+from training.classification.texts.published import published
+from training.classification.texts.tasks import GLUE
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 SHARES = "0.01", "0.05", "0.1", "0.2", "0.3", "0.5"
 
 

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Encoding
 from torch import Tensor
 
-from training.classification.glue import Example
+from training.classification.texts.glue import Example
 from training.models.tokenizer import Tokenizer
 
 

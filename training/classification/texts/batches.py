@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from training.classification.config import ClassificationDataConfig
-from training.classification.glue import Example
-from training.classification.text_pairs import PairTokenizer, PairTokens
+from training.classification.texts.glue import Example
+from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.data.pairs import Position
 
 
@@ -25,9 +25,11 @@ class ExampleBatch:
     labels: Tensor
     items: Tensor
 
-    def to(self, device: torch.device) -> "ExampleBatch":
-        """The same batch on a device."""
-        return ExampleBatch(self.tokens.to(device), self.labels.to(device), self.items.to(device))
+    def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Ids, mask, segments, labels and items on a device."""
+        tokens = self.tokens
+        parts = (tokens.input_ids, tokens.attention_mask, tokens.segments, self.labels, self.items)
+        return tuple(part.to(device) for part in parts)
 
 
 def kept_share(examples: Sequence[Example], config: ClassificationDataConfig) -> tuple[Example, ...]:

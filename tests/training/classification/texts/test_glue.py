@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from training.classification.glue import Example, read_glue
-from training.classification.tasks import GLUE
+from training.classification.texts.glue import Example, read_glue
+from training.classification.texts.tasks import GLUE
 from training.errors import DataError
 
 FILES = {

@@ -5,10 +5,10 @@ from itertools import chain
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from training.classification.batches import ExampleLoader, fingerprint, kept_share
 from training.classification.config import ClassificationDataConfig
-from training.classification.glue import Example
-from training.classification.text_pairs import PairTokenizer
+from training.classification.texts.batches import ExampleLoader, fingerprint, kept_share
+from training.classification.texts.glue import Example
+from training.classification.texts.text_pairs import PairTokenizer
 from training.data.pairs import Position
 
 EXAMPLES = tuple(Example(f"text {number}", None, float(number)) for number in range(11))

@@ -35,6 +35,11 @@ class GlueTask:
         """How many numbers the classifier gives."""
         return max(1, len(self.labels))
 
+    @property
+    def chosen_by(self) -> str:
+        """The figure that decides which checkpoint is best, as it is named where there are several sets."""
+        return self.metrics[0] if len(self.dev) == 1 else f"{self.dev[0]}/{self.metrics[0]}"
+
 
 _ENTAILMENT = ("not_entailment", "entailment")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.classification.tasks import GlueTask
+from training.classification.texts.tasks import GlueTask
 from training.data.rejections import Rejection, Rejections
 from training.errors import DataError
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from training.classification.config import ClassifierConfig
-from training.classification.text_pairs import PairTokens
+from training.classification.texts.config import TextClassifierConfig
+from training.classification.texts.text_pairs import PairTokens
 from training.errors import RecipeError
 from training.models.pooling import masked_mean
 from training.models.text_backbones import TransformersTextBackbone
@@ -39,7 +39,9 @@ class TextClassifier(nn.Module):
         width: Of the sentence's feature and of word embeddings.
     """
 
-    def __init__(self, config: ClassifierConfig, tokenizer: Tokenizer, outputs: int, *, load: bool) -> None:
+    def __init__(
+        self, config: TextClassifierConfig, tokenizer: Tokenizer, outputs: int, *, load: bool
+    ) -> None:
         """Build it.
 
         Args:

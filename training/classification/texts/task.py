@@ -1,18 +1,18 @@
 """Classifier, loss and RECLAIM's term as one module, so that a batch goes in and a loss comes out."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from training.classification.model import TextClassifier
-from training.classification.text_pairs import PairTokens
+from training.classification.loop import ClassificationModule
+from training.classification.texts.model import TextClassifier
+from training.classification.texts.text_pairs import PairTokens
+from training.models.text_towers import TextTower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
 
 
-class ClassificationTask(nn.Module):
+class TextTask(ClassificationModule):
     """Cross entropy of the classes or squared error of the score, and RECLAIM's term with its weight.
-
-    Takes and gives plain tensors, which Fabric knows.
 
     Args:
         classifier: With one output for regression.
@@ -34,6 +34,11 @@ class ClassificationTask(nn.Module):
         self.weight = 0.0 if reclaim is None else reclaim.weight
         width = classifier.width
         self.term = None if reclaim is None else ReclaimTerm(width, width, instances, reclaim)
+
+    @property
+    def tower(self) -> TextTower:
+        """Of the classifier."""
+        return self.classifier.tower
 
     def forward(
         self,

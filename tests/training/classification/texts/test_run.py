@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.classification.samples import tiny_recipe, write_sst, write_sts
-from tests.training.models.test_sentence_encoder import write_tokenizer
+from tests.training.classification.texts.samples import tiny_recipe, write_sst, write_sts
+from tests.training.models.tiny import write_tokenizer
 from tests.training.runs import assert_same, lines
-from training.classification.config import ClassificationRecipe
 from training.classification.load import load_classification_recipe
 from training.classification.loop import ClassificationLoop
-from training.classification.run import ClassificationResult, classify
+from training.classification.texts.config import TextRecipe
+from training.classification.texts.run import TextResult, classify_texts
 from training.errors import DataError
 from training.trainer.checkpoint import load_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
@@ -30,8 +30,8 @@ def sst(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sst(tmp_path_factory.mktemp("sst"))
 
 
-def run(recipe: ClassificationRecipe, data: Path, out: Path, *, resume: bool = False) -> ClassificationResult:
-    return classify(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+def run(recipe: TextRecipe, data: Path, out: Path, *, resume: bool = False) -> TextResult:
+    return classify_texts(recipe, data, out, resume=resume, device="cpu", show_progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
     recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
     original: Callable[..., Any] = ClassificationLoop._step
 
-    def step_and_signal(loop: ClassificationLoop, batch: Any) -> Any:
+    def step_and_signal(loop: ClassificationLoop[Any], batch: Any) -> Any:
         if loop.position.step + 1 == step:
             os.kill(os.getpid(), signal.SIGTERM)
         return original(loop, batch)
@@ -83,7 +83,7 @@ def test_killed_it_goes_on_from_its_last_checkpoint(
     out = tmp_path / "out"
     original: Callable[..., Any] = ClassificationLoop._step
 
-    def die(loop: ClassificationLoop, batch: Any) -> Any:
+    def die(loop: ClassificationLoop[Any], batch: Any) -> Any:
         if loop.position.step == 9:
             raise MemoryError
         return original(loop, batch)
@@ -174,10 +174,10 @@ def test_a_used_folder_and_wrong_resumes_are_refused(sst: Path, straight: Path, 
         run(recipe, sst, straight)
     with pytest.raises(TrainingError, match="no run to resume"):
         run(recipe, sst, tmp_path / "new", resume=True)
-    with pytest.raises(TrainingError, match="other settings"):
+    with pytest.raises(TrainingError, match="another reclaim"):
         run(tiny_recipe(), sst, straight, resume=True)
     other = write_sst(tmp_path / "other", train=47)
-    with pytest.raises(TrainingError, match="training data are not those"):
+    with pytest.raises(TrainingError, match="training data or the encoder are not those"):
         run(recipe, other, straight, resume=True)
 
 
@@ -191,16 +191,16 @@ def test_missing_files_are_named_before_anything_is_written(tmp_path: Path) -> N
 def test_a_loss_or_a_gradient_that_is_no_number_stops_the_run(
     sst: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    from training.classification.task import ClassificationTask
+    from training.classification.texts.task import TextTask
 
-    original: Callable[..., Any] = ClassificationTask.forward
+    original: Callable[..., Any] = TextTask.forward
 
-    def poisoned(task: ClassificationTask, *arguments: Tensor) -> Any:
+    def poisoned(task: TextTask, *arguments: Tensor) -> Any:
         total, terms = original(task, *arguments)
         # The slope of the root at 0 is infinite.
         root = (0 * next(task.parameters()).sum()).sqrt()
         return total + (float("nan") if what == "loss" else root), terms
 
-    monkeypatch.setattr(ClassificationTask, "forward", poisoned)
+    monkeypatch.setattr(TextTask, "forward", poisoned)
     with pytest.raises(TrainingError, match=f"{what} of step 1 is not a finite number"):
         run(tiny_recipe(), sst, tmp_path / "out")

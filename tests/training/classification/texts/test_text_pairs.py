@@ -3,8 +3,8 @@
 import pytest
 
 from tests.training.models.tiny import tiny_tokenizer
-from training.classification.glue import Example
-from training.classification.text_pairs import PairTokenizer
+from training.classification.texts.glue import Example
+from training.classification.texts.text_pairs import PairTokenizer
 
 LONG, SHORT = "x-ray " * 20, "the heart"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from training.classification.config import ClassificationRecipe
 from training.classification.load import parse_classification_recipe
+from training.classification.texts.config import TextRecipe
 
 _GOOD = ("good", "lovely", "bright", "warm")
 _BAD = ("bad", "awful", "dark", "cold")
@@ -44,7 +44,7 @@ def write_sts(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
     return folder
 
 
-def tiny_recipe(task: str = "sst-2", *, reclaim: bool = False, **train: Any) -> ClassificationRecipe:
+def tiny_recipe(task: str = "sst-2", *, reclaim: bool = False, **train: Any) -> TextRecipe:
     """A transformer of 16 numbers with dropout."""
     return parse_classification_recipe(
         {

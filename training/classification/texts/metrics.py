@@ -1,11 +1,9 @@
 """The measures of GLUE's tasks."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
-from training.classification.tasks import GlueTask, MetricName
+from training.classification.texts.tasks import GlueTask, MetricName
 
 Numbers = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -71,8 +69,3 @@ def _measured(name: MetricName, outputs: Numbers, actual: Numbers) -> float:
         case "accuracy" | "f1" | "matthews":
             function = {"accuracy": accuracy, "f1": f1, "matthews": matthews}[name]
             return function(outputs.argmax(axis=1), actual.astype(np.int64))
-
-
-def chooser(task: GlueTask, figures: Mapping[str, float]) -> float:
-    """The figure that decides which checkpoint is best; higher is better."""
-    return figures[task.metrics[0] if len(task.dev) == 1 else f"{task.dev[0]}/{task.metrics[0]}"]

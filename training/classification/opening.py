@@ -1,0 +1,85 @@
+"""What every run of classification begins with: its folder, its device, its loop."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from lightning_fabric import Fabric
+
+from training.classification.config import ClassificationRecipe
+from training.classification.loop import ClassificationLoop, Drawn, Problem
+from training.errors import RecipeError
+from training.trainer.checkpoint import Checkpoint, seed_everything
+from training.trainer.devices import build_fabric, pin_threads
+from training.trainer.metrics_log import MetricsLog
+from training.trainer.optimisation import adam
+from training.trainer.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class OpenRun(Generic[Drawn]):
+    """A run that may begin or go on.
+
+    Attributes:
+        recipe: Resolved.
+        folder: Of the run.
+        fabric: Device and precision.
+        checkpoint: To go on from; None: the run begins.
+    """
+
+    recipe: ClassificationRecipe
+    folder: RunFolder
+    fabric: Fabric
+    checkpoint: Checkpoint | None
+
+    def fit(self, problem: Problem[Drawn], *, show_progress: bool) -> ClassificationLoop[Drawn]:
+        """Train to the end; the folder then holds the best checkpoint.
+
+        Raises:
+            TrainingError: The checkpoint is of other data, or the run went wrong.
+            TrainingInterruptedError: The run was asked to stop.
+        """
+        loop = self._loop(problem)
+        if self.checkpoint is None:
+            loop.save()
+            self.folder.write_recipe(self.recipe)
+        else:
+            loop.restore(self.checkpoint)
+        with MetricsLog(self.folder.path, loop.position.step) as log:
+            loop.run(log, show_progress=show_progress)
+        return loop
+
+    def _loop(self, problem: Problem[Drawn]) -> ClassificationLoop[Drawn]:
+        tower = list(problem.module.tower.parameters())
+        inside = {id(parameter) for parameter in tower}
+        others = [parameter for parameter in problem.module.parameters() if id(parameter) not in inside]
+        trained = [parameter for parameter in tower if parameter.requires_grad]
+        optimizer = adam(trained, others, self.recipe.optimizer, self.fabric.device)
+        task, wrapped = self.fabric.setup(problem.module, optimizer)
+        return ClassificationLoop(self.recipe, self.fabric, problem, task, wrapped, self.folder)
+
+
+def open_run(recipe: ClassificationRecipe, out: Path, *, resume: bool, device: str) -> OpenRun[Drawn]:
+    """Check the folder before any data are read, choose the device, and seed the global generators.
+
+    Args:
+        recipe: Of the run.
+        out: Empty or new; with `resume`, the folder of a run with the same recipe.
+        resume: Go on from the last checkpoint.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+
+    Raises:
+        TrainingError: The folder is not fit for that.
+        RecipeError: There is no such device, or there are several processes.
+    """
+    pin_threads()
+    folder, checkpoint = RunFolder(out), None
+    if resume:
+        checkpoint = folder.read_checkpoint(recipe)
+    else:
+        folder.check_unused()
+    fabric = build_fabric(recipe.train.precision, device)
+    if fabric.world_size > 1:
+        raise RecipeError("Classification runs in one process: start it without torchrun.")
+    seed_everything(recipe.train.seed)
+    return OpenRun(recipe, folder, fabric, checkpoint)

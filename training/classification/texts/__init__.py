@@ -1,0 +1,1 @@
+"""Classification of texts, with and without RECLAIM: the tasks of GLUE."""
