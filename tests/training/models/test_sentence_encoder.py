@@ -1,6 +1,5 @@
 """The frozen sentence encoder, on tiny random models saved as the hub keeps them."""
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,12 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, ViTConfig, ViTModel
 
-from tests.training.models.tiny import TEXTS, tiny_tokenizer
+from tests.training.models.tiny import BERT_SIZE, TEXTS, write_tokenizer
 from training.errors import RecipeError
 from training.models.sentence_encoder import SentenceEncoder
 from training.models.tokenizer import load_tokenizer
 
 WORDS = ("cat", "dog", "red", "ball", "lungs", "clear", "the", "of", "grass", "two")
-_SIZE: dict[str, Any] = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-}
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -32,22 +25,6 @@ def sentences(count: int, seed: int = 0) -> list[str]:
         + f" {number}"
         for number, length in enumerate(lengths)
     ]
-
-
-def write_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text(tiny_tokenizer().to_json())
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of 16 numbers, with the pooling layer that sentence encoders carry and do not use."""
-    path = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=300, max_position_embeddings=40, **_SIZE)).save_pretrained(path)
-    write_tokenizer(path)
-    return path
 
 
 def load(folder: Path, **settings: Any) -> SentenceEncoder:
@@ -67,35 +44,37 @@ def slow(folder: Path, text: str, limit: int = 40) -> Tensor:
     return unit
 
 
-def test_is_the_normalised_mean_over_real_tokens(folder: Path) -> None:
+def test_is_the_normalised_mean_over_real_tokens(sentence_encoder: Path) -> None:
     texts = [*TEXTS, "", "cat " * 100]
-    ours = load(folder).encode(texts)
+    ours = load(sentence_encoder).encode(texts)
     for vector, text in zip(ours, texts, strict=True):
-        torch.testing.assert_close(vector, slow(folder, text), rtol=0, atol=1e-5)
+        torch.testing.assert_close(vector, slow(sentence_encoder, text), rtol=0, atol=1e-5)
     assert ours.shape == (len(texts), 16)
     assert ours.dtype == torch.float32
     assert not ours.requires_grad
     torch.testing.assert_close(ours.norm(dim=1), torch.ones(len(texts)))
 
 
-def test_a_text_has_the_same_vector_in_any_company(folder: Path) -> None:
+def test_a_text_has_the_same_vector_in_any_company(sentence_encoder: Path) -> None:
     texts = sentences(40)
-    together = load(folder).encode(texts)
-    apart = load(folder)
-    backwards = load(folder).encode(texts[::-1]).flip(0)
+    together = load(sentence_encoder).encode(texts)
+    apart = load(sentence_encoder)
+    backwards = load(sentence_encoder).encode(texts[::-1]).flip(0)
     alone = torch.cat([apart.encode([text]) for text in texts])
     assert torch.equal(alone, together)
     assert torch.equal(backwards, together)
 
 
-def test_may_be_used_in_a_product_with_gradient(folder: Path) -> None:
+def test_may_be_used_in_a_product_with_gradient(sentence_encoder: Path) -> None:
     weight = torch.ones(16, requires_grad=True)
-    torch.autograd.backward((load(folder).encode(["a cat"]) * weight).sum())
+    torch.autograd.backward((load(sentence_encoder).encode(["a cat"]) * weight).sum())
     assert weight.grad is not None
 
 
-def test_a_text_is_encoded_once_while_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = load(folder, cached_texts=3)
+def test_a_text_is_encoded_once_while_there_is_room(
+    sentence_encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load(sentence_encoder, cached_texts=3)
     run = encoder._run
     encoded: list[str] = []
 
@@ -114,9 +93,9 @@ def test_a_text_is_encoded_once_while_there_is_room(folder: Path, monkeypatch: p
     assert len(encoder._cache) == 3
 
 
-def test_threads_may_share_one(folder: Path) -> None:
-    encoder, texts = load(folder, cached_texts=10), sentences(30)
-    expected = load(folder).encode(texts)
+def test_threads_may_share_one(sentence_encoder: Path) -> None:
+    encoder, texts = load(sentence_encoder, cached_texts=10), sentences(30)
+    expected = load(sentence_encoder).encode(texts)
     found: list[Tensor] = []
     threads = [threading.Thread(target=lambda: found.append(encoder.encode(texts))) for _ in range(4)]
     for thread in threads:
@@ -127,12 +106,12 @@ def test_threads_may_share_one(folder: Path) -> None:
     assert all(torch.equal(vectors, expected) for vectors in found)
 
 
-def test_no_texts_give_no_vectors(folder: Path) -> None:
-    assert load(folder).encode([]).shape == (0, 16)
+def test_no_texts_give_no_vectors(sentence_encoder: Path) -> None:
+    assert load(sentence_encoder).encode([]).shape == (0, 16)
 
 
 def test_mpnet_of_the_paper_loads_with_its_longest_text(tmp_path: Path) -> None:
-    config = MPNetConfig(vocab_size=300, max_position_embeddings=24, pad_token_id=1, **_SIZE)
+    config = MPNetConfig(vocab_size=300, max_position_embeddings=24, pad_token_id=1, **BERT_SIZE)
     MPNetModel(config).save_pretrained(tmp_path)
     write_tokenizer(tmp_path)
     assert load(tmp_path).encode(["cat " * 60]).isfinite().all()
@@ -144,7 +123,7 @@ def test_without_an_encoder_the_setting_is_named() -> None:
 
 
 def test_models_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    vision = ViTConfig(image_size=16, patch_size=8, **_SIZE)
+    vision = ViTConfig(image_size=16, patch_size=8, **BERT_SIZE)
     ViTModel(vision).save_pretrained(tmp_path)
     with pytest.raises(RecipeError, match="embeds no sentences"):
         load(tmp_path)
@@ -155,10 +134,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
-    for file in folder.iterdir():
+def test_pickled_weights_are_refused(sentence_encoder: Path, tmp_path: Path) -> None:
+    for file in sentence_encoder.iterdir():
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    torch.save(BertModel(BertConfig(vocab_size=300, **_SIZE)).state_dict(), tmp_path / "pytorch_model.bin")
+    torch.save(
+        BertModel(BertConfig(vocab_size=300, **BERT_SIZE)).state_dict(), tmp_path / "pytorch_model.bin"
+    )
     with pytest.raises(RecipeError, match="cannot be loaded"):
         load(tmp_path)

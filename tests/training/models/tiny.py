@@ -1,10 +1,13 @@
 """Encoders of every architecture, small enough to build and run within milliseconds."""
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import BertConfig, BertModel
 
 from training.models.config import DualEncoderConfig, ImageArchitecture, PreprocessingConfig, TextArchitecture
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
@@ -44,11 +47,31 @@ TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
     "siglip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
     "small_transformer": {"width": 16, "layers": 3, "heads": 2},
 }
+BERT_SIZE: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 @cache
 def tiny_tokenizer() -> Tokenizer:
     return learn_tokenizer(TEXTS, vocabulary_size=300)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write the tiny tokenizer as the hub keeps one."""
+    (folder / "tokenizer.json").write_text(tiny_tokenizer().to_json())
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def write_bert(folder: Path) -> None:
+    """Write a BERT as the hub keeps one, with the pooling layer that sentence encoders do not use."""
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=300, max_position_embeddings=40, **BERT_SIZE)).save_pretrained(folder)
+    write_tokenizer(folder)
 
 
 def tiny_config(

@@ -2,14 +2,11 @@ import wave
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
-from tests.training.models.test_sentence_encoder import write_tokenizer
 from tests.training.trainer.scenes import write_scenes
 from training.data.manifest import read_manifest, write_manifest
 
@@ -38,20 +35,4 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sound.writeframes(samples.tobytes())
         records.append(replace(record, metadata={"study": f"study {number}"}, audio=f"{number}.wav"))
     write_manifest(folder, records)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a BERT of 16 numbers."""
-    folder = tmp_path_factory.mktemp("sentence-encoder")
-    torch.manual_seed(0)
-    size: dict[str, Any] = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-    }
-    BertModel(BertConfig(vocab_size=300, max_position_embeddings=40, **size)).save_pretrained(folder)
-    write_tokenizer(folder)
     return folder
