@@ -8,11 +8,20 @@ from typing import Final, Literal
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.catalogue.tables import (
+    CollectionRow,
+    EmbeddingRow,
+    GenerationRow,
+    ImageRow,
+    ModelRow,
+    TextEmbeddingRow,
+)
 from index.errors import CollectionNameError, GenerationError, UnknownCollectionError
 from index.filters import storable_text
 
 GenerationState = Literal["building", "active", "retired"]
+# What a generation has vectors of.
+Target = Literal["images", "texts"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAMED_MISSING: Final = 3
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
@@ -113,9 +122,10 @@ def find_active(session: Session, collection: str) -> tuple[Generation, int] | N
     return Generation(*values), sequence
 
 
-def count_embeddings(session: Session, generation: Generation) -> int:
-    """Return the number of embeddings of a generation."""
-    query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+def count_embeddings(session: Session, generation: Generation, target: Target = "images") -> int:
+    """Return the number of embeddings of a generation, of images or of texts."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    query = select(func.count()).where(table.generation_id == generation.id)
     return session.execute(query).scalar_one()
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import EmbeddingRow
+from index.catalogue.tables import EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError
-from index.generations import Generation, count_embeddings
+from index.generations import Generation, Target, count_embeddings
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors
 from index.vectors.exact import ExactView
@@ -31,8 +31,9 @@ _log = logging.getLogger(__name__)
 class _Held:
     """A view and the sequence number up to which it holds every embedding of its generation."""
 
-    def __init__(self, collection_id: int) -> None:
+    def __init__(self, collection_id: int, target: Target) -> None:
         self.collection_id = collection_id
+        self.target = target
         self.lock = threading.Lock()
         self.view: ExactView | None = None
         self.sequence = 0
@@ -45,17 +46,20 @@ class Views:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._held: dict[int, _Held] = {}
+        self._held: dict[tuple[int, Target], _Held] = {}
 
-    def current(self, session: Session, generation: Generation, sequence: int) -> VectorView:
+    def current(
+        self, session: Session, generation: Generation, sequence: int, target: Target = "images"
+    ) -> VectorView:
         """Return the view of a generation, with everything that the catalogue held at `sequence`.
 
         Args:
             session: A read of the catalogue that sees `sequence`.
             generation: What to search.
             sequence: The sequence number of its collection.
+            target: Whether to search its images or their texts.
         """
-        held = self._hold(generation)
+        held = self._hold(generation, target)
         if held.view is not None and held.sequence >= sequence:
             return held.view
         with held.lock:
@@ -63,56 +67,59 @@ class Views:
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation; a disk that does not take it is only logged."""
-        held = self._hold(generation)
+        held = self._hold(generation, "images")
         with held.lock:
             view = self._catch_up(session, generation, held, sequence)
-            self._write(generation, view, held.sequence)
+            self._write(generation, view, held.sequence, "images")
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free the views of a collection's other generations that no request has used for a while."""
         idle = time.monotonic() - _IDLE_SECONDS
         with self._lock:
-            for generation, held in list(self._held.items()):
-                if held.collection_id == collection_id and generation != active and held.used < idle:
-                    del self._held[generation]
+            for place, held in list(self._held.items()):
+                if held.collection_id == collection_id and place[0] != active and held.used < idle:
+                    del self._held[place]
 
-    def _hold(self, generation: Generation) -> _Held:
+    def _hold(self, generation: Generation, target: Target) -> _Held:
         with self._lock:
-            held = self._held.setdefault(generation.id, _Held(generation.collection_id))
+            place = (generation.id, target)
+            held = self._held.setdefault(place, _Held(generation.collection_id, target))
         held.used = time.monotonic()
         return held
 
     def _catch_up(self, session: Session, generation: Generation, held: _Held, sequence: int) -> ExactView:
         if held.view is None:
-            held.view, held.sequence = self._load(session, generation, sequence)
+            held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
-            _add_since(session, generation, held.view, held.sequence)
+            _follow(session, generation, held.view, held.sequence, held.target)
             held.sequence = sequence
         return held.view
 
-    def _load(self, session: Session, generation: Generation, sequence: int) -> tuple[ExactView, int]:
-        found = read_snapshot(self._place(generation), _identity(generation))
+    def _load(
+        self, session: Session, generation: Generation, sequence: int, target: Target
+    ) -> tuple[ExactView, int]:
+        found = read_snapshot(self._place(generation, target), _identity(generation))
         if found is not None:
             view, held = found
             if held <= sequence:
-                _add_since(session, generation, view, held)
-            if held <= sequence and len(view) == count_embeddings(session, generation):
+                _follow(session, generation, view, held, target)
+            if held <= sequence and len(view) == count_embeddings(session, generation, target):
                 return view, sequence
             _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
         view = exact_view(generation.dim, generation.blades, unsigned=generation.unsigned)
-        _add_since(session, generation, view, 0)
+        _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
-            self._write(generation, view, sequence)
+            self._write(generation, view, sequence, target)
         return view, sequence
 
-    def _write(self, generation: Generation, view: ExactView, sequence: int) -> None:
+    def _write(self, generation: Generation, view: ExactView, sequence: int, target: Target) -> None:
         try:
-            write_snapshot(self._place(generation), view, _identity(generation), sequence)
+            write_snapshot(self._place(generation, target), view, _identity(generation), sequence)
         except (OSError, RuntimeError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
 
-    def _place(self, generation: Generation) -> Path:
-        return self._folder / generation.uid
+    def _place(self, generation: Generation, target: Target) -> Path:
+        return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
 
 
 def _identity(generation: Generation) -> SnapshotOf:
@@ -121,16 +128,33 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _add_since(session: Session, generation: Generation, view: ExactView, sequence: int) -> None:
+def _follow(session: Session, generation: Generation, view: ExactView, sequence: int, target: Target) -> None:
+    """Do to the view what was done to the catalogue after a sequence number."""
+    _add_since(session, generation, view, sequence, target)
+    removed = select(RemovalRow.key).where(
+        RemovalRow.collection_id == generation.collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )
+    keys = np.fromiter(session.execute(removed).scalars(), dtype=np.int64)
+    if len(keys):
+        view.remove(keys)
+
+
+def _add_since(
+    session: Session, generation: Generation, view: ExactView, sequence: int, target: Target
+) -> None:
     """Add all embeddings that were written after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
     query = (
-        select(EmbeddingRow.image_id, EmbeddingRow.vector)
-        .where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.sequence > sequence)
-        .order_by(EmbeddingRow.sequence, EmbeddingRow.image_id)
+        select(key.label("key"), table.vector)
+        .where(table.generation_id == generation.id, table.sequence > sequence)
+        .order_by(table.sequence, key)
         .execution_options(yield_per=_ROWS_AT_ONCE)
     )
     for rows in session.execute(query).partitions():
-        keys = np.array([row.image_id for row in rows], dtype=np.int64)
+        keys = np.array([row.key for row in rows], dtype=np.int64)
         try:
             vectors = decode_vectors([row.vector for row in rows], generation.dim)
         except ValueError as error:

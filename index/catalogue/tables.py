@@ -30,7 +30,8 @@ class CollectionRow(Table):
     """A named set of images.
 
     `sequence` grows by one with every transaction that writes to the collection, so it says whether anything
-    changed, and its row is the lock that puts writers in order.
+    changed, and its row is the lock that puts writers in order. `view` is the kind of view that an operator
+    has chosen; None leaves it to the size of the collection.
     """
 
     __tablename__ = "collections"
@@ -38,6 +39,7 @@ class CollectionRow(Table):
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     sequence: Mapped[int] = mapped_column(BigInteger, default=0)
+    view: Mapped[str | None] = mapped_column(String(20))
 
 
 class ImageRow(Table):
@@ -68,13 +70,21 @@ class ImageRow(Table):
 
 
 class TextRow(Table):
-    """A text that belongs to an image, in the manifest's order."""
+    """A text that belongs to an image, in the manifest's order; another text has another key.
+
+    The words of all texts of an image and of its report are also in the table `image_words`, which
+    `index.words` knows: a full-text index of SQLite (FTS5) or PostgreSQL.
+    """
 
     __tablename__ = "texts"
-    __table_args__ = ({"sqlite_with_rowid": False},)
+    __table_args__ = (
+        UniqueConstraint("image_id", "position", name="uq_texts_position"),
+        {"sqlite_autoincrement": True},
+    )
 
-    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
-    position: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"))
+    position: Mapped[int]
     text: Mapped[str] = mapped_column(Text)
 
 
@@ -129,7 +139,8 @@ class ModelRow(Table):
 class GenerationRow(Table):
     """One embedding of one collection by one bundle.
 
-    `uid` tells generations of different catalogues apart, which count from one each.
+    `uid` tells generations of different catalogues apart, which count from one each. `activated` is when it
+    last became active, in ISO 8601; `comparison` what was measured of it against the one before.
     """
 
     __tablename__ = "generations"
@@ -143,15 +154,54 @@ class GenerationRow(Table):
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     uid: Mapped[str] = mapped_column(String(32))
     state: Mapped[str] = mapped_column(String(10))
+    created: Mapped[str | None] = mapped_column(Text)
+    activated: Mapped[str | None] = mapped_column(Text)
+    comparison: Mapped[dict[str, Any] | None] = mapped_column(JSON)
 
 
 class EmbeddingRow(Table):
     """The vector of an image in a generation, float16; `sequence` is that of the transaction."""
 
     __tablename__ = "embeddings"
-    __table_args__ = (Index("ix_embeddings_sequence", "generation_id", "sequence"),)
+    __table_args__ = (
+        Index("ix_embeddings_sequence", "generation_id", "sequence"),
+        Index("ix_embeddings_image", "image_id"),
+    )
 
     generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id"), primary_key=True)
     image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
     sequence: Mapped[int] = mapped_column(BigInteger)
     vector: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class TextEmbeddingRow(Table):
+    """The vector of an image's text in a generation, as `EmbeddingRow` has that of the image."""
+
+    __tablename__ = "text_embeddings"
+    __table_args__ = (
+        Index("ix_text_embeddings_sequence", "generation_id", "sequence"),
+        Index("ix_text_embeddings_text", "text_id"),
+    )
+
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id"), primary_key=True)
+    text_id: Mapped[int] = mapped_column(ForeignKey("texts.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    vector: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class RemovalRow(Table):
+    """An image or a text (`target` is "images" or "texts") that is gone: views let go of its key.
+
+    Keys are never given twice, so what is removed stays removed.
+    """
+
+    __tablename__ = "removals"
+    __table_args__ = (
+        Index("ix_removals_sequence", "collection_id", "target", "sequence"),
+        {"sqlite_with_rowid": False},
+    )
+
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"), primary_key=True)
+    target: Mapped[str] = mapped_column(String(10), primary_key=True)
+    key: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    sequence: Mapped[int] = mapped_column(BigInteger)

@@ -73,6 +73,30 @@ class ExactView:
             if not known.all():
                 self._append(keys[~known], vectors[~known])
 
+    def remove(self, keys: Keys) -> None:
+        """Take out the vectors of these keys; see `VectorView`."""
+        with self._lock.writing():
+            positions, known = self._find(keys)
+            if not known.any():
+                return
+            gone = np.unique(positions[known])
+            self._index.remove_ids(faiss.IDSelectorBatch(len(gone), faiss.swig_ptr(gone)))
+            self._keys = np.delete(self._keys, gone)
+            self._order = np.argsort(self._keys, kind="stable")
+
+    def keys(self) -> Keys:
+        """Return the keys of all vectors, rising."""
+        with self._lock.reading():
+            return self._keys[self._order]
+
+    def vectors(self, keys: Keys) -> Vectors:
+        """Return the vectors (N, D) of keys (N,); see `VectorView`."""
+        with self._lock.reading():
+            positions, known = self._find(keys)
+            if not known.all():
+                raise KeyError(int(keys[~known][0]))
+            return self._stored()[positions]
+
     def search(
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:

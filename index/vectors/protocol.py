@@ -51,6 +51,19 @@ class VectorView(Protocol):
     def add(self, keys: Keys, vectors: Vectors) -> None:
         """Put in vectors (N, D) of length one under keys (N,), replacing those of keys already there."""
 
+    def remove(self, keys: Keys) -> None:
+        """Take out the vectors of these keys; those that are not there are passed over."""
+
+    def keys(self) -> Keys:
+        """Return the keys of all vectors, rising."""
+
+    def vectors(self, keys: Keys) -> Vectors:
+        """Return the vectors (N, D), of length one, of keys (N,) that are all there.
+
+        Raises:
+            KeyError: One is not.
+        """
+
     def search(
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:

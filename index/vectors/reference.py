@@ -28,6 +28,19 @@ class ReferenceView:
         for key, vector in zip(keys.tolist(), vectors, strict=True):
             self._vectors[key] = vector.copy()
 
+    def remove(self, keys: Keys) -> None:
+        """Take out the vectors of these keys."""
+        for key in keys.tolist():
+            self._vectors.pop(key, None)
+
+    def keys(self) -> Keys:
+        """Return all keys, rising."""
+        return np.array(sorted(self._vectors), dtype=np.int64)
+
+    def vectors(self, keys: Keys) -> Vectors:
+        """Return the vectors (N, D) of keys (N,)."""
+        return np.stack([self._vectors[key] for key in keys.tolist()])
+
     def search(
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:

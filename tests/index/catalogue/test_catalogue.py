@@ -24,7 +24,7 @@ def _url(folder: Path) -> str:
 def test_migrations_make_exactly_the_tables(tmp_path: Path) -> None:
     open_catalogue(_url(tmp_path)).close()
     with create_engine(_url(tmp_path)).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": _ours})
         assert compare_metadata(context, Table.metadata) == []
     with sqlite3.connect(tmp_path / "new" / "catalogue.db") as migrated:
         rows = migrated.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
@@ -34,8 +34,13 @@ def test_migrations_make_exactly_the_tables(tmp_path: Path) -> None:
         wanted = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
     found = {name: _words(sql) for name, sql in rows}
     assert {name: _words(sql) for name, sql in wanted} == {
-        name: sql for name, sql in found.items() if name != "alembic_version"
+        name: sql for name, sql in found.items() if name != "alembic_version" and _ours(name)
     }
+
+
+def _ours(name: str | None, *_: object) -> bool:
+    """Full-text tables are not among SQLAlchemy's."""
+    return name is None or not name.startswith("image_words")
 
 
 def _words(sql: str) -> list[str]:
