@@ -1,8 +1,15 @@
 """RECLAIM's critic: it scores whether two features belong together, and is 1-Lipschitz in both at once."""
 
+import math
+from dataclasses import dataclass
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
+from torch.utils.checkpoint import checkpoint
+
+PAIRS_AT_ONCE: Final = 2**15
 
 
 class SpectralLinear(nn.Linear):
@@ -52,8 +59,40 @@ class Critic(nn.Module):
         self.hidden = nn.ModuleList([layer(2 * width, width), layer(width, width)])
         self.score = layer(width, 1)
 
+    def scorer(self) -> "Scorer":
+        """The critic with its weights of now, divided once for any number of pairs."""
+        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
+        first, second, joined, hidden, score = ((_weight(layer), layer.bias) for layer in layers)
+        return Scorer(first, second, joined, hidden, score)
+
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores (...) of pairs, as `Scorer` gives them."""
+        return self.scorer().scores(first, second)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """The layers of a critic, each a weight (out, in) and a bias (out,).
+
+    Attributes:
+        first: Projects the first feature.
+        second: Projects the second.
+        joined: Takes both projections, one behind the other.
+        hidden: Follows.
+        score: Gives the one number.
+    """
+
+    first: tuple[Tensor, Tensor]
+    second: tuple[Tensor, Tensor]
+    joined: tuple[Tensor, Tensor]
+    hidden: tuple[Tensor, Tensor]
+    score: tuple[Tensor, Tensor]
+
+    def scores(self, first: Tensor, second: Tensor) -> Tensor:
         """Scores of pairs.
+
+        The layer that takes both projections adds a product with each, so no pair is ever written out before
+        it. Of many pairs what follows is computed again in backward, some at a time.
 
         Args:
             first: (..., D1).
@@ -63,10 +102,34 @@ class Critic(nn.Module):
         Returns:
             (...), the logit of the probability that the two belong together.
         """
-        left, right = self.first(first), self.second(second)
-        shape = [max(sizes) for sizes in zip(left.shape, right.shape, strict=True)]
-        joined = torch.cat([left.expand(shape), right.expand(shape)], dim=-1)
-        for layer in self.hidden:
-            joined = relu(layer(joined))
-        scores: Tensor = self.score(joined).squeeze(-1)
+        weight, bias = self.joined
+        of_first, of_second = weight.tensor_split(2, dim=1)
+        left = linear(linear(first, *self.first), of_first)
+        right = linear(linear(second, *self.second), of_second, bias)
+        shape = [max(sizes) for sizes in zip(left.shape[:-1], right.shape[:-1], strict=True)]
+        at_once = max(1, PAIRS_AT_ONCE // math.prod(shape[:-1]))
+        if len(shape) < 2 or shape[-1] <= at_once:
+            return self._of_parts(left, right)
+        chunks = [slice(start, start + at_once) for start in range(0, shape[-1], at_once)]
+        return torch.cat([self._recomputed(_part(left, c), _part(right, c)) for c in chunks], dim=-1)
+
+    def _of_parts(self, left: Tensor, right: Tensor) -> Tensor:
+        """Scores of what both features of a pair add to the joined layer."""
+        return linear(relu(linear(relu(left + right), *self.hidden)), *self.score).squeeze(-1)
+
+    def _recomputed(self, left: Tensor, right: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self._of_parts(left, right)
+        scores: Tensor = checkpoint(
+            self._of_parts, left, right, use_reentrant=False, preserve_rng_state=False
+        )
         return scores
+
+
+def _weight(layer: nn.Linear) -> Tensor:
+    return layer.normalised_weight() if isinstance(layer, SpectralLinear) else layer.weight
+
+
+def _part(features: Tensor, chunk: slice) -> Tensor:
+    """Some of the K entries (..., K, D); the one that stands against all of them stays."""
+    return features if features.shape[-2] == 1 else features[..., chunk, :]

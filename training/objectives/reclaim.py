@@ -106,9 +106,10 @@ class ReclaimTerm(nn.Module):
             u, v = full_precision(first), full_precision(second)
             near_u = self._negatives(self.first_bank, u, items)
             near_v = self._negatives(self.second_bank, v, items)
-            matched = self.critic(u, v)
-            others_v = self.critic(u.unsqueeze(1), near_v.rows)
-            others_u = self.critic(near_u.rows, v.unsqueeze(1))
+            critic = self.critic.scorer()
+            matched = critic.scores(u, v)
+            others_v = critic.scores(u.unsqueeze(1), near_v.rows)
+            others_u = critic.scores(near_u.rows, v.unsqueeze(1))
             negative = _mean_found(logsigmoid(-others_v), near_v) + _mean_found(logsigmoid(-others_u), near_u)
             loss = -(logsigmoid(matched) + negative).mean()
         if self.training and items is not None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from training.objectives import critic as critic_module
 from training.objectives.critic import Critic, SpectralLinear, largest_singular_value
 
 LIMIT = 1.001
@@ -94,6 +95,56 @@ def test_one_stands_against_many_on_either_side() -> None:
         for k in range(4):
             torch.testing.assert_close(one_first[i, k], model(first[i, 0], second[i, k]))
             torch.testing.assert_close(one_second[i, k], model(first[i, k], second[i, 0]))
+
+
+def slow_scores(model: Critic, first: Tensor, second: Tensor) -> Tensor:
+    """Layer after layer on pairs that are written out."""
+    left, right = model.first(first), model.second(second)
+    shape = (left[..., :1] + right[..., :1]).shape[:-1]
+    joined = torch.cat([left.expand(*shape, -1), right.expand(*shape, -1)], dim=-1)
+    for layer in model.hidden:
+        joined = layer(joined).clamp(min=0)
+    scores: Tensor = model.score(joined).squeeze(-1)
+    return scores
+
+
+@pytest.mark.parametrize("at_once", [1, 10, 16, 2**15])
+@pytest.mark.parametrize("shapes", [((6,), (6,)), ((3, 1), (3, 8)), ((3, 1), (1, 8)), ((1, 8), (3, 1))])
+@pytest.mark.parametrize("spectral_norm", [True, False])
+def test_scores_and_gradients_are_those_of_pairs_written_out(
+    shapes: tuple[tuple[int, ...], ...],
+    at_once: int,
+    spectral_norm: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(critic_module, "PAIRS_AT_ONCE", at_once)
+    model = Critic(7, 5, width=6, spectral_norm=spectral_norm).double()
+    first = draw(*shapes[0], 7).double().requires_grad_()
+    second = draw(*shapes[1], 5, seed=1).double().requires_grad_()
+    scores, expected = model(first, second), slow_scores(model, first, second)
+    torch.testing.assert_close(scores, expected)
+    weight = draw(*expected.shape, seed=2).double()
+    sources = [first, second, *model.parameters()]
+    ours, theirs = (torch.autograd.grad((values * weight).sum(), sources) for values in (scores, expected))
+    for gradient, slow_gradient in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(gradient, slow_gradient)
+    with torch.no_grad():
+        torch.testing.assert_close(model(first, second), expected)
+
+
+def test_many_pairs_keep_little_for_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(critic_module, "PAIRS_AT_ONCE", 64)
+    kept: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    model, items, rows = critic(width=32), 16, 500
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        model(draw(items, 1, 7).requires_grad_(), draw(1, rows, 5).requires_grad_())
+    # A fourth of what one layer of 32 units takes for all pairs.
+    assert sum(kept.values()) < 32 * 4 * items * rows / 4
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (1, 6)])
