@@ -1,0 +1,42 @@
+"""Different hits instead of alike ones: maximal marginal relevance."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.protocol import Keys, Vectors
+
+
+def diversify(
+    keys: Keys, scores: NDArray[np.float32], vectors: Vectors, *, diversity: float, count: int
+) -> NDArray[np.int64]:
+    """Choose hits one after another, each near the query and unlike those chosen before it.
+
+    The next one has the largest (1 - diversity) * score - diversity * likeness, its likeness being its
+    largest cosine with one already chosen (Carbonell and Goldstein, SIGIR 1998). Equals go by key.
+
+    Args:
+        keys: Keys of the candidates (N,).
+        scores: Their scores (N,), larger is nearer.
+        vectors: Their vectors (N, D), of length one.
+        diversity: 0 leaves the order of scores, 1 looks for the most different only.
+        count: How many to choose.
+
+    Returns:
+        The places of the chosen among the candidates (min(count, N),), best first.
+    """
+    wanted = min(count, len(keys))
+    chosen = np.empty(wanted, dtype=np.int64)
+    # In order of key, the first of equals is the one with the smallest key.
+    order = np.argsort(keys, kind="stable")
+    relevance = (1 - diversity) * scores[order].astype(np.float64)
+    ranked = np.ascontiguousarray(vectors[order])
+    likeness = np.zeros(len(keys), dtype=np.float64)
+    best = int(np.argmax(scores[order])) if wanted else 0
+    for place in range(wanted):
+        chosen[place] = best
+        alike = (ranked @ ranked[best]).astype(np.float64)
+        likeness = alike if place == 0 else np.maximum(likeness, alike)
+        relevance[best] = -np.inf
+        best = int(np.argmax(relevance - diversity * likeness))
+    places: NDArray[np.int64] = order[chosen]
+    return places

@@ -1,0 +1,91 @@
+"""The words of texts and reports: a full-text index of SQLite (FTS5) or PostgreSQL, and ranks by it."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import bindparam, text
+from sqlalchemy.orm import Session
+
+from index.vectors.protocol import Keys
+
+# Word characters of any script: what the tokenizers of both databases take for words.
+_WORD: Final = re.compile(r"[^\W_]+")
+_MAX_WORDS: Final = 64
+
+
+def matching(
+    session: Session, collection_id: int, words: str, limit: int, allowed: Keys | None = None
+) -> Keys:
+    """Return the keys of the images whose texts or report have any of the words, best first.
+
+    Images with more and with rarer words come first; equals are in order of key.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        words: What a person typed; nothing in it is syntax.
+        limit: At most so many keys.
+        allowed: Only these keys, in rising order; None for all.
+    """
+    asked = tokens(words)
+    if not asked or limit < 1 or (allowed is not None and not len(allowed)):
+        return np.empty(0, dtype=np.int64)
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    statement, query = (_SQLITE, _fts5(asked)) if sqlite else (_POSTGRESQL, _tsquery(asked))
+    most = limit if allowed is None else -1 if sqlite else None
+    found = session.execute(statement, {"query": query, "collection": collection_id, "most": most})
+    keys = np.fromiter(found.scalars(), dtype=np.int64)
+    if allowed is not None:
+        keys = keys[np.isin(keys, allowed)]
+    return keys[:limit]
+
+
+def tokens(words: str) -> list[str]:
+    """Split what a person typed into its different words, in lower case and in order."""
+    return list(dict.fromkeys(_WORD.findall(words.lower())))[:_MAX_WORDS]
+
+
+def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:
+    """Fuse rankings by the sum of 1 / (k0 + rank) over those that a key is in.
+
+    Cormack, Clarke and Buettcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods", SIGIR 2009.
+
+    Args:
+        rankings: Each with keys (N,), best first, none of them twice.
+        k0: How little the first places differ from those behind them.
+
+    Returns:
+        The keys of all rankings and their sums, best first; equal sums are in order of key.
+    """
+    keys = np.concatenate([np.empty(0, dtype=np.int64), *rankings])
+    fused, places = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(fused), dtype=np.float64)
+    ranks = np.concatenate([np.empty(0), *(np.arange(1.0, len(ranking) + 1) for ranking in rankings)])
+    np.add.at(sums, places, 1 / (k0 + ranks))
+    order = np.lexsort((fused, -sums))
+    return fused[order], sums[order]
+
+
+def _fts5(asked: Sequence[str]) -> str:
+    return " OR ".join(f'"{word}"' for word in asked)
+
+
+def _tsquery(asked: Sequence[str]) -> str:
+    return " | ".join(f"'{word}'" for word in asked)
+
+
+_SQLITE: Final = text(
+    "SELECT image_words.rowid FROM image_words JOIN images ON images.id = image_words.rowid "
+    "WHERE image_words MATCH :query AND images.collection_id = :collection "
+    "ORDER BY bm25(image_words), image_words.rowid LIMIT :most"
+).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
+_POSTGRESQL: Final = text(
+    "SELECT image_words.image_id FROM image_words JOIN images ON images.id = image_words.image_id, "
+    "to_tsquery('simple', :query) AS asked "
+    "WHERE image_words.words @@ asked AND images.collection_id = :collection "
+    "ORDER BY ts_rank(image_words.words, asked) DESC, image_words.image_id LIMIT :most"
+).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
