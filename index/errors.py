@@ -11,6 +11,14 @@ class StoreError(RecoquestError):
     """A stored image file is missing or damaged."""
 
 
+class DiskFullError(RecoquestError):
+    """The disk has no space for what is to be written; nothing of it was."""
+
+
+class StaleWriteError(RecoquestError):
+    """What a write was made for has changed meanwhile; nothing was written, and it can be made again."""
+
+
 class CollectionNameError(RecoquestError):
     """A name that no collection can have."""
 
@@ -51,7 +59,15 @@ class GenerationError(RecoquestError):
 
 
 class QueryError(RecoquestError):
-    """A query vector or a number of hits that cannot be searched for."""
+    """A search that cannot be made as asked.
+
+    Attributes:
+        field: The part of the request that is wrong; None where it is not one part.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(message)
 
 
 class CursorError(RecoquestError):

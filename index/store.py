@@ -1,20 +1,22 @@
 """The store of image files: each lies once, under the SHA-256 of its bytes."""
 
+import errno
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from PIL import Image
 
-from index.errors import StoreError
-from training.atomic import atomic_file
+from index.errors import DiskFullError, StoreError
+from training.atomic import atomic_file, sync
 from training.data.images import ImageLimits, decode_image
 from training.errors import ImageError
 
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ImageStore:
@@ -30,14 +32,41 @@ class ImageStore:
     def put(self, content: bytes) -> str:
         """Keep an image file and return its SHA-256 in hexadecimal; a whole one that is there is left alone.
 
+        When this returns, the file and its name are on the disk.
+
         Raises:
+            DiskFullError: The disk has no space left.
             StoreError: The disk does not take it.
         """
         digest = hashlib.sha256(content).hexdigest()
         path = self._original(digest)
-        if not _holds(path, content):
+        if _holds(path, content):
+            # Whoever has written it may not have come to this yet.
+            sync(path.parent)
+        else:
             _write(path, content)
         return digest
+
+    def has(self, sha256: str) -> bool:
+        """Tell whether there is a file with this digest."""
+        return self._original(sha256).is_file()
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove the files with these digests and their thumbnails, those that are there.
+
+        Raises:
+            StoreError: The disk does not let go of one.
+        """
+        for sha256 in digests:
+            # In this order: see `thumbnail`.
+            for path in (self._original(sha256), self._thumbnail(sha256)):
+                try:
+                    path.unlink()
+                    sync(path.parent)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise StoreError(f"{path} cannot be removed: {error.strerror or error}.") from error
 
     def unfinished(self) -> Iterator[Path]:
         """Walk over the files that are being written, or were by a process that was killed."""
@@ -64,17 +93,24 @@ class ImageStore:
         Raises:
             StoreError: The original is missing or damaged, or the disk does not take the thumbnail.
         """
-        path = self._thumbnails / sha256[:2] / f"{sha256}.webp"
+        path = self._thumbnail(sha256)
         if not path.is_file():
             original = self.path(sha256)
             try:
-                _write(path, _thumbnail(original))
+                _write(path, _small_picture(original))
             except ImageError as error:
                 raise StoreError(f"The stored image {sha256} is damaged: {error}") from error
+            if not original.exists():
+                # It was removed meanwhile: nothing of it may stay, and the caller is to know.
+                path.unlink(missing_ok=True)
+                self.path(sha256)
         return path
 
     def _original(self, sha256: str) -> Path:
         return self._originals / sha256[:2] / sha256
+
+    def _thumbnail(self, sha256: str) -> Path:
+        return self._thumbnails / sha256[:2] / f"{sha256}.webp"
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -87,14 +123,24 @@ def _holds(path: Path, content: bytes) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         with atomic_file(path) as file:
             file.write(content)
     except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(f"{path} cannot be written: the disk is full.") from error
         raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-def _thumbnail(original: Path) -> bytes:
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, with their names on the disk."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def _small_picture(original: Path) -> bytes:
     # What was let in once stays readable, whatever limits intake has by now.
     limits = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40)
     image = decode_image(original, limits, min_side=THUMBNAIL_SIDE)

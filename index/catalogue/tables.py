@@ -1,6 +1,7 @@
 """The catalogue's tables."""
 
-from typing import Any
+import secrets
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -20,6 +21,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 Key = BigInteger().with_variant(Integer, "sqlite")
 # Text compares by code point everywhere; PostgreSQL's default would follow the server's locale.
 ComparedText = Text().with_variant(Text(collation="C"), "postgresql")
+_KEY_BITS: Final = 62
+
+
+def _draw_key() -> int:
+    return secrets.randbits(_KEY_BITS)
 
 
 class Table(DeclarativeBase):
@@ -31,12 +37,13 @@ class CollectionRow(Table):
 
     `sequence` grows by one with every transaction that writes to the collection, so it says whether anything
     changed, and its row is the lock that puts writers in order. `view` is the kind of view that an operator
-    has chosen; None leaves it to the size of the collection.
+    has chosen; None leaves it to the size of the collection. The key is drawn at random: what processes
+    remember of a collection that was removed can never be taken for what a later one holds.
     """
 
     __tablename__ = "collections"
 
-    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    id: Mapped[int] = mapped_column(Key, primary_key=True, default=_draw_key)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     sequence: Mapped[int] = mapped_column(BigInteger, default=0)
     view: Mapped[str | None] = mapped_column(String(20))
@@ -50,6 +57,7 @@ class ImageRow(Table):
         UniqueConstraint("collection_id", "external_id", name="uq_images_external_id"),
         Index("ix_images_group", "collection_id", "group_name"),
         Index("ix_images_split", "collection_id", "split"),
+        Index("ix_images_sha256", "sha256"),
         # A key is never given twice, so a view that still holds a removed image finds no other in its place.
         {"sqlite_autoincrement": True},
     )
@@ -205,3 +213,16 @@ class RemovalRow(Table):
     target: Mapped[str] = mapped_column(String(10), primary_key=True)
     key: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     sequence: Mapped[int] = mapped_column(BigInteger)
+
+
+class LooseFileRow(Table):
+    """A file that the store may hold while no image of any collection uses it.
+
+    Its digest is noted before the file of a new image is written, and in the transaction that takes an
+    image's file away, so that a process that is killed in between leaves nothing that is not found again.
+    """
+
+    __tablename__ = "loose_files"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)

@@ -70,7 +70,8 @@ def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
     found = {}
     with engine.catalogue.read() as session:
         for table in Table.metadata.sorted_tables:
-            columns = [column for column in table.columns if column.name != "uid"]
+            drawn = {"uid", "collection_id"} | ({"id"} if table.name == "collections" else set())
+            columns = [column for column in table.columns if column.name not in drawn]
             found[table.name] = sorted(
                 (tuple(repr(value) for value in row) for row in session.execute(select(*columns))),
             )

@@ -1,10 +1,13 @@
+import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from index.errors import StoreError
+import index.store
+from index.errors import DiskFullError, StoreError
 from index.store import ImageStore
 from tests.index.samples import make_picture
 
@@ -82,3 +85,72 @@ def test_a_damaged_file_is_brought_back(tmp_path: Path, content: bytes, damaged:
     path.write_bytes((damaged + content)[: len(content)] if damaged else b"")
     store.put(content)
     assert path.read_bytes() == content
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What was flushed to the disk, in order."""
+    found: list[Path] = []
+    flush = os.fsync
+
+    def note(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_the_file_and_the_names_that_lead_to_it_are_flushed(
+    tmp_path: Path, content: bytes, synced: list[Path]
+) -> None:
+    store = ImageStore(tmp_path / "store")
+    path = store.path(store.put(content))
+    *folders, part, last = synced
+    assert folders == [tmp_path, tmp_path / "store", tmp_path / "store" / "originals"]
+    # The file, before it took its name, and then the name.
+    assert (part.parent, part.suffix) == (path.parent, ".part")
+    assert last == path.parent
+    synced.clear()
+    ImageStore(tmp_path / "store").put(content)
+    assert synced == [path.parent]
+
+
+def test_a_removed_file_is_gone_with_its_thumbnail(tmp_path: Path, content: bytes) -> None:
+    store = ImageStore(tmp_path / "store")
+    digest = store.put(content)
+    store.thumbnail(digest)
+    store.remove([digest, "0" * 64])
+    assert _files(tmp_path / "store") == []
+    assert not store.has(digest)
+
+
+def test_no_thumbnail_stays_of_a_file_that_is_removed_meanwhile(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ImageStore(tmp_path / "store")
+    digest = store.put(content)
+    write = index.store._write
+
+    def remove_and_write(path: Path, small: bytes) -> None:
+        store.remove([digest])
+        write(path, small)
+
+    monkeypatch.setattr(index.store, "_write", remove_and_write)
+    with pytest.raises(StoreError, match="missing"):
+        store.thumbnail(digest)
+    assert _files(tmp_path / "store") == []
+
+
+def test_a_full_disk_is_an_error_of_its_own(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = ImageStore(tmp_path / "store")
+    store.put(b"other")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFullError, match="the disk is full"):
+        store.put(content)
+    assert [file.read_bytes() for file in _files(tmp_path / "store")] == [b"other"]
