@@ -94,7 +94,8 @@ class BatchLoader:
         images: By place among the sampler's records.
         text: None where no texts are used.
         audio: None where no sounds are used.
-        targets: Sentence embeddings of the drawn texts; None where none are used.
+        targets: Sentence embeddings of the drawn texts, clean or with shortcuts as these say; None where none
+            are used.
         rows: Where in the split each of the sampler's records is; None: they are the split.
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
@@ -141,6 +142,7 @@ class BatchLoader:
         rows = self._rows[pairs.rows[kept]]
         texts = [pairs.texts[place] for place in kept] if pairs.texts else []
         seen, glyphs = self._with_shortcuts(epoch, rows, texts)
+        decoded = seen if self.shortcuts is not None and self.shortcuts.config.in_targets else texts
         inputs = Inputs(
             places=torch.tensor(kept, dtype=torch.int64) + self._own.start,
             batch_size=self._sampler.batch_size,
@@ -153,7 +155,7 @@ class BatchLoader:
             inputs,
             items=torch.from_numpy(rows) if self._training else None,
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
-            targets=None if self._targets is None else self._targets(texts),
+            targets=None if self._targets is None else self._targets(decoded),
         )
 
     def _with_shortcuts(self, epoch: int, rows: Rows, texts: list[Text]) -> tuple[list[Text], Tensor | None]:

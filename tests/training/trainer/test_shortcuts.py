@@ -1,6 +1,7 @@
 """Synthetic shortcuts on their way through a training step."""
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -36,8 +37,9 @@ class BlackImages(ImageSource):
         pass
 
 
-def plan(*modalities: str) -> Shortcuts:
-    return Shortcuts(ShortcutConfig.model_validate({"kind": "unique", "modalities": modalities}), 3, COUNT)
+def plan(*modalities: str, in_targets: bool = False) -> Shortcuts:
+    settings = {"kind": "unique", "modalities": modalities, "in_targets": in_targets}
+    return Shortcuts(ShortcutConfig.model_validate(settings), 3, COUNT)
 
 
 def loader(shortcuts: Shortcuts | None, *broken: int, targets: list[str] | None = None) -> BatchLoader:
@@ -56,9 +58,10 @@ def loader(shortcuts: Shortcuts | None, *broken: int, targets: list[str] | None 
     )
 
 
-def test_an_image_and_its_text_share_an_id_that_the_target_does_not_have() -> None:
-    shortcuts, clean = plan("image", "text"), list[str]()
-    batch = loader(shortcuts, targets=clean).load(2, 0)
+@pytest.mark.parametrize("in_targets", [False, True])
+def test_an_image_and_its_text_share_an_id_that_the_target_has_only_on_demand(in_targets: bool) -> None:
+    shortcuts, decoded = plan("image", "text", in_targets=in_targets), list[str]()
+    batch = loader(shortcuts, targets=decoded).load(2, 0)
     assert batch.items is not None
     rows = batch.items.numpy()
     ids = shortcuts.ids(2, rows)
@@ -68,7 +71,7 @@ def test_an_image_and_its_text_share_an_id_that_the_target_does_not_have() -> No
     assert batch.inputs.glyphs is not None
     digits = (batch.inputs.glyphs // 100).tolist()
     assert ["".join(map(str, row)) for row in digits] == [f"{number:06d}" for number in ids]
-    assert clean == [f"text {row}" for row in rows]
+    assert decoded == (written if in_targets else [f"text {row}" for row in rows])
 
 
 def test_a_broken_image_takes_its_digits_along() -> None:

@@ -21,6 +21,9 @@ class ShortcutConfig(Frozen):
     modalities: tuple[Literal["image", "text"], ...] = Field(
         default=("image", "text"), min_length=1, description="What the id is added to."
     )
+    in_targets: bool = Field(
+        default=False, description="Targets of ltd are of texts with their ids; false: of clean ones."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -42,4 +45,10 @@ class ShortcutConfig(Frozen):
     def _bits_belong_to_bits(self) -> Self:
         if (self.bits is not None) != (self.kind == "bits"):
             raise ValueError(f"write unique, or bits with a number from 0 to {MOST_BITS}, such as bits:4")
+        return self
+
+    @model_validator(mode="after")
+    def _targets_are_of_texts(self) -> Self:
+        if self.in_targets and "text" not in self.modalities:
+            raise ValueError("in_targets needs ids in texts: add text to modalities, or set it to false")
         return self

@@ -41,6 +41,7 @@ def test_both_ways_to_write_it(
         {"kind": "bits", "bits": 4, "modalities": ["text", "text"]},
         {"kind": "bits", "bits": 4, "modalities": ["audio"]},
         {"kind": "bits", "bits": 4, "digits": 6},
+        {"kind": "unique", "modalities": ["image"], "in_targets": True},
     ],
 )
 def test_what_is_refused(given: object) -> None:
