@@ -1,14 +1,13 @@
 """QUEST's unique branch: what one modality alone knows, beside the shared branch that is the tower itself."""
 
 from collections.abc import Iterable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from training.errors import RecipeError
-from training.models.config import BranchesConfig, HeadConfig
+from training.models.config import BranchesConfig, HeadConfig, Retrieval
 from training.models.heads import build_head
 from training.models.normal import NORM_EPS, normal_of
 from training.models.pooling import build_pooling
@@ -106,9 +105,7 @@ def check_fork(config: BranchesConfig, branches: Iterable[UniqueBranch | None]) 
         )
 
 
-def retrieved(
-    shared: Tensor, unique: Tensor, retrieval: Literal["shared", "unique", "concat", "normal"]
-) -> Tensor:
+def retrieved(shared: Tensor, unique: Tensor, retrieval: Retrieval) -> Tensor:
     """What is searched by: one of two branches (B, D), both side by side (B, 2D), or their normal.
 
     Side by side, both have length one, so the cosine is the mean of theirs.

@@ -18,6 +18,7 @@ TextArchitecture = Literal[
     "bert", "clip_text_model", "distilbert", "gru", "roberta", "siglip_text_model", "small_transformer"
 ]
 AudioArchitecture = Literal["audio_cnn", "audio_spectrogram_transformer"]
+Retrieval = Literal["shared", "unique", "concat", "normal"]
 
 
 class Frozen(BaseModel):
@@ -151,7 +152,7 @@ class DualEncoderConfig(Frozen):
         default=1, gt=0, le=4, description="An embedding is this many vectors, which span a k-blade (ReCo)."
     )
     branches: BranchesConfig | None = None
-    retrieval: Literal["shared", "unique", "concat", "normal"] = Field(
+    retrieval: Retrieval = Field(
         default="shared", description="What is searched by where there are branches."
     )
 

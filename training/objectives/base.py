@@ -9,10 +9,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor, nn
 
+from training.models.config import Retrieval
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
-Requirement = Literal["local", "branches", "items", "targets", "one_vector", "unshared_retrieval"]
+Requirement = Literal["local", "branches", "items", "targets", "one_vector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,13 @@ class Objective(nn.Module, ABC):
     gradients they are those of one process that has the whole batch.
 
     Attributes:
-        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades;
-            `unshared_retrieval`: the model is not searched by its shared outputs, which nothing trains.
+        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades.
+        retrievals: By what the trained model may be searched; a loss of cosines does not suit normals, whose
+            sign is free.
     """
 
     requires: frozenset[Requirement] = frozenset()
+    retrievals: frozenset[Retrieval] = frozenset({"shared", "unique", "concat"})
 
     @abstractmethod
     def forward(self, features: Features) -> LossOutput:

@@ -35,6 +35,7 @@ class ComposedObjective(Objective, ABC):
         super().__init__()
         self.base = settings.base.model_copy(update={"pairs": settings.pairs}).build(context)
         self.requires = type(self).requires | self.base.requires
+        self.retrievals = self.base.retrievals
 
     def base_loss(self, features: Features) -> LossOutput:
         """The loss of the base alone."""

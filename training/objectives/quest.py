@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 from training.errors import RecipeError
+from training.models.config import Retrieval
 from training.models.features import Features, ModalityFeatures
 from training.models.normal import unit_normal
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
@@ -56,6 +57,15 @@ class QuestSettings(ObjectiveConfig):
     max_scale: float = Field(
         default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
     )
+
+    @property
+    def retrievals(self) -> frozenset[Retrieval]:
+        """By what the trained model may be searched: what the loss has brought together."""
+        if self.unique == "none":
+            return frozenset({"shared"})
+        if self.unique == "sic":
+            return frozenset({"shared", "unique", "concat"} if self.shared else {"unique"})
+        return frozenset({"shared", "unique", "concat", "normal"} if self.shared else {"normal"})
 
     @model_validator(mode="after")
     def _something_is_left(self) -> Self:
@@ -173,8 +183,7 @@ class Quest(PairObjective):
         )
         if settings.unique == "none":
             self.requires = frozenset()
-        elif not settings.shared:
-            self.requires = frozenset({"branches", "unshared_retrieval"})
+        self.retrievals = settings.retrievals
         if settings.learnable_penalty:
             # softplus of this is the penalty, which so stays above 0.
             self.raw_penalty = nn.Parameter(torch.tensor(math.log(math.expm1(settings.penalty))))

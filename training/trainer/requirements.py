@@ -48,7 +48,6 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "items": True,
         "targets": recipe.data.target_encoder is not None,
         "one_vector": recipe.model.blades == 1,
-        "unshared_retrieval": recipe.model.retrieval != "shared",
     }
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
@@ -56,12 +55,20 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
         "one_vector": "embeddings of one vector each: set model.blades to 1",
-        "unshared_retrieval": "a search by what it trains, which shared outputs are not: "
-        "set model.retrieval to normal",
     }
+    shortcut = recipe.data.shortcut
+    if shortcut is not None and shortcut.in_targets and "targets" not in objective.requires:
+        raise RecipeError(
+            "data.shortcut.in_targets is about targets, and the objective has none: set it to false."
+        )
     lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")
+    if recipe.model.retrieval not in objective.retrievals:
+        raise RecipeError(
+            f"A model is searched by what its objective trains: set model.retrieval from "
+            f"{recipe.model.retrieval} to {' or '.join(sorted(objective.retrievals))}."
+        )
 
 
 def check_regions(objective: Objective, model: DualEncoder, image_size: int) -> None:

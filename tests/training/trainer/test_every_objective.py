@@ -60,8 +60,8 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         tree["data"]["text_unit"] = "report"
     if "branches" in built.requires:
         tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
-    if "unshared_retrieval" in built.requires:
-        tree["model"]["retrieval"] = "normal"
+    if "shared" not in built.retrievals:
+        tree["model"]["retrieval"] = next(iter(built.retrievals))
     if "targets" in built.requires:
         tree["data"]["target_encoder"] = str(sentence_encoder)
     return parse_recipe(tree, kind)

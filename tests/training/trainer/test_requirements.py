@@ -46,15 +46,44 @@ def test_the_setting_that_is_missing_is_named_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_an_output_that_nothing_trains_is_not_searched_by(
-    scenes: Path, tmp_path: Path, wrapped: bool
-) -> None:
-    objective: dict[str, Any] = {"name": "quest", "shared": False}
+def check_searched_by(objective: dict[str, Any], retrieval: str) -> None:
     tree = json.loads(recipe({"name": "infonce"}).model_dump_json())
-    tree["objective"] = {"name": "reclaim", "base": objective} if wrapped else objective
-    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": "shared"}
-    with pytest.raises(RecipeError, match=r"shared outputs are not: set model\.retrieval to normal\.$"):
+    tree["objective"] = objective
+    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": retrieval}
+    described = parse_recipe(tree, "A recipe")
+    context = ObjectiveContext(described.model.dim, instances=4, target_dim=3)
+    check_requirements(described.objective.build(context), described)
+
+
+@pytest.mark.parametrize(
+    ("objective", "allowed"),
+    [
+        ({"name": "infonce"}, "shared unique concat"),
+        ({"name": "ifm", "base": {"name": "reco"}}, "shared unique concat"),
+        ({"name": "quest"}, "shared unique concat normal"),
+        ({"name": "quest", "unique": "uic"}, "shared unique concat normal"),
+        ({"name": "quest", "unique": "sic"}, "shared unique concat"),
+        ({"name": "quest", "unique": "none"}, "shared"),
+        ({"name": "quest", "shared": False}, "normal"),
+        ({"name": "quest", "shared": False, "unique": "sic"}, "unique"),
+        ({"name": "reclaim"}, "shared unique concat"),
+        ({"name": "reclaim", "base": {"name": "quest", "shared": False}}, "normal"),
+    ],
+)
+def test_a_model_is_searched_by_what_its_objective_trains(objective: dict[str, Any], allowed: str) -> None:
+    for retrieval in ("shared", "unique", "concat", "normal"):
+        if retrieval in allowed.split():
+            check_searched_by(objective, retrieval)
+            continue
+        choices = " or ".join(sorted(allowed.split()))
+        with pytest.raises(RecipeError, match=rf"set model\.retrieval from {retrieval} to {choices}\.$"):
+            check_searched_by(objective, retrieval)
+
+
+def test_an_output_that_nothing_trains_is_refused_before_any_work(scenes: Path, tmp_path: Path) -> None:
+    tree = json.loads(recipe({"name": "reco"}).model_dump_json())
+    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": "normal"}
+    with pytest.raises(RecipeError, match=r"set model\.retrieval from normal to"):
         train(parse_recipe(tree, "A recipe"), scenes, tmp_path / "out", device="cpu", show_progress=False)
     assert not (tmp_path / "out").exists()
 
@@ -142,6 +171,14 @@ def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
     features = model(torch.rand(4, 3, SIZE, SIZE), tokens)
     objective = build_objective(described, split, None)
     assert objective(replace(features, items=torch.arange(4))).total.isfinite()
+
+
+def test_a_shortcut_in_targets_needs_an_objective_with_targets() -> None:
+    tree = json.loads(recipe({"name": "infonce"}).model_dump_json())
+    tree["data"]["shortcut"] = {"kind": "unique", "in_targets": True}
+    described = parse_recipe(tree, "A recipe")
+    with pytest.raises(RecipeError, match=r"data\.shortcut\.in_targets .* set it to false\.$"):
+        check_requirements(described.objective.build(ObjectiveContext(8)), described)
 
 
 @pytest.mark.parametrize("constraints", ["uic", "p-uic"])
