@@ -1,20 +1,35 @@
 """Everything that a run needs to go on as if it had never stopped, in one file without code."""
 
-import pickle
 import random
+import zipfile
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.atomic import atomic_file
 from training.data.pairs import Position
 from training.trainer.errors import TrainingError
 
 _FORMAT: Final = 2
+# What the reader of archives and that of tensors raise on bytes that are none, besides OSError.
+_DAMAGE: Final = (
+    UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -73,20 +88,43 @@ def load_checkpoint(path: Path) -> Checkpoint:
         TrainingError: The file is missing, damaged or of another release.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise TrainingError(f"The checkpoint {path} cannot be read, start the run anew: {error}.") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise TrainingError(f"{path} is not a checkpoint of this release: start the run anew.")
-    return Checkpoint(
-        position=Position(**content["position"]),
-        task=content["task"],
-        optimizer=content["optimizer"],
-        random=content["random"],
-        metrics=content["metrics"],
-        recipe=content["recipe"],
-        data=content["data"],
-    )
+        content = _content(path)
+    except OSError as error:
+        raise TrainingError(f"The checkpoint {path} cannot be read: {error.strerror or error}.") from error
+    except _DAMAGE as error:
+        raise TrainingError(
+            f"The checkpoint {path} cannot be read, it is damaged or another file: start the run anew."
+        ) from error
+    other = TrainingError(f"{path} is not a checkpoint of this release: start the run anew.")
+    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+        raise other
+    try:
+        return Checkpoint(**{**content, "position": Position(**content["position"])})
+    except (KeyError, TypeError):
+        raise other from None
+
+
+def _content(path: Path) -> Any:
+    """What a file of `torch.save` holds, if its checksums are right, which torch does not look at."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(damaged)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_weights(module: nn.Module, checkpoint: Checkpoint, path: Path) -> None:
+    """Give a module the weights of a checkpoint.
+
+    Raises:
+        TrainingError: They are those of another module.
+    """
+    try:
+        module.load_state_dict(checkpoint.task)
+    except RuntimeError as error:
+        raise TrainingError(
+            f"The weights in {path} are not those of this recipe's model: start the run anew."
+        ) from error
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

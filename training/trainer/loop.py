@@ -13,7 +13,13 @@ from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, BatchLoader, prefetched, without_missing
-from training.trainer.checkpoint import Checkpoint, random_state, restore_random_state, save_checkpoint
+from training.trainer.checkpoint import (
+    Checkpoint,
+    load_weights,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
 from training.trainer.errors import TrainingInterruptedError
 from training.trainer.figures import LossFigures
 from training.trainer.gradients import average_gradients, gradient_norm
@@ -118,8 +124,12 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state of a checkpoint."""
-        self.task.load_state_dict(checkpoint.task)
+        """Take the state of a checkpoint.
+
+        Raises:
+            TrainingError: It is that of another model.
+        """
+        load_weights(self.task, checkpoint, self.folder / "last.pt")
         self.optimizer.load_state_dict(checkpoint.optimizer)
         restore_random_state(checkpoint.random[self.processes.rank], self._device)
         self.position = checkpoint.position

@@ -11,7 +11,7 @@ from training.models.bundle import save_bundle
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
-from training.trainer.checkpoint import Checkpoint, load_checkpoint
+from training.trainer.checkpoint import Checkpoint, load_checkpoint, load_weights
 from training.trainer.devices import build_fabric, pin_threads
 from training.trainer.errors import TrainingError
 from training.trainer.loop import TrainingLoop
@@ -131,23 +131,34 @@ def _start(loop: TrainingLoop, folder: RunFolder, checkpoint: Checkpoint | None)
             f"The training data are not those that the run in {folder.path} was started with: give the same "
             "--data, or start a new run in another folder."
         )
+    if checkpoint.metrics and loop.processes.leads:
+        # It is needed at the end, too late to learn that it cannot be used.
+        _load_best(loop, folder)
     loop.restore(checkpoint)
+
+
+def _load_best(loop: TrainingLoop, folder: RunFolder) -> Checkpoint:
+    """Read the best checkpoint, and give the model its weights."""
+    best = load_checkpoint(folder.best)
+    if best.data != loop.fingerprint:
+        raise TrainingError(f"{folder.best} is from a run on other data: start the run anew.")
+    load_weights(loop.task, best, folder.best)
+    return best
 
 
 def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
     """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
     loop = parts.loop
-    chosen = load_checkpoint(folder.best if loop.metrics else folder.last)
-    loop.task.load_state_dict(chosen.task)
+    metrics = _load_best(loop, folder).metrics if loop.metrics else {}
     save_bundle(
         folder.bundle,
         name=loop.recipe.name,
         model=parts.model,
         preprocessing=parts.preprocessing,
-        metrics=chosen.metrics,
+        metrics=metrics,
         recipe_yaml=dump_recipe(loop.recipe),
     )
-    return chosen.metrics
+    return metrics
 
 
 def _found_broken(parts: Assembled, split: Manifest, processes: Processes) -> Rejections:

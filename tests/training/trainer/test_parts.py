@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,19 +13,11 @@ import torch
 
 from tests.training.trainer.scenes import tiny_recipe
 from training.data.image_source import CachedImages
-from training.data.pairs import Position
 from training.models.dual_encoder import build_dual_encoder
 from training.models.tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
-from training.trainer.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    random_state,
-    restore_random_state,
-    save_checkpoint,
-)
 from training.trainer.errors import TrainingError
 from training.trainer.figures import LossFigures
 from training.trainer.metrics_log import MetricsLog
@@ -133,31 +124,6 @@ def test_metrics_beyond_the_checkpoint_are_taken_out(tmp_path: Path) -> None:
         log.write(30, "train", {"loss": 0.5})
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(10, 10.0), (20, 20.0), (30, 0.5)]
-
-
-def test_random_state_comes_back_through_a_checkpoint(tmp_path: Path) -> None:
-    def draw() -> tuple[float, float, float, float]:
-        return random.gauss(0, 1), float(np.random.normal()), np.random.random(), float(torch.rand(()))
-
-    draw()
-    states = [random_state(CPU)]
-    expected = draw()
-    save_checkpoint(tmp_path / "c.pt", Checkpoint(Position(3, 1, 2), {}, {}, states, {"a": 1.0}, "r", "d"))
-    loaded = load_checkpoint(tmp_path / "c.pt")
-    draw()
-    restore_random_state(loaded.random[0], CPU)
-    assert draw() == expected
-    assert loaded.position == Position(3, 1, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
-
-
-def test_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
-    torch.save({"format": 99}, tmp_path / "newer.pt")
-    with pytest.raises(TrainingError, match="not a checkpoint of this release"):
-        load_checkpoint(tmp_path / "newer.pt")
-    torch.save(Path("code"), tmp_path / "pickled.pt")
-    with pytest.raises(TrainingError, match="cannot be read"):
-        load_checkpoint(tmp_path / "pickled.pt")
 
 
 def test_prefetching_keeps_order_and_passes_errors_on() -> None:

@@ -186,6 +186,25 @@ def test_refuses_a_damaged_checkpoint(scenes: Path, straight: Path, tmp_path: Pa
         run(tiny_recipe(), scenes, out, resume=True)
 
 
+@pytest.mark.parametrize("damage", ["cut", "other model", "other data"])
+def test_refuses_a_best_checkpoint_that_it_could_not_use_before_it_goes_on(
+    scenes: Path, straight: Path, tmp_path: Path, damage: str
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(straight, out)
+    best = out / "checkpoints/best.pt"
+    if damage == "cut":
+        best.write_bytes(best.read_bytes()[:1000])
+    elif damage == "other model":
+        save_checkpoint(best, replace(load_checkpoint(best), task={}))
+    else:
+        save_checkpoint(best, replace(load_checkpoint(best), data="other"))
+    before = read_bundle(out / "bundle").digest
+    with pytest.raises(TrainingError, match=r"best\.pt.* start the run anew\.$"):
+        run(tiny_recipe(), scenes, out, resume=True)
+    assert read_bundle(out / "bundle").digest == before
+
+
 def test_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
