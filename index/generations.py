@@ -16,7 +16,7 @@ from index.catalogue.tables import (
     ModelRow,
     TextEmbeddingRow,
 )
-from index.errors import CollectionNameError, GenerationError, UnknownCollectionError
+from index.errors import CollectionNameError, GenerationError, StaleWriteError, UnknownCollectionError
 from index.filters import storable_text
 
 GenerationState = Literal["building", "active", "retired"]
@@ -77,14 +77,21 @@ def get_or_add_collection(session: Session, name: str) -> CollectionRow:
 
 
 def next_sequence(session: Session, collection_id: int) -> int:
-    """Take the collection's next sequence number; until the transaction ends no other writer can."""
-    return session.execute(
+    """Take the collection's next sequence number; until the transaction ends no other writer can.
+
+    Raises:
+        StaleWriteError: The collection is gone.
+    """
+    sequence = session.execute(
         update(CollectionRow)
         .where(CollectionRow.id == collection_id)
         .values(sequence=CollectionRow.sequence + 1)
         .returning(CollectionRow.sequence)
         .execution_options(synchronize_session=False)
-    ).scalar_one()
+    ).scalar_one_or_none()
+    if sequence is None:
+        raise StaleWriteError("The collection was removed meanwhile, and nothing was written.")
+    return sequence
 
 
 def get_generation(session: Session, generation_id: int) -> tuple[Generation, int]:

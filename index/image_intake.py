@@ -2,13 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
 from torch import Tensor
 
+from index.catalogue.tables import EmbeddingRow, ImageRow
+from index.generations import Generation
 from index.store import ImageStore
 from training.data.images import ImageLimits, decode_image, read_header
 from training.data.manifest import Record
@@ -17,7 +21,7 @@ from training.errors import ImageError, ImageTooLargeError
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """What the catalogue had of an image when the run began."""
+    """What the catalogue had of an image when it was looked up."""
 
     sha256: str
     record_digest: str
@@ -26,7 +30,7 @@ class KnownImage:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image file that is in the store, and its pixels as the encoder takes them, uint8 (3, S, S)."""
+    """An image file that can be decoded, and its pixels as the encoder takes them, uint8 (3, S, S)."""
 
     sha256: str
     media_type: str
@@ -41,6 +45,7 @@ class Prepared:
 
     record: Record
     record_digest: str
+    sha256: str
     picture: Picture | None
 
 
@@ -64,27 +69,53 @@ class Intake:
         """Return what has to be written; None when nothing has; the error when the image cannot be used.
 
         Raises:
+            DiskFullError: The disk has no space left.
             StoreError: The disk does not take the file.
         """
         try:
-            content = _read(path, self.limits)
-            sha256 = hashlib.sha256(content).hexdigest()
-            known = self.known.get(record.id)
-            digest = record_digest(record)
-            if known is not None and known.embedded and known.sha256 == sha256:
-                self.store.put(content)
-                return None if known.record_digest == digest else Prepared(record, digest, None)
-            return Prepared(record, digest, self._picture(content))
+            content = read_limited(path, self.limits)
+            prepared = self.judge(record, content)
         except ImageError as error:
             return error
+        # Only what can be decoded is kept; what was kept before comes back if the disk has lost it.
+        self.store.put(content)
+        return prepared
 
-    def _picture(self, content: bytes) -> Picture:
+    def judge(self, record: Record, content: bytes) -> Prepared | None:
+        """Return what has to be written, with nothing kept yet; None when nothing has.
+
+        Raises:
+            ImageError: The image cannot be used.
+        """
+        sha256 = hashlib.sha256(content).hexdigest()
+        known = self.known.get(record.id)
+        digest = record_digest(record)
+        if known is not None and known.embedded and known.sha256 == sha256:
+            return None if known.record_digest == digest else Prepared(record, digest, sha256, None)
+        return Prepared(record, digest, sha256, self._picture(content, sha256))
+
+    def _picture(self, content: bytes, sha256: str) -> Picture:
         header = read_header(content, self.limits)
         image = decode_image(content, self.limits)
-        pixels = self.prepare_image(image)
-        # Only what can be decoded is kept.
-        sha256 = self.store.put(content)
-        return Picture(sha256, header.media_type, image.width, image.height, pixels)
+        return Picture(sha256, header.media_type, image.width, image.height, self.prepare_image(image))
+
+
+def known_images(
+    session: Session, generation: Generation, ids: Collection[str] | None = None
+) -> dict[str, KnownImage]:
+    """Return what the catalogue has of images, by id: of these, or of all of the collection."""
+    ours = and_(EmbeddingRow.image_id == ImageRow.id, EmbeddingRow.generation_id == generation.id)
+    query = (
+        select(ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest, EmbeddingRow.image_id)
+        .outerjoin(EmbeddingRow, ours)
+        .where(ImageRow.collection_id == generation.collection_id)
+    )
+    if ids is not None:
+        query = query.where(ImageRow.external_id.in_(list(ids)))
+    return {
+        external_id: KnownImage(sha256, digest, embedded is not None)
+        for external_id, sha256, digest, embedded in session.execute(query)
+    }
 
 
 def record_digest(record: Record) -> str:
@@ -100,7 +131,13 @@ def record_digest(record: Record) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path, limits: ImageLimits) -> bytes:
+def read_limited(path: Path, limits: ImageLimits) -> bytes:
+    """Read a file that may be too large.
+
+    Raises:
+        ImageTooLargeError: It is.
+        ImageError: It cannot be read.
+    """
     try:
         if path.stat().st_size > limits.max_bytes:
             raise ImageTooLargeError(f"The file has over {limits.max_bytes / 1e6:,.1f} MB.")

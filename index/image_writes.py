@@ -1,17 +1,23 @@
 """Writes of images with their texts, attributes and embeddings, all in the caller's transaction."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import AttributeRow, EmbeddingRow, FieldRow, GenerationRow, ImageRow, TextRow
-from index.errors import GenerationError
+from index.catalogue.tables import AttributeRow, EmbeddingRow, FieldRow, GenerationRow, ImageRow
+from index.errors import GenerationError, StaleWriteError
 from index.filters import BUILT_IN_FIELDS, kind_of
 from index.generations import Generation, next_sequence
+from index.loose_files import note_loose
+from index.text_writes import add_text_vectors, replace_texts
+from index.words import replace_words
 from training.data.manifest import Record
+
+# What became of an image that was written.
+Outcome = Literal["created", "replaced", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,46 +33,74 @@ class PictureWrite:
 
 @dataclass(frozen=True, slots=True)
 class ImageWrite:
-    """A record to be written; without a picture only what is said of the image changes."""
+    """A record to be written.
+
+    Attributes:
+        record: What is said of the image.
+        record_digest: The digest of that.
+        picture: None when the image has its file and embedding already.
+        sha256: Digest of the file that the image must have if there is no picture; None for any.
+        text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
+    """
 
     record: Record
     record_digest: str
     picture: PictureWrite | None
+    sha256: str | None = None
+    text_vectors: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCounts:
-    """Images that are new, that changed, and that only were embedded."""
-
-    added: int
-    updated: int
-    same: int
-
-    def __add__(self, other: "WriteCounts") -> "WriteCounts":
-        """Return the counts of both together."""
-        return WriteCounts(self.added + other.added, self.updated + other.updated, self.same + other.same)
-
-
-def write_images(session: Session, generation: Generation, writes: Sequence[ImageWrite]) -> WriteCounts:
+def write_images(
+    session: Session, generation: Generation, writes: Sequence[ImageWrite]
+) -> dict[str, Outcome]:
     """Put images into a collection, replacing those of the same id, and their embeddings into a generation.
+
+    Returns:
+        What became of each image, by id.
 
     Raises:
         GenerationError: An image that is searched in another generation would change its picture.
+        StaleWriteError: An image without a picture is gone or has another file than the write was made for.
     """
-    sequence = next_sequence(session, generation.collection_id)
-    stored = _stored(session, generation.collection_id, [write.record.id for write in writes])
+    collection_id = generation.collection_id
+    sequence = next_sequence(session, collection_id)
+    stored = _stored(session, collection_id, [write.record.id for write in writes])
+    _check_fresh(writes, stored)
     new = [write for write in writes if write.record.id not in stored]
     changed = [write for write in writes if write.record.id in stored and _differs(write, stored)]
     keys = {write.record.id: stored[write.record.id].id for write in writes if write.record.id in stored}
-    _refuse_or_forget(session, generation, [write for write in changed if _new_picture(write, stored)], keys)
-    keys |= _insert_images(session, generation.collection_id, new)
+    other = [write for write in changed if _new_picture(write, stored)]
+    _refuse_or_forget(session, generation, other, keys)
+    note_loose(session, {stored[write.record.id].sha256 for write in other})
+    keys |= _insert_images(session, collection_id, new)
     for write in changed:
         session.execute(
             update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**_image_values(write))
         )
-    _replace_details(session, generation.collection_id, new, changed, keys)
+    texts = {keys[write.record.id]: write.record.texts for write in (*new, *changed)}
+    replace_texts(session, collection_id, sequence, texts)
+    replace_words(session, list(texts))
+    _replace_attributes(session, collection_id, new, changed, keys)
     _replace_embeddings(session, generation.id, sequence, writes, keys)
-    return WriteCounts(len(new), len(changed), len(writes) - len(new) - len(changed))
+    vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
+    add_text_vectors(session, generation, sequence, vectors)
+    outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
+    return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
+
+
+def _ids(writes: Sequence[ImageWrite]) -> list[str]:
+    return [write.record.id for write in writes]
+
+
+def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
+    for write in writes:
+        row = stored.get(write.record.id)
+        gone = row is None or (write.sha256 is not None and row.sha256 != write.sha256)
+        if write.picture is None and gone:
+            raise StaleWriteError(
+                f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
+                "written: do it again."
+            )
 
 
 def _stored(session: Session, collection_id: int, ids: Collection[str]) -> dict[str, Any]:
@@ -137,30 +171,22 @@ def _image_values(write: ImageWrite) -> dict[str, Any]:
     return values
 
 
-def _replace_details(
+def _replace_attributes(
     session: Session,
     collection_id: int,
     new: Sequence[ImageWrite],
     changed: Sequence[ImageWrite],
     keys: dict[str, int],
 ) -> None:
-    """Write texts and attributes of new images, and those of changed ones again."""
+    """Write attributes of new images, and those of changed ones again."""
     old = [keys[write.record.id] for write in changed]
     if old:
-        session.execute(delete(TextRow).where(TextRow.image_id.in_(old)))
         session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old)))
-    texts = [
-        {"image_id": keys[write.record.id], "position": position, "text": text}
-        for write in (*new, *changed)
-        for position, text in enumerate(write.record.texts)
-    ]
     attributes = [
         {"collection_id": collection_id, "image_id": keys[write.record.id], **values}
         for write in (*new, *changed)
         for values in _attributes(write.record)
     ]
-    if texts:
-        session.execute(insert(TextRow), texts)
     if attributes:
         session.execute(insert(AttributeRow), attributes)
         _add_fields(session, collection_id, {(row["name"], row["kind"]) for row in attributes})

@@ -6,9 +6,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.orm import Session
 
+from index.catalogue.tables import TextRow
 from index.vectors.protocol import Keys
 
 # Word characters of any script: what the tokenizers of both databases take for words.
@@ -41,6 +42,39 @@ def matching(
     if allowed is not None:
         keys = keys[np.isin(keys, allowed)]
     return keys[:limit]
+
+
+def texts_with(session: Session, images: Keys, words: str) -> Keys:
+    """Return the keys of those texts of images (N,) that have any of the words themselves.
+
+    They come in the order of their images, and of their positions.
+    """
+    asked = set(tokens(words))
+    query = (
+        select(TextRow.image_id, TextRow.id, TextRow.text)
+        .where(TextRow.image_id.in_(images.tolist()))
+        .order_by(TextRow.image_id, TextRow.position)
+    )
+    found: dict[int, list[int]] = {}
+    for image, key, written in session.execute(query):
+        if asked.intersection(_WORD.findall(written.lower())):
+            found.setdefault(image, []).append(key)
+    return np.array([key for image in images.tolist() for key in found.get(image, [])], dtype=np.int64)
+
+
+def replace_words(session: Session, keys: Sequence[int]) -> None:
+    """Take in the words of these images as their texts and reports are now, in the caller's transaction."""
+    if not keys:
+        return
+    remove_words(session, keys)
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, {"keys": list(keys)})
+
+
+def remove_words(session: Session, keys: Sequence[int]) -> None:
+    """Forget the words of these images, in the caller's transaction."""
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
 
 
 def tokens(words: str) -> list[str]:
@@ -89,3 +123,19 @@ _POSTGRESQL: Final = text(
     "WHERE image_words.words @@ asked AND images.collection_id = :collection "
     "ORDER BY ts_rank(image_words.words, asked) DESC, image_words.image_id LIMIT :most"
 ).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
+_TAKE_IN_SQLITE: Final = text(
+    "INSERT INTO image_words (rowid, words) SELECT id, "
+    "coalesce((SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id), '') "
+    "|| char(10) || coalesce(report, '') FROM images WHERE id IN :keys"
+).bindparams(bindparam("keys", expanding=True))
+_TAKE_IN_POSTGRESQL: Final = text(
+    "INSERT INTO image_words (image_id, words) SELECT id, to_tsvector('simple', coalesce("
+    "(SELECT string_agg(text, chr(10) ORDER BY position) FROM texts WHERE image_id = images.id), '') "
+    "|| chr(10) || coalesce(report, '')) FROM images WHERE id IN :keys"
+).bindparams(bindparam("keys", expanding=True))
+_FORGET_SQLITE: Final = text("DELETE FROM image_words WHERE rowid IN :keys").bindparams(
+    bindparam("keys", expanding=True)
+)
+_FORGET_POSTGRESQL: Final = text("DELETE FROM image_words WHERE image_id IN :keys").bindparams(
+    bindparam("keys", expanding=True)
+)

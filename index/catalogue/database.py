@@ -13,9 +13,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from index.catalogue.schema import upgrade_schema
-from index.errors import CatalogueError
+from index.errors import CatalogueError, DiskFullError
 
 BUSY_SECONDS = 60
+_POSTGRESQL_DISK_FULL = "53100"
 
 
 class Catalogue:
@@ -77,12 +78,21 @@ class Catalogue:
             # Its other kinds, such as a broken constraint, are defects of ours.
             if type(error) not in (DatabaseError, OperationalError):
                 raise
+            if _is_full(error.orig):
+                raise DiskFullError(f"The catalogue {self.url} cannot grow: the disk is full.") from error
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
         except PoolTimeoutError as error:
             raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
         except sqlite3.Error as error:
             # What fails while a connection is set up comes without SQLAlchemy's wrapping.
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error}.") from error
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Tell whether a driver's error is that of a full disk."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return getattr(error, "sqlstate", None) == _POSTGRESQL_DISK_FULL
 
 
 def open_catalogue(url: str) -> Catalogue:

@@ -1,0 +1,74 @@
+"""Files in the store that no image may be using: noted before they can come about, and removed.
+
+A file may be used by images of any collection, and one process may be about to use what another is about to
+remove. Both do so under one lock: on SQLite that of every write, on PostgreSQL one of its own, which those
+who use files share. Whoever uses files looks under it whether they are there, and puts back what is gone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from sqlalchemy import delete, select, text
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue
+from index.catalogue.tables import ImageRow, LooseFileRow
+from index.store import ImageStore
+
+_AT_ONCE: Final = 500
+# Any constant that other users of the same PostgreSQL server are unlikely to lock.
+_POSTGRESQL_LOCK: Final = 7_236_911_046
+_NOTE: Final = text("INSERT INTO loose_files (sha256) VALUES (:sha256) ON CONFLICT DO NOTHING")
+
+
+def note_loose(session: Session, digests: Collection[str]) -> None:
+    """Note files that no image may be using once the transaction has ended."""
+    if digests:
+        session.execute(_NOTE, [{"sha256": digest} for digest in sorted(digests)])
+
+
+def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Callable[[], bytes]]) -> None:
+    """Make sure that the files of images which this transaction has written are there to stay.
+
+    Args:
+        session: Of the transaction.
+        store: Where they are kept.
+        originals: By digest, what reads the file again if it was removed meanwhile.
+
+    Raises:
+        DiskFullError: The disk has no space left.
+        StoreError: The disk does not take a file.
+    """
+    if not originals:
+        return
+    _lock(session, shared=True)
+    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(list(originals))))
+    for digest, read in originals.items():
+        if not store.has(digest):
+            store.put(read())
+
+
+def remove_loose(catalogue: Catalogue, store: ImageStore) -> None:
+    """Remove the files that were noted and that no image uses; a process that was killed may have left some.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left for the catalogue.
+        StoreError: The disk does not let go of a file; it stays noted.
+    """
+    while True:
+        with catalogue.read() as session:
+            noted = session.execute(select(LooseFileRow.sha256).limit(_AT_ONCE)).scalars().all()
+        if not noted:
+            return
+        with catalogue.write() as session:
+            _lock(session, shared=False)
+            used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
+            store.remove(sorted(set(noted) - set(used)))
+            session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(noted)))
+
+
+def _lock(session: Session, *, shared: bool) -> None:
+    if session.get_bind().dialect.name == "postgresql":
+        name = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+        session.execute(text(f"SELECT {name}(:key)"), {"key": _POSTGRESQL_LOCK})
