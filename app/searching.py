@@ -15,6 +15,7 @@ from app.encoding import Encoded
 from app.schemas import SearchResponse, TookMs, Truncation, page_from
 from app.state import Services
 from index.filters import Filter
+from index.request import SearchRequest
 from index.results import ActiveGeneration, SearchPage
 
 
@@ -77,4 +78,6 @@ def _search(
     cursor: str | None,
     exclude: Collection[str],
 ) -> SearchPage:
-    return services.engine.search(active, vector, k=k, filter=condition, cursor=cursor, exclude=exclude)
+    return services.engine.search(
+        active, vector, SearchRequest(k=k, filter=condition, cursor=cursor, exclude=tuple(exclude))
+    )

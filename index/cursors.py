@@ -1,4 +1,4 @@
-"""Cursors: where the next page begins, tied to the generation, the query and the filter.
+"""Cursors: where the next page begins, tied to the generation, the query and the rest of the request.
 
 A cursor carries the query's vector: an encoder may give the same text a vector that differs in its last bits
 from one batch to the next, and pages of two slightly different queries could repeat or miss an image.
@@ -16,36 +16,61 @@ import numpy as np
 from index.errors import CursorError
 from index.vectors.protocol import After, Vectors
 
-_VERSION: Final = 1
-_HEADER: Final = struct.Struct("<B16sIfq")
+_VERSION: Final = 2
+_HEADER: Final = struct.Struct("<B16sIfqqb")
 _CHECK_BYTES: Final = 8
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
 _SAME_QUERY: Final = 1e-2
+# The weights of a composed query follow a sample of the collection, which grows.
+_SAME_COMPOSED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What must be the same for all pages of one search."""
+    """What must be the same for all pages of one search.
+
+    Attributes:
+        generation: The generation's uid.
+        request: `SearchRequest.bound`.
+        composed: Whether the query vector was made of several.
+    """
 
     generation: str
-    filter: str
-    excluded: tuple[str, ...]
+    request: str
+    composed: bool = False
 
     def digest(self) -> bytes:
         """Return 16 bytes that stand for it."""
-        parts = [self.generation, self.filter, *self.excluded]
-        content = b"".join(len(part.encode()).to_bytes(4, "little") + part.encode() for part in parts)
-        return hashlib.blake2b(content, digest_size=16).digest()
+        return hashlib.blake2b(f"{self.generation}\0{self.request}".encode(), digest_size=16).digest()
 
 
-def encode_cursor(binding: Binding, query: Vectors, after: After) -> str:
-    """Return the cursor of the page behind `after`."""
-    header = _HEADER.pack(_VERSION, binding.digest(), after.rank, after.score, after.key)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page begins, and what the pages before it were made of.
+
+    Attributes:
+        after: The last hit of the page before.
+        sequence: The collection's sequence number when the first page was made.
+        confident: Whether the first page was confident; None where that is not known.
+    """
+
+    after: After
+    sequence: int
+    confident: bool | None
+
+
+def encode_cursor(binding: Binding, query: Vectors, place: Place) -> str:
+    """Return the cursor of the page that begins at a place."""
+    after = place.after
+    confident = -1 if place.confident is None else int(place.confident)
+    header = _HEADER.pack(
+        _VERSION, binding.digest(), after.rank, after.score, after.key, place.sequence, confident
+    )
     content = header + query.astype("<f4").tobytes()
     return base64.urlsafe_b64encode(content + _check(content)).rstrip(b"=").decode()
 
 
-def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vectors, After]:
+def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vectors, Place]:
     """Return the query (D,) that the first page was answered for, and where the next page begins.
 
     Raises:
@@ -58,16 +83,18 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
     content, check = content[:-_CHECK_BYTES], content[-_CHECK_BYTES:]
     if len(content) < _HEADER.size or check != _check(content):
         raise CursorError("The cursor is damaged: send it exactly as it was given.")
-    version, digest, rank, score, key = _HEADER.unpack_from(content)
+    version, digest, rank, score, key, sequence, confident = _HEADER.unpack_from(content)
     if version != _VERSION or digest != binding.digest():
         raise CursorError(
-            "The cursor belongs to another filter or to an index that has been replaced: "
-            "search again without a cursor."
+            "The cursor belongs to another request or to an index that has been replaced: "
+            "keep all but k the same from page to page, or search again without a cursor."
         )
     vector: Vectors = np.frombuffer(content, dtype="<f4", offset=_HEADER.size).astype(np.float32)
-    if vector.shape != query.shape or float(np.linalg.norm(vector - query)) > _SAME_QUERY:
+    farthest = _SAME_COMPOSED if binding.composed else _SAME_QUERY
+    if vector.shape != query.shape or float(np.linalg.norm(vector - query)) > farthest:
         raise CursorError("The cursor belongs to another query: search again without a cursor.")
-    return vector, After(score=score, key=key, rank=rank)
+    after = After(score=score, key=key, rank=rank)
+    return vector, Place(after, sequence, None if confident < 0 else bool(confident))
 
 
 def _check(content: bytes) -> bytes:

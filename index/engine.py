@@ -1,41 +1,38 @@
 """The search engine: what the service and the command line ask."""
 
-import time
-from collections.abc import Collection
 from pathlib import Path
 
-import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
-from index.cursors import Binding, decode_cursor, encode_cursor
-from index.errors import GenerationError, NoActiveGenerationError, QueryError
+from index.composing import Parts
+from index.errors import GenerationError, NoActiveGenerationError
 from index.facets import Overview, Overviews
-from index.filter_query import PassingKeys, known_fields
-from index.filters import Filter, filter_text
+from index.filter_query import known_fields
 from index.generations import (
     Generation,
+    Target,
     count_embeddings,
     find_active,
     find_generation,
-    get_generation,
     require_collection,
 )
-from index.images import image_keys, read_found, read_image, require_image
+from index.images import read_image, require_image
+from index.request import SearchRequest
 from index.results import (
     ActiveGeneration,
     CollectionInfo,
     FieldInfo,
-    Hit,
     ModelInfo,
     SearchPage,
     StoredImage,
 )
+from index.searcher import Searcher, searched_generation
 from index.store import ImageStore
 from index.vectors.codec import decode_vectors
-from index.vectors.protocol import After, Neighbours, Vectors
+from index.vectors.protocol import Vectors
 from index.views import Views
 
 
@@ -61,7 +58,7 @@ class SearchEngine:
         self.store = store
         self.bundles_folder = bundles_folder
         self._views = Views(snapshots_folder or bundles_folder.parent / "snapshots")
-        self._passing = PassingKeys()
+        self._searcher = Searcher(catalogue, self._views)
         self._counts: dict[int, tuple[int, int]] = {}
         self._overviews = Overviews(catalogue)
 
@@ -138,6 +135,7 @@ class SearchEngine:
             generation, sequence = found
             count = self._count(session, generation, sequence)
         self._views.retire(generation.collection_id, generation.id)
+        self._searcher.retire(generation.collection_id, generation.id)
         return ActiveGeneration(
             collection=collection,
             generation=generation.id,
@@ -150,56 +148,35 @@ class SearchEngine:
             count=count,
         )
 
-    def search(
-        self,
-        active: ActiveGeneration,
-        vector: Vectors,
-        *,
-        k: int,
-        filter: Filter | None = None,
-        cursor: str | None = None,
-        exclude: Collection[str] = (),
-    ) -> SearchPage:
-        """Find the images nearest to a query.
+    def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
+        """Make one query vector (D,) of length one; see `index.composing.compose`.
+
+        Args:
+            active: What to search; the parts must come from its bundle.
+            parts: What the search is made of.
+            target: What is searched.
+
+        Raises:
+            QueryError: The parts cannot be one vector.
+            GenerationError: The generation is gone.
+        """
+        return self._searcher.compose(active, parts, target)
+
+    def search(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> SearchPage:
+        """Find the images or texts nearest to a query.
 
         Args:
             active: What to search; the query must come from its bundle.
             vector: The query (D,); its length does not matter.
-            k: Hits on the page; fewer are returned only when fewer pass.
-            filter: What the images must fulfil.
-            cursor: `next_cursor` of the page before.
-            exclude: Images to leave out, by id.
+            request: What is asked for beside it.
 
         Raises:
-            QueryError: The vector or `k` cannot be searched for.
+            QueryError: The vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another search.
             GenerationError: The generation is gone.
         """
-        started = time.perf_counter()
-        query = _unit_query(vector, active.dim)
-        if k < 1:
-            raise QueryError("k, the number of hits, must be at least 1.")
-        name = "" if filter is None else filter_text(filter)
-        with self.catalogue.read() as session:
-            generation, sequence = _same_generation(session, active)
-            view = self._views.current(session, generation, sequence)
-            allowed = None
-            if filter is not None:
-                allowed = self._passing.get(session, generation.collection_id, sequence, filter, name)
-            excluded = image_keys(session, generation.collection_id, exclude) if exclude else set[int]()
-        binding = Binding(generation.uid, name, tuple(sorted(exclude)))
-        after = None
-        if cursor is not None:
-            query, after = decode_cursor(cursor, binding, query)
-        # One more than asked for shows whether there is another page.
-        found = _without(view.search(query, k + 1 + len(excluded), allowed=allowed, after=after), excluded)
-        hits = self._hits(found, k, 0 if after is None else after.rank)
-        next_cursor = None
-        if len(found.keys) > k:
-            last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), hits[-1].rank)
-            next_cursor = encode_cursor(binding, query, last)
-        return SearchPage(hits, next_cursor, found.exact, (time.perf_counter() - started) * 1000)
+        return self._searcher.page(active, vector, request)
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
@@ -209,7 +186,7 @@ class SearchEngine:
             GenerationError: The image is not in this generation, or the generation is gone.
         """
         with self.catalogue.read() as session:
-            generation, _ = _same_generation(session, active)
+            generation, _ = searched_generation(session, active)
             image = require_image(session, active.collection, image_id)
             value = session.execute(
                 select(EmbeddingRow.vector).where(
@@ -272,50 +249,6 @@ class SearchEngine:
             count = count_embeddings(session, generation)
             self._counts[generation.id] = (sequence, count)
         return count
-
-    def _hits(self, found: Neighbours, k: int, before: int) -> tuple[Hit, ...]:
-        keys = found.keys[:k].tolist()
-        # The view may hold what was written after the transaction that chose it, so this is a new one.
-        with self.catalogue.read() as session:
-            images = read_found(session, keys)
-        return tuple(
-            Hit(
-                id=images[key].id,
-                rank=before + place,
-                score=score,
-                texts=images[key].texts,
-                labels=images[key].labels,
-                metadata=images[key].metadata,
-            )
-            for place, (key, score) in enumerate(zip(keys, found.scores[:k].tolist(), strict=True), 1)
-        )
-
-
-def _unit_query(vector: Vectors, dim: int) -> Vectors:
-    if vector.shape != (dim,):
-        raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
-    query = vector.astype(np.float32)
-    length = float(np.linalg.norm(query.astype(np.float64)))
-    if not np.isfinite(length) or length == 0:
-        raise QueryError("The query vector must have finite numbers that are not all zero.")
-    return (query / np.float32(length)).astype(np.float32)
-
-
-def _same_generation(session: Session, active: ActiveGeneration) -> tuple[Generation, int]:
-    """Return the generation that a caller means, and the sequence number of its collection."""
-    generation, sequence = get_generation(session, active.generation)
-    if (generation.collection, generation.digest) != (active.collection, active.digest):
-        raise GenerationError(
-            f"Generation {active.generation} is not one of {active.collection!r} by bundle {active.digest}."
-        )
-    return generation, sequence
-
-
-def _without(found: Neighbours, excluded: set[int]) -> Neighbours:
-    if not excluded:
-        return found
-    kept = ~np.isin(found.keys, list(excluded))
-    return Neighbours(found.keys[kept], found.scores[kept], found.exact)
 
 
 def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo:

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from index.catalogue.tables import AttributeRow, FieldRow, ImageRow
+from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.filters import (
     BUILT_IN_FIELDS,
     And,
@@ -25,6 +25,7 @@ from index.filters import (
     condition_values,
     kind_of,
 )
+from index.generations import Target
 from index.vectors.protocol import Keys
 
 _COLUMNS: Final = {"id": ImageRow.external_id, "split": ImageRow.split, "group": ImageRow.group_name}
@@ -40,14 +41,18 @@ def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[Fi
     return {name: frozenset(kinds) for name, kinds in found.items()}
 
 
-def passing_keys(session: Session, collection_id: int, filter: Filter) -> Keys:
-    """Return the keys of all images of a collection that pass a filter, rising.
+def passing_keys(session: Session, collection_id: int, filter: Filter, target: Target = "images") -> Keys:
+    """Return the keys of all images of a collection that pass a filter, or of their texts, rising.
 
     Raises:
         FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
     """
     check_filter(filter, known_fields(session, collection_id))
-    query = select(ImageRow.id).where(ImageRow.collection_id == collection_id, _sql(collection_id, filter))
+    if target == "images":
+        query = select(ImageRow.id)
+    else:
+        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
+    query = query.where(ImageRow.collection_id == collection_id, _sql(collection_id, filter))
     keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
     keys.sort()
     return keys
@@ -58,10 +63,18 @@ class PassingKeys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[tuple[int, str], tuple[int, Keys]] = OrderedDict()
+        self._found: OrderedDict[tuple[int, Target, str], tuple[int, Keys]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, session: Session, collection_id: int, sequence: int, filter: Filter, name: str) -> Keys:
+    def get(
+        self,
+        session: Session,
+        collection_id: int,
+        sequence: int,
+        filter: Filter,
+        name: str,
+        target: Target = "images",
+    ) -> Keys:
         """Return `passing_keys`, from memory when nothing was written since.
 
         Args:
@@ -70,14 +83,15 @@ class PassingKeys:
             sequence: The collection's sequence number.
             filter: What must hold.
             name: The filter as a text, the same for the same filter.
+            target: Whether keys of images or of their texts are wanted.
         """
-        place = (collection_id, name)
+        place = (collection_id, target, name)
         with self._lock:
             held = self._found.get(place)
             if held is not None and held[0] == sequence:
                 self._found.move_to_end(place)
                 return held[1]
-        keys = passing_keys(session, collection_id, filter)
+        keys = passing_keys(session, collection_id, filter, target)
         with self._lock:
             self._forget(place)
             self._found[place] = (sequence, keys)
@@ -86,10 +100,10 @@ class PassingKeys:
                 self._forget(next(iter(self._found)))
         return keys
 
-    def _forget(self, place: tuple[int, str]) -> None:
+    def _forget(self, place: tuple[int, Target, str]) -> None:
         held = self._found.pop(place, None)
         if held is not None:
-            self._bytes -= _cost(place[1], held[1])
+            self._bytes -= _cost(place[2], held[1])
 
 
 def _cost(name: str, keys: Keys) -> int:

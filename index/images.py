@@ -1,7 +1,7 @@
 """Images as the catalogue holds them."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import bindparam, select
@@ -10,19 +10,22 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
 from index.filters import storable_text
-from index.generations import require_collection
-from index.results import StoredImage
+from index.generations import Target, require_collection
+from index.results import FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
-    """What a hit shows of an image."""
+    """What a hit shows of an image; `text` is the one that was found, if texts are searched."""
 
+    key: int
     id: str
+    group: str | None
     texts: tuple[str, ...]
     labels: tuple[str, ...]
     metadata: dict[str, MetadataValue]
+    text: FoundText | None = None
 
 
 def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
@@ -69,21 +72,23 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
     )
 
 
-def read_found(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
-    """Return what hits show of images, by their keys."""
-    texts = _texts(session, keys)
+def read_found(session: Session, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
+    """Return what hits show, by the keys of images or of texts; what is gone is left out."""
+    if target == "images":
+        return _read_images(session, keys)
+    texts = session.execute(_FOUND_TEXTS, {"keys": keys}).all()
+    images = _read_images(session, sorted({image for _, image, _, _ in texts}))
     return {
-        key: FoundImage(external_id, texts.get(key, ()), tuple(labels), _metadata(details))
-        for key, external_id, labels, details in session.execute(_FOUND, {"keys": keys})
+        key: replace(images[image], text=FoundText(position, text)) for key, image, position, text in texts
     }
 
 
-def image_keys(session: Session, collection_id: int, ids: Collection[str]) -> set[int]:
-    """Return the keys of those of these images that the collection has."""
-    query = select(ImageRow.id).where(
-        ImageRow.collection_id == collection_id, ImageRow.external_id.in_(list(ids))
-    )
-    return set(session.execute(query).scalars())
+def _read_images(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
+    texts = _texts(session, keys)
+    return {
+        key: FoundImage(key, external_id, group, texts.get(key, ()), tuple(labels), _metadata(details))
+        for key, external_id, group, labels, details in session.execute(_FOUND, {"keys": keys})
+    }
 
 
 def _texts(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -98,9 +103,12 @@ def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}
 
 
-# Built once: every search runs these two.
-_FOUND: Final = select(ImageRow.id, ImageRow.external_id, ImageRow.labels, ImageRow.details).where(
-    ImageRow.id.in_(bindparam("keys", expanding=True))
+# Built once: every search runs some of these.
+_FOUND: Final = select(
+    ImageRow.id, ImageRow.external_id, ImageRow.group_name, ImageRow.labels, ImageRow.details
+).where(ImageRow.id.in_(bindparam("keys", expanding=True)))
+_FOUND_TEXTS: Final = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text).where(
+    TextRow.id.in_(bindparam("keys", expanding=True))
 )
 _TEXTS: Final = (
     select(TextRow.image_id, TextRow.text)

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from index.filters import FieldKind
 from training.data.manifest import MetadataValue
+
+# The list that a hit comes from.
+FoundBy = Literal["vector", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,42 @@ class ActiveGeneration:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundText:
+    """A text that was found, and its position among its image's texts, from 0."""
+
+    position: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
-    """One found image; `score` is the likeness to the query, `rank` counts from 1 over all pages."""
+    """One found image, or one found text with its image.
+
+    Attributes:
+        id: The image's id.
+        rank: Counts from 1 over all pages.
+        score: What orders the hits: the cosine, or the sum of a fused ranking.
+        cosine: How alike query and hit are, by the model's own kind of cosine.
+        unusual: By how many standard deviations the cosine lies above the mean of the query's cosines with
+            a sample of the collection.
+        found_by: The lists that the hit is in: of vectors, of exact words.
+        text: The found text; None where images are searched.
+        group: The image's group.
+        others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
+        texts: All texts of the image.
+        labels: Its labels.
+        metadata: Its metadata.
+    """
 
     id: str
     rank: int
     score: float
+    cosine: float
+    unusual: float | None
+    found_by: tuple[FoundBy, ...]
+    text: FoundText | None
+    group: str | None
+    others: int | None
     texts: tuple[str, ...]
     labels: tuple[str, ...]
     metadata: Mapping[str, MetadataValue]
@@ -70,12 +104,24 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Hits in falling order of score; `next_cursor` is None on the last page."""
+    """Hits, best first.
+
+    Attributes:
+        hits: At most as many as were asked for.
+        next_cursor: Asks for the next page; None on the last.
+        exact: Whether nothing nearer can have been missed.
+        search_ms: Time from the query vector to the hits.
+        confident: Whether the best cosine of the first page is as high as the collection's own queries reach;
+            None where that is not known.
+        fused: Whether scores are sums of a fused ranking.
+    """
 
     hits: tuple[Hit, ...]
     next_cursor: str | None
     exact: bool
     search_ms: float
+    confident: bool | None
+    fused: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,12 @@ def _answer(
 ) -> "SearchResponse":
     from app.schemas import TookMs, page_from
     from index.filters import parse_filter
+    from index.request import SearchRequest
 
     parsed = None if condition is None else parse_filter(condition)
     vector = _vector(engine, settings, active, query)
-    page = engine.search(active, vector.values, k=k, filter=parsed, cursor=cursor, exclude=vector.exclude)
+    request = SearchRequest(k=k, filter=parsed, cursor=cursor, exclude=vector.exclude)
+    page = engine.search(active, vector.values, request)
     took = TookMs(
         encode=round(vector.encode_ms, 3),
         search=round(page.search_ms, 3),

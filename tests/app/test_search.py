@@ -14,7 +14,7 @@ from PIL import Image
 from app.engine import open_engine
 from app.intake import ImageQueryFields
 from app.schemas import SimilarQuery, TextQuery
-from index.cursors import Binding, encode_cursor
+from index.cursors import Binding, Place, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
 from training.data.images import decode_image
@@ -368,9 +368,9 @@ def test_formats_and_modes_are_all_searched_with(client: TestClient) -> None:
 
 
 def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
-    after = After(score=0.5, key=1, rank=10)
+    place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True)
     for dim in (768, 4096):
-        cursor = encode_cursor(Binding("g" * 32, "", ()), np.ones(dim, dtype=np.float32), after)
+        cursor = encode_cursor(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place)
         assert TextQuery(text="a dog", cursor=cursor).cursor == cursor
         assert SimilarQuery(cursor=cursor).cursor == cursor
         assert ImageQueryFields(cursor=cursor).cursor == cursor

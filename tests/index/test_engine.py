@@ -20,6 +20,7 @@ from index.errors import (
     UnknownImageError,
 )
 from index.filters import Filter, parse_filter
+from index.request import SearchRequest
 from index.results import SearchPage
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
@@ -78,7 +79,7 @@ def test_search_equals_the_reference(
     filter = None if condition is None else parse_filter(condition)
     ids = [number for number in range(COUNT) if passes(number)]
     for seed in range(4):
-        page = filled.search(filled.active("c"), _query(seed), k=10, filter=filter)
+        page = filled.search(filled.active("c"), _query(seed), SearchRequest(k=10, filter=filter))
         expected = _expected(_query(seed), ids, 10)
         assert [hit.id for hit in page.hits] == [name for name, _ in expected]
         np.testing.assert_allclose(
@@ -89,7 +90,7 @@ def test_search_equals_the_reference(
 
 
 def test_a_hit_shows_what_is_known(filled: SearchEngine) -> None:
-    page = filled.search(filled.active("c"), _query(), k=5)
+    page = filled.search(filled.active("c"), _query(), SearchRequest(k=5))
     records = {record.id: record for record in make_records(COUNT)}
     for rank, hit in enumerate(page.hits, 1):
         assert hit.rank == rank
@@ -99,7 +100,8 @@ def test_a_hit_shows_what_is_known(filled: SearchEngine) -> None:
 def test_the_length_of_the_query_does_not_matter(filled: SearchEngine) -> None:
     active = filled.active("c")
     one, other = (
-        _hits(filled.search(active, vector, k=10)) for vector in (_query(), _query() * np.float32(42))
+        _hits(filled.search(active, vector, SearchRequest(k=10)))
+        for vector in (_query(), _query() * np.float32(42))
     )
     assert [name for name, _ in one] == [name for name, _ in other]
     assert all(-1.000001 <= score <= 1.000001 for _, score in one)
@@ -108,7 +110,7 @@ def test_the_length_of_the_query_does_not_matter(filled: SearchEngine) -> None:
 def _pages(engine: SearchEngine, query: Vectors, k: int, filter: Filter | None = None) -> list[SearchPage]:
     active, pages, cursor = engine.active("c"), [], None
     while True:
-        pages.append(engine.search(active, query, k=k, filter=filter, cursor=cursor))
+        pages.append(engine.search(active, query, SearchRequest(k=k, filter=filter, cursor=cursor)))
         cursor = pages[-1].next_cursor
         if cursor is None:
             return pages
@@ -122,38 +124,40 @@ def test_pages_make_up_one_long_answer(filled: SearchEngine, k: int, condition: 
     assert len(pages) == -(-total // k)
     hits = [hit for page in pages for hit in page.hits]
     assert [hit.rank for hit in hits] == list(range(1, total + 1))
-    whole = filled.search(filled.active("c"), _query(), k=COUNT, filter=filter)
+    whole = filled.search(filled.active("c"), _query(), SearchRequest(k=COUNT, filter=filter))
     assert [(hit.id, hit.score) for hit in hits] == _hits(whole)
 
 
 def test_a_cursor_outlives_the_last_bits_of_its_query(filled: SearchEngine) -> None:
     active = filled.active("c")
-    first = filled.search(active, _query(), k=20)
-    again = filled.search(active, _query() + np.float32(1e-6), k=20, cursor=first.next_cursor)
-    assert _hits(again) == _hits(filled.search(active, _query(), k=20, cursor=first.next_cursor))
+    first = filled.search(active, _query(), SearchRequest(k=20))
+    again = filled.search(active, _query() + np.float32(1e-6), SearchRequest(k=20, cursor=first.next_cursor))
+    assert _hits(again) == _hits(
+        filled.search(active, _query(), SearchRequest(k=20, cursor=first.next_cursor))
+    )
 
 
 def test_a_cursor_outlives_a_restart(filled: SearchEngine) -> None:
-    first = filled.search(filled.active("c"), _query(), k=20)
+    first = filled.search(filled.active("c"), _query(), SearchRequest(k=20))
     again = open_home(filled.bundles_folder.parent)
-    page = again.search(again.active("c"), _query(), k=20, cursor=first.next_cursor)
+    page = again.search(again.active("c"), _query(), SearchRequest(k=20, cursor=first.next_cursor))
     assert page.hits[0].rank == 21
     again.close()
 
 
 def test_a_cursor_of_another_search_is_refused(filled: SearchEngine) -> None:
     active = filled.active("c")
-    cursor = filled.search(active, _query(), k=5).next_cursor
+    cursor = filled.search(active, _query(), SearchRequest(k=5)).next_cursor
     assert cursor is not None
     with pytest.raises(CursorError, match="another query"):
-        filled.search(active, _query(2), k=5, cursor=cursor)
-    with pytest.raises(CursorError, match="another filter"):
-        filled.search(active, _query(), k=5, cursor=cursor, filter=parse_filter(PA))
-    with pytest.raises(CursorError, match="another filter"):
-        filled.search(active, _query(), k=5, cursor=cursor, exclude=["image-001"])
+        filled.search(active, _query(2), SearchRequest(k=5, cursor=cursor))
+    with pytest.raises(CursorError, match="another request"):
+        filled.search(active, _query(), SearchRequest(k=5, cursor=cursor, filter=parse_filter(PA)))
+    with pytest.raises(CursorError, match="another request"):
+        filled.search(active, _query(), SearchRequest(k=5, cursor=cursor, exclude=("image-001",)))
     for damaged in ("", "x", "ä", cursor[:-1], cursor[:50], cursor[::-1], "B" + cursor[1:]):
         with pytest.raises(CursorError, match="damaged"):
-            filled.search(active, _query(), k=5, cursor=damaged)
+            filled.search(active, _query(), SearchRequest(k=5, cursor=damaged))
 
 
 def test_a_cursor_of_a_replaced_generation_is_refused(engine: SearchEngine) -> None:
@@ -161,18 +165,31 @@ def test_a_cursor_of_a_replaced_generation_is_refused(engine: SearchEngine) -> N
         generation = begin_generation(engine, "c", DIM, digest=digest * 64)
         put_vectors(engine, generation, make_records(30), unit_vectors(30, DIM))
         if digest == "a":
-            cursor = engine.search(engine.active("c"), _query(), k=5).next_cursor
+            cursor = engine.search(engine.active("c"), _query(), SearchRequest(k=5)).next_cursor
     with pytest.raises(CursorError, match="replaced"):
-        engine.search(engine.active("c"), _query(), k=5, cursor=cursor)
+        engine.search(engine.active("c"), _query(), SearchRequest(k=5, cursor=cursor))
 
 
 def test_excluded_images_are_left_out_and_k_are_found_still(filled: SearchEngine) -> None:
     active = filled.active("c")
-    best = [hit.id for hit in filled.search(active, _query(), k=12).hits]
-    page = filled.search(active, _query(), k=10, exclude=[best[0], best[3], "no such image"])
+    best = [hit.id for hit in filled.search(active, _query(), SearchRequest(k=12)).hits]
+    page = filled.search(
+        active,
+        _query(),
+        SearchRequest(
+            k=10,
+            exclude=(best[0], best[3], "no such image"),
+        ),
+    )
     assert [hit.id for hit in page.hits] == [name for name in best if name not in (best[0], best[3])]
     following = filled.search(
-        active, _query(), k=10, exclude=[best[0], best[3], "no such image"], cursor=page.next_cursor
+        active,
+        _query(),
+        SearchRequest(
+            k=10,
+            exclude=(best[0], best[3], "no such image"),
+            cursor=page.next_cursor,
+        ),
     )
     assert not {hit.id for hit in following.hits} & set(best)
 
@@ -182,7 +199,9 @@ def test_every_hit_of_one_passing_image_is_found(filled: SearchEngine) -> None:
     for number in range(0, COUNT, 37):
         name = f"image-{number:03d}"
         page = filled.search(
-            active, -filled.vector_of(active, name), k=10, filter=parse_filter({"field": "id", "eq": name})
+            active,
+            -filled.vector_of(active, name),
+            SearchRequest(k=10, filter=parse_filter({"field": "id", "eq": name})),
         )
         assert [hit.id for hit in page.hits] == [name]
 
@@ -199,7 +218,7 @@ def test_every_hit_of_one_passing_image_is_found(filled: SearchEngine) -> None:
 )
 def test_a_vector_that_is_no_query_is_refused(filled: SearchEngine, vector: Vectors) -> None:
     with pytest.raises(QueryError):
-        filled.search(filled.active("c"), vector, k=5)
+        filled.search(filled.active("c"), vector, SearchRequest(k=5))
 
 
 def test_what_is_unknown_is_named(filled: SearchEngine) -> None:
@@ -214,13 +233,15 @@ def test_what_is_unknown_is_named(filled: SearchEngine) -> None:
     with pytest.raises(UnknownImageError):
         filled.vector_of(active, "nobody")
     with pytest.raises(FilterError, match="Did you mean 'view'"):
-        filled.search(active, _query(), k=5, filter=parse_filter({"field": "veiw", "eq": "PA"}))
+        filled.search(
+            active, _query(), SearchRequest(k=5, filter=parse_filter({"field": "veiw", "eq": "PA"}))
+        )
     with pytest.raises(QueryError):
-        filled.search(active, _query(), k=0)
+        filled.search(active, _query(), SearchRequest(k=0))
     with pytest.raises(GenerationError):
-        filled.search(replace(active, generation=99), _query(), k=5)
+        filled.search(replace(active, generation=99), _query(), SearchRequest(k=5))
     with pytest.raises(GenerationError):
-        filled.search(replace(active, digest="b" * 64), _query(), k=5)
+        filled.search(replace(active, digest="b" * 64), _query(), SearchRequest(k=5))
 
 
 def test_lists_say_what_is_searched_with_what(engine: SearchEngine) -> None:
@@ -254,14 +275,14 @@ def test_what_another_process_wrote_is_found_by_the_next_search(engine: SearchEn
     vectors = unit_vectors(40, DIM)
     put_vectors(engine, generation, make_records(20), vectors[:20])
     active = engine.active("c")
-    assert len(engine.search(active, vectors[30], k=100).hits) == 20
+    assert len(engine.search(active, vectors[30], SearchRequest(k=100)).hits) == 20
     condition = parse_filter({"field": "age", "gte": 35})
-    assert len(engine.search(active, vectors[30], k=100, filter=condition).hits) == 5
+    assert len(engine.search(active, vectors[30], SearchRequest(k=100, filter=condition)).hits) == 5
     other = open_home(tmp_path / "home")
     put_vectors(other, generation, make_records(40)[20:], vectors[20:])
     other.close()
-    assert engine.search(active, vectors[30], k=1).hits[0].id == "image-030"
-    assert len(engine.search(active, vectors[30], k=100, filter=condition).hits) == 25
+    assert engine.search(active, vectors[30], SearchRequest(k=1)).hits[0].id == "image-030"
+    assert len(engine.search(active, vectors[30], SearchRequest(k=100, filter=condition)).hits) == 25
 
 
 def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> None:
@@ -276,7 +297,7 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
         seen = 0
         while not done.is_set():
             try:
-                ids = [hit.id for hit in engine.search(active, vectors[0], k=COUNT).hits]
+                ids = [hit.id for hit in engine.search(active, vectors[0], SearchRequest(k=COUNT)).hits]
             except Exception as error:  # noqa: BLE001
                 problems.append(error)
                 return
@@ -293,7 +314,7 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
     for reader in readers:
         reader.join()
     assert not problems
-    assert len(engine.search(active, vectors[0], k=COUNT).hits) == COUNT
+    assert len(engine.search(active, vectors[0], SearchRequest(k=COUNT)).hits) == COUNT
 
 
 def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: SearchEngine) -> None:
@@ -329,13 +350,13 @@ def test_the_sign_of_vectors_without_one_changes_no_page(engine: SearchEngine) -
     chosen = parse_filter(PA)
     for filter in (None, chosen):
         first, other = (
-            engine.search(active, query, k=20, filter=filter)
+            engine.search(active, query, SearchRequest(k=20, filter=filter))
             for active, query in ((straight, _query()), (flipped, -_query()))
         )
         assert _hits(first) == _hits(other)
         assert min(hit.score for hit in first.hits) >= 0
         later = [
-            engine.search(active, query, k=20, filter=filter, cursor=page.next_cursor)
+            engine.search(active, query, SearchRequest(k=20, filter=filter, cursor=page.next_cursor))
             for active, query, page in ((straight, _query(), first), (flipped, -_query(), other))
         ]
         assert _hits(later[0]) == _hits(later[1])

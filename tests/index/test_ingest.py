@@ -12,6 +12,7 @@ from index.engine import SearchEngine
 from index.errors import GenerationError, NoActiveGenerationError
 from index.filters import parse_filter
 from index.ingest import IngestReport, ingest_manifest
+from index.request import SearchRequest
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
 from training.data.manifest import Manifest
@@ -50,7 +51,7 @@ def test_vectors_are_those_of_the_encoder(engine: SearchEngine, encoder: Encoder
         pixels = encoder.prepare_image(decode_image(manifest.image_path(record)))
         direct = encoder.embed_images(pixels[None])[0]
         np.testing.assert_allclose(engine.vector_of(active, record.id), direct, atol=1e-3)
-        page = engine.search(active, direct, k=1)
+        page = engine.search(active, direct, SearchRequest(k=1))
         assert page.hits[0].id == record.id
         assert page.hits[0].score == pytest.approx(1.0, abs=1e-5)
 
@@ -79,10 +80,12 @@ def test_changed_records_are_updated(
     fresh = engine.vector_of(active, "image-007")
     assert not np.allclose(fresh, stale, atol=1e-3)
     # The view was caught up: the new vector is found, and the old place of the image is gone.
-    assert engine.search(active, fresh, k=1).hits[0].id == "image-007"
-    ids = [hit.id for hit in engine.search(active, fresh, k=100).hits]
+    assert engine.search(active, fresh, SearchRequest(k=1)).hits[0].id == "image-007"
+    ids = [hit.id for hit in engine.search(active, fresh, SearchRequest(k=100)).hits]
     assert len(ids) == len(set(ids)) == 20
-    found = engine.search(active, fresh, k=5, filter=parse_filter({"field": "age", "eq": 99})).hits
+    found = engine.search(
+        active, fresh, SearchRequest(k=5, filter=parse_filter({"field": "age", "eq": 99}))
+    ).hits
     assert [hit.id for hit in found] == ["image-003"]
 
 
@@ -92,10 +95,10 @@ def test_more_records_join_the_active_generation(
     records = make_records(20)
     _ingest(engine, encoder, make_manifest(tmp_path / "data", records[:8]))
     active = engine.active("cxr")
-    assert len(engine.search(active, np.ones(12, np.float32), k=50).hits) == 8
+    assert len(engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits) == 8
     _ingest(engine, encoder, make_manifest(tmp_path / "data", records))
     assert engine.active("cxr").generation == active.generation
-    assert len(engine.search(active, np.ones(12, np.float32), k=50).hits) == 20
+    assert len(engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits) == 20
 
 
 def test_broken_images_are_named_and_left_out(
@@ -142,7 +145,7 @@ def test_another_bundle_takes_over_in_one_step(
     assert (second.bundle / "model.safetensors").is_file()
     # A request that began with the first generation still gets its answer from it.
     vector = engine.vector_of(first, "image-001")
-    assert engine.search(first, vector, k=1).hits[0].score == pytest.approx(1, abs=1e-5)
+    assert engine.search(first, vector, SearchRequest(k=1)).hits[0].score == pytest.approx(1, abs=1e-5)
     assert not np.allclose(vector, engine.vector_of(second, "image-001"), atol=1e-2)
 
 

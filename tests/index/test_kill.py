@@ -12,6 +12,7 @@ from sqlalchemy import select
 from index.catalogue.tables import Table
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
+from index.request import SearchRequest
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_records, unit_vectors
 from training.data.manifest import Manifest
@@ -99,7 +100,9 @@ def test_killed_and_repeated_is_as_never_killed(
     assert (report.added, report.unchanged, report.embedded) == (COUNT - there, there, COUNT - there)
     assert _dump(killed) == _dump(clean)
     query = unit_vectors(1, 12)[0]
-    pages = [engine.search(engine.active("c"), query, k=COUNT).hits for engine in (clean, killed)]
+    pages = [
+        engine.search(engine.active("c"), query, SearchRequest(k=COUNT)).hits for engine in (clean, killed)
+    ]
     assert pages[0] == pages[1]
     files = [
         sorted(path.relative_to(home) for path in home.rglob("images/**/*") if path.is_file())

@@ -14,6 +14,7 @@ import pytest
 
 from index.engine import SearchEngine
 from index.generations import Generation
+from index.request import SearchRequest
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.exact import ExactView
 from index.vectors.kinds import exact_view
@@ -164,7 +165,7 @@ def _fill(engine: SearchEngine, count: int = 60) -> Generation:
 
 
 def _found(engine: SearchEngine) -> list[tuple[str, float]]:
-    page = engine.search(engine.active("c"), unit_vectors(1, DIM, 3)[0], k=100)
+    page = engine.search(engine.active("c"), unit_vectors(1, DIM, 3)[0], SearchRequest(k=100))
     return [(hit.id, hit.score) for hit in page.hits]
 
 
@@ -215,7 +216,10 @@ def test_a_snapshot_of_a_catalogue_that_was_lost_is_not_used(engine: SearchEngin
     generation = begin_generation(again, "c", DIM)
     assert generation.id == 1
     put_vectors(again, generation, make_records(30), unit_vectors(30, DIM, seed=50))
-    assert again.search(again.active("c"), unit_vectors(30, DIM, seed=50)[4], k=1).hits[0].id == "image-004"
+    assert (
+        again.search(again.active("c"), unit_vectors(30, DIM, seed=50)[4], SearchRequest(k=1)).hits[0].id
+        == "image-004"
+    )
     again.close()
 
 

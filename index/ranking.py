@@ -1,0 +1,261 @@
+"""The orders that hits can come in: by likeness, fused with exact words, one of each group, diverse.
+
+The plain order goes on behind any of its hits. Every other order depends on all hits before a place, so it
+is made again from its top; the hit before the place says where the page begins.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.diversity import diversify
+from index.errors import QueryError
+from index.groups import Groups
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
+from index.words import fuse
+
+# The lists that a hit can come from, as bits.
+BY_VECTOR: Final = 1
+BY_WORDS: Final = 2
+
+# Places of orders that are made again from the top.
+MOST_RANKED: Final = 10_000
+# The first places of each list are fused; the same for every page, so that all pages are of one order.
+FUSED_PLACES: Final = 1000
+# The first places of the order by likeness from which diverse hits are chosen.
+DIVERSE_PLACES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Hits, best first.
+
+    Attributes:
+        keys: Their keys, (N,).
+        scores: What orders them, (N,): the cosine, or the sum of a fused ranking.
+        cosines: Their cosines with the query, (N,), of the model's own kind.
+        lists: The lists that each comes from, (N,), as bits.
+        exact: Whether nothing nearer can have been missed.
+    """
+
+    keys: Keys
+    scores: NDArray[np.float32]
+    cosines: NDArray[np.float32]
+    lists: NDArray[np.uint8]
+    exact: bool
+
+    def __len__(self) -> int:
+        """Return the number of hits."""
+        return len(self.keys)
+
+    def take(self, places: NDArray[np.int64] | slice) -> "Ranked":
+        """Return the hits at these places."""
+        return Ranked(
+            self.keys[places], self.scores[places], self.cosines[places], self.lists[places], self.exact
+        )
+
+    def then(self, other: "Ranked") -> "Ranked":
+        """Return these hits with others behind them."""
+        return Ranked(
+            np.concatenate((self.keys, other.keys)),
+            np.concatenate((self.scores, other.scores)),
+            np.concatenate((self.cosines, other.cosines)),
+            np.concatenate((self.lists, other.lists)),
+            self.exact and other.exact,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a search may find: the vectors of a view, but for those that a filter or the request leaves out.
+
+    Attributes:
+        view: What is searched.
+        query: What is searched for, (D,) of length one.
+        allowed: Keys that pass the filter, rising; None for all.
+        hidden: Keys that are left out.
+    """
+
+    view: VectorView
+    query: Vectors
+    allowed: Keys | None
+    hidden: Keys
+
+    def nearest(self, count: int, after: After | None = None) -> Neighbours:
+        """Find the `count` nearest; those hidden are searched for on top, since no view leaves them out."""
+        found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
+        kept = ~np.isin(found.keys, self.hidden)
+        return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
+
+    def cosines(self, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
+        """Return those of these keys that the view holds, rising, with their cosines."""
+        found = self.view.search(self.query, len(keys), allowed=np.sort(keys))
+        order = np.argsort(found.keys)
+        return found.keys[order], found.scores[order]
+
+
+class Ranking(Protocol):
+    """An order of hits."""
+
+    def page(self, count: int, after: After | None) -> Ranked:
+        """Return the `count` hits behind a hit, or from the top; fewer only where the order ends.
+
+        Raises:
+            QueryError: The order does not reach that far down.
+        """
+
+
+class Plain:
+    """By likeness to the query."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def page(self, count: int, after: After | None) -> Ranked:
+        """Return the hits behind a score and key; see `Ranking`."""
+        return _by_vector(self._scope.nearest(count, after))
+
+
+class Remade(ABC):
+    """An order that is made again from the top for every page."""
+
+    @abstractmethod
+    def _top(self, count: int) -> Ranked:
+        """Return the first `count` hits."""
+
+    def page(self, count: int, after: After | None) -> Ranked:
+        """Return the hits behind a hit's key, or behind its place where it is gone; see `Ranking`."""
+        if after is None:
+            return self._top(count)
+        if after.rank >= MOST_RANKED:
+            raise QueryError(
+                f"This kind of search goes {MOST_RANKED:,} hits deep: narrow it with a filter.",
+                field="cursor",
+            )
+        found = self._top(after.rank + count)
+        place = np.flatnonzero(found.keys == after.key)
+        # What is gone has left its place to the hit behind it.
+        first = int(place[0]) + 1 if len(place) else after.rank - 1
+        return found.take(slice(first, first + count))
+
+
+class Fused(Remade):
+    """By reciprocal rank in two lists: likeness to the query, and matches of exact words.
+
+    What neither list has among its first places follows by likeness, with a sum of zero.
+
+    Args:
+        scope: What may be found.
+        matches: Keys that match the words, best first, at most `FUSED_PLACES`.
+    """
+
+    def __init__(self, scope: Scope, matches: Keys) -> None:
+        self._scope = scope
+        self._matches = matches
+
+    def _top(self, count: int) -> Ranked:
+        near = _by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
+        head = near.take(slice(FUSED_PLACES))
+        # The view may not hold what was written or removed a moment ago.
+        held, cosines = self._scope.cosines(self._matches)
+        matches = self._matches[np.isin(self._matches, held)]
+        keys, sums = fuse([head.keys, matches])
+        cosine_of = dict(zip(held.tolist(), cosines.tolist(), strict=True))
+        cosine_of.update(zip(head.keys.tolist(), head.cosines.tolist(), strict=True))
+        lists = BY_VECTOR * np.isin(keys, head.keys) + BY_WORDS * np.isin(keys, matches)
+        fused = Ranked(
+            keys,
+            sums.astype(np.float32),
+            np.array([cosine_of[key] for key in keys.tolist()], dtype=np.float32),
+            lists.astype(np.uint8),
+            near.exact,
+        )
+        rest = near.take(slice(FUSED_PLACES, None))
+        rest = rest.take(np.flatnonzero(~np.isin(rest.keys, matches)))
+        behind = Ranked(rest.keys, np.zeros_like(rest.scores), rest.cosines, rest.lists, rest.exact)
+        return fused.then(behind).take(slice(count))
+
+
+class Grouped(Remade):
+    """One hit of each group, its first in another order."""
+
+    def __init__(self, inner: Ranking, groups: Groups) -> None:
+        self._inner = inner
+        self._groups = groups
+
+    def _top(self, count: int) -> Ranked:
+        wanted = count
+        while True:
+            found = self._inner.page(wanted, None)
+            first = self._groups.first_places(found.keys)
+            if len(first) >= count or len(found) < wanted:
+                return found.take(first[:count])
+            wanted *= 2
+
+
+class Diverse(Remade):
+    """Hits near the query that differ from each other, chosen among the first places of another order.
+
+    What lies behind those places follows in the other order.
+
+    Args:
+        inner: The other order.
+        view: What it searches.
+        diversity: See `index.diversity`.
+        blades: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
+    """
+
+    def __init__(
+        self, inner: Ranking, view: VectorView, diversity: float, *, blades: int, unsigned: bool
+    ) -> None:
+        self._inner = inner
+        self._view = view
+        self._diversity = diversity
+        self._blades = blades
+        self._unsigned = unsigned
+
+    def _top(self, count: int) -> Ranked:
+        found = self._inner.page(max(count, DIVERSE_PLACES), None)
+        head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
+        head, vectors = self._vectors(head)
+        places = diversify(
+            head.keys,
+            _relevance(head),
+            vectors,
+            diversity=self._diversity,
+            count=min(count, len(head)),
+            blades=self._blades,
+            unsigned=self._unsigned,
+        )
+        return head.take(places).then(rest).take(slice(count))
+
+    def _vectors(self, head: Ranked) -> tuple[Ranked, Vectors]:
+        """Return the hits that the view still holds, and their vectors."""
+        while True:
+            try:
+                return head, self._view.vectors(head.keys)
+            except KeyError as gone:
+                head = head.take(np.flatnonzero(head.keys != gone.args[0]))
+
+
+def _by_vector(found: Neighbours) -> Ranked:
+    lists = np.full(len(found.keys), BY_VECTOR, dtype=np.uint8)
+    return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
+
+
+def _relevance(ranked: Ranked) -> NDArray[np.float32]:
+    """Return scores (N,) that can be weighed against cosines.
+
+    Sums of a fused ranking are stretched over the range of its hits' cosines.
+    """
+    if np.array_equal(ranked.scores, ranked.cosines):
+        return ranked.cosines
+    low, high = float(ranked.cosines.min()), float(ranked.cosines.max())
+    least, most = float(ranked.scores.min()), float(ranked.scores.max())
+    share = (ranked.scores - least) / ((most - least) or 1.0)
+    stretched: NDArray[np.float32] = (low + share * (high - low)).astype(np.float32)
+    return stretched

@@ -1,0 +1,74 @@
+"""What a search asks for beside its query vector."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from index.background import QueryKind
+from index.errors import QueryError
+from index.filters import Filter, filter_json
+from index.generations import Target
+from index.words import tokens
+
+GroupBy = Literal["group"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Which hits are wanted, and in which order.
+
+    Attributes:
+        k: Hits on the page; fewer are returned only when fewer can be found.
+        filter: What the images must fulfil.
+        cursor: `next_cursor` of the page before.
+        exclude: Images to leave out, by id.
+        exclude_groups_of: Images, by id, that are left out with all others of their groups.
+        words: Words whose exact matches are fused with the ranking by vectors.
+        target: Whether images are searched or their texts; a filter is about the image either way.
+        group_by: "group" gives one hit for each group, its best.
+        diversity: How much hits should differ from each other, from 0 to 1; None ranks by likeness alone.
+        kind: What the query vector is of; None where it is composed or of nothing known.
+    """
+
+    k: int = 10
+    filter: Filter | None = None
+    cursor: str | None = None
+    exclude: tuple[str, ...] = ()
+    exclude_groups_of: tuple[str, ...] = ()
+    words: str | None = None
+    target: Target = "images"
+    group_by: GroupBy | None = None
+    diversity: float | None = None
+    kind: QueryKind | None = None
+
+    @property
+    def is_remade(self) -> bool:
+        """Whether the order depends on all hits before a place, and is made again for every page."""
+        return any(part is not None for part in (self.words, self.group_by, self.diversity))
+
+    def check(self) -> None:
+        """Refuse what cannot be searched for.
+
+        Raises:
+            QueryError: A value is out of its range, or two of them exclude each other.
+        """
+        if self.k < 1:
+            raise QueryError("k, the number of hits, must be at least 1.", field="k")
+        if self.diversity is not None and not 0 <= self.diversity <= 1:
+            raise QueryError("diversity must lie between 0 and 1.", field="diversity")
+        if self.words is not None and not tokens(self.words):
+            raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
+
+    def bound(self) -> str:
+        """Return everything that must be the same for all pages of one search, as a text."""
+        values = {
+            "filter": None if self.filter is None else filter_json(self.filter),
+            "exclude": sorted(self.exclude),
+            "exclude_groups_of": sorted(self.exclude_groups_of),
+            "words": None if self.words is None else tokens(self.words),
+            "target": self.target,
+            "group_by": self.group_by,
+            "diversity": None if self.diversity is None else float(self.diversity),
+            "kind": self.kind,
+        }
+        return json.dumps(values, sort_keys=True)

@@ -1,0 +1,265 @@
+"""A search from its query vector to the page of hits."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.background import Background, Backgrounds, ScoreScale
+from index.catalogue import Catalogue
+from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
+from index.composing import Parts, compose
+from index.cursors import Binding, Place, decode_cursor, encode_cursor
+from index.errors import GenerationError, QueryError
+from index.filter_query import PassingKeys
+from index.filters import filter_text
+from index.generations import Generation, Target, get_generation
+from index.groups import Groups, keys_left_out, others
+from index.images import FoundImage, read_found
+from index.ranking import (
+    BY_VECTOR,
+    BY_WORDS,
+    FUSED_PLACES,
+    MOST_RANKED,
+    Diverse,
+    Fused,
+    Grouped,
+    Plain,
+    Ranked,
+    Ranking,
+    Scope,
+)
+from index.request import SearchRequest
+from index.results import ActiveGeneration, FoundBy, Hit, SearchPage
+from index.vectors.protocol import After, Keys, Vectors
+from index.views import Views
+from index.words import matching, texts_with
+
+# How often a page is made again because something on it was removed meanwhile.
+_TRIES: Final = 3
+_LISTS: Final[tuple[tuple[int, FoundBy], ...]] = ((BY_VECTOR, "vector"), (BY_WORDS, "words"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search that has begun: everything that one state of the catalogue decides."""
+
+    generation: Generation
+    binding: Binding
+    scope: Scope
+    ranking: Ranking
+    scale: ScoreScale | None
+    sequence: int
+    after: After | None
+    confident: bool | None
+
+
+class Searcher:
+    """Answers searches over the views of a catalogue's generations; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue, views: Views) -> None:
+        self._catalogue = catalogue
+        self._views = views
+        self._passing = PassingKeys()
+        self._backgrounds = Backgrounds()
+
+    def retire(self, collection_id: int, active: int) -> None:
+        """Forget what is known of a collection's generations but the active one."""
+        self._backgrounds.retire(collection_id, active)
+
+    def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
+        """Make one query vector of several; see `SearchEngine.compose`."""
+        with self._catalogue.read() as session:
+            generation, sequence = searched_generation(session, active)
+            view = self._views.current(session, generation, sequence, target)
+            background = self._backgrounds.of(session, generation, view, target)
+        if background is None:
+            # Nothing is held yet: all parts weigh the same.
+            background = Background(
+                np.zeros((1, active.dim), dtype=np.float32), 0, blades=active.blades, unsigned=active.unsigned
+            )
+        return compose(parts, background)
+
+    def page(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> SearchPage:
+        """Return a page of hits; see `SearchEngine.search`."""
+        started = time.perf_counter()
+        request.check()
+        search = self._begin(active, unit_query(vector, active.dim), request)
+        before = 0 if search.after is None else search.after.rank
+        k = request.k
+        if request.is_remade:
+            k = max(1, min(k, MOST_RANKED - before))
+        found, images = self._found(search, k, request.target)
+        more, found = len(found) > k, found.take(slice(k))
+        hits = self._hits(search, request, found, images, before)
+        confident = search.confident
+        if search.after is None and search.scale is not None and len(found):
+            confident = search.scale.confident(float(found.cosines.max()))
+        next_cursor = None
+        if more:
+            last = After(float(found.scores[-1]), int(found.keys[-1]), before + k)
+            place = Place(last, search.sequence, confident)
+            next_cursor = encode_cursor(search.binding, search.scope.query, place)
+        took_ms = (time.perf_counter() - started) * 1000
+        return SearchPage(hits, next_cursor, found.exact, took_ms, confident, fused=request.words is not None)
+
+    def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
+        with self._catalogue.read() as session:
+            generation, sequence = searched_generation(session, active)
+            binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
+            place = None
+            if request.cursor is not None:
+                query, place = decode_cursor(request.cursor, binding, query)
+            view = self._views.current(session, generation, sequence, request.target)
+            background = self._backgrounds.of(session, generation, view, request.target)
+            allowed = self._allowed(session, generation, sequence, request, request.target)
+            hidden = keys_left_out(
+                session, generation.collection_id, request.target, request.exclude, request.exclude_groups_of
+            )
+            if place is not None and request.is_remade:
+                hidden |= _written_since(session, generation, place.sequence, request.target)
+            scope = Scope(view, query, allowed, np.array(sorted(hidden), dtype=np.int64))
+            ranking: Ranking = Plain(scope)
+            if request.words is not None:
+                ranking = Fused(scope, self._matches(session, generation, sequence, request, scope))
+        if request.group_by is not None:
+            ranking = Grouped(ranking, Groups(self._catalogue.read, request.target))
+        if request.diversity is not None:
+            ranking = Diverse(
+                ranking,
+                view,
+                request.diversity,
+                blades=generation.blades,
+                unsigned=generation.unsigned,
+            )
+        return _Search(
+            generation,
+            binding,
+            scope,
+            ranking,
+            None if background is None else background.scale(query, request.kind),
+            sequence if place is None else place.sequence,
+            None if place is None else place.after,
+            None if place is None else place.confident,
+        )
+
+    def _allowed(
+        self, session: Session, generation: Generation, sequence: int, request: SearchRequest, target: Target
+    ) -> Keys | None:
+        if request.filter is None:
+            return None
+        name = filter_text(request.filter)
+        return self._passing.get(session, generation.collection_id, sequence, request.filter, name, target)
+
+    def _matches(
+        self, session: Session, generation: Generation, sequence: int, request: SearchRequest, scope: Scope
+    ) -> Keys:
+        """Return the keys that match the request's words, best first."""
+        words = request.words or ""
+        limit = FUSED_PLACES + len(scope.hidden)
+        images = self._allowed(session, generation, sequence, request, "images")
+        keys = matching(session, generation.collection_id, words, limit, images)
+        if request.target == "texts":
+            keys = texts_with(session, keys, words)
+        return keys[~np.isin(keys, scope.hidden)][:FUSED_PLACES]
+
+    def _found(self, search: _Search, k: int, target: Target) -> tuple[Ranked, dict[int, FoundImage]]:
+        """Return more than `k` hits if there are more, and what the catalogue holds of them."""
+        wanted = k + 1
+        for _ in range(_TRIES):
+            found = search.ranking.page(wanted, search.after)
+            # The view may hold what was written after the search began, so this is a new read.
+            with self._catalogue.read() as session:
+                images = read_found(session, found.keys.tolist(), target)
+            held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
+            if len(held) > k or len(found) < wanted:
+                break
+            wanted += len(found) - len(held)
+        return held, images
+
+    def _hits(
+        self,
+        search: _Search,
+        request: SearchRequest,
+        found: Ranked,
+        images: dict[int, FoundImage],
+        before: int,
+    ) -> tuple[Hit, ...]:
+        counts: dict[int, int] = {}
+        if request.group_by is not None:
+            groups = {key: images[key].group or images[key].key for key in found.keys.tolist()}
+            with self._catalogue.read() as session:
+                counts = others(
+                    session,
+                    search.generation,
+                    request.target,
+                    groups,
+                    search.scope.allowed,
+                    search.scope.hidden,
+                )
+        unusual = None if search.scale is None else search.scale.unusual(found.cosines).tolist()
+        return tuple(
+            Hit(
+                id=images[key].id,
+                rank=before + place + 1,
+                score=score,
+                cosine=cosine,
+                unusual=None if unusual is None else unusual[place],
+                found_by=tuple(name for bit, name in _LISTS if lists & bit),
+                text=images[key].text,
+                group=images[key].group,
+                others=counts.get(key),
+                texts=images[key].texts,
+                labels=images[key].labels,
+                metadata=images[key].metadata,
+            )
+            for place, (key, score, cosine, lists) in enumerate(
+                zip(
+                    found.keys.tolist(),
+                    found.scores.tolist(),
+                    found.cosines.tolist(),
+                    found.lists.tolist(),
+                    strict=True,
+                )
+            )
+        )
+
+
+def unit_query(vector: Vectors, dim: int) -> Vectors:
+    """Return a query vector (D,) at length one.
+
+    Raises:
+        QueryError: It has another shape, or no direction.
+    """
+    if vector.shape != (dim,):
+        raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
+    query = vector.astype(np.float32)
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    if not np.isfinite(length) or length == 0:
+        raise QueryError("The query vector must have finite numbers that are not all zero.")
+    return (query / np.float32(length)).astype(np.float32)
+
+
+def searched_generation(session: Session, active: ActiveGeneration) -> tuple[Generation, int]:
+    """Return the generation that a caller means, and the sequence number of its collection.
+
+    Raises:
+        GenerationError: It is gone, or another one than the caller thinks.
+    """
+    generation, sequence = get_generation(session, active.generation)
+    if (generation.collection, generation.digest) != (active.collection, active.digest):
+        raise GenerationError(
+            f"Generation {active.generation} is not one of {active.collection!r} by bundle {active.digest}."
+        )
+    return generation, sequence
+
+
+def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> set[int]:
+    """Return the keys of all vectors that were written after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
+    return set(session.execute(query).scalars())
