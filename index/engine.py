@@ -57,7 +57,8 @@ class SearchEngine:
         self.catalogue = catalogue
         self.store = store
         self.bundles_folder = bundles_folder
-        self._views = Views(snapshots_folder or bundles_folder.parent / "snapshots")
+        self.snapshots_folder = snapshots_folder or bundles_folder.parent / "snapshots"
+        self._views = Views(self.snapshots_folder)
         self._searcher = Searcher(catalogue, self._views)
         self._counts: dict[int, tuple[int, int]] = {}
         self._overviews = Overviews(catalogue)
