@@ -104,6 +104,43 @@ def test_toy_problem_is_fitted(name: str) -> None:
     assert losses[-1] < losses[0] - 0.3 * abs(losses[0])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_and_half_precision_leave_the_loss_in_full(name: str) -> None:
+    batch = random_batch(blades=blades_of(name))
+    objective = build(cases()[name], batch).float()
+    full, half = (
+        with_features(batch, {key: value.to(kind) for key, value in learnable(batch).items()})
+        for kind in (torch.float32, torch.bfloat16)
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside, of_half = objective(full), objective(half)
+    assert inside.total.dtype == of_half.total.dtype == torch.float32
+    assert torch.equal(inside.total, objective(full).total)
+    torch.testing.assert_close(of_half.total, inside.total, rtol=0.1, atol=0.1)
+    assert not any(term.requires_grad for term in inside.terms.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_vectors_give_a_finite_loss_and_gradient(name: str) -> None:
+    batch = random_batch(blades=blades_of(name))
+    zeros = with_features(batch, {key: torch.zeros_like(value) for key, value in learnable(batch).items()})
+    total, gradients = _loss_and_gradients(build(cases()[name], batch), zeros)
+    assert total.isfinite()
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_that_is_none_is_not_hidden(name: str) -> None:
+    batch = random_batch(blades=blades_of(name))
+    objective = build(cases()[name], batch)
+    _, used = _loss_and_gradients(objective, batch)
+    for key in used:
+        value = learnable(batch)[key].clone()
+        value[0, 0] = torch.nan
+        assert not objective(with_features(batch, {key: value})).total.isfinite(), key
+
+
 def _assert_equal(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
 

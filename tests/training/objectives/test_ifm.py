@@ -197,21 +197,6 @@ def test_needs_and_updates_of_the_base_are_passed_on() -> None:
     assert float(objective.state_dict()["base.steps"]) == 1
 
 
-def test_a_vector_that_is_no_number_is_not_hidden() -> None:
-    image, text = random_embeddings(3)
-    image[0, 0] = math.nan
-    assert not torch.isfinite(IFMSettings().build(CONTEXT)(features(image, text)).total)
-
-
-def test_autocast_does_not_change_the_loss() -> None:
-    image, text = (batch.float() for batch in random_embeddings(16, 64))
-    objective = IFMSettings().build(CONTEXT)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = objective(features(image, text)).total
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, objective(features(image, text)).total)
-
-
 def test_free_embeddings_learn_to_find_each_other() -> None:
     image, text = (batch.requires_grad_() for batch in random_embeddings(12, 8))
     objective = IFMSettings().build(CONTEXT)

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from tests.training.objectives.local_reference import (
     DIM,
-    as_float,
     local_batch,
     random_entries,
     slow_uniformity,
@@ -134,15 +133,6 @@ def test_padding_has_no_influence_whatever_it_holds(kind: UniformityKind, garbag
     torch.autograd.backward(total)
     assert local.grad is not None
     assert torch.isfinite(local.grad).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_autocast_does_not_change_the_loss(kind: UniformityKind) -> None:
-    batch, objective = as_float(local_batch()), LocalUniformitySettings(kind=kind).build(CONTEXT)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = objective(batch).total
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, objective(batch).total)
 
 
 def test_weight_follows_the_kind_unless_it_is_set() -> None:

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from tests.training.objectives.local_reference import (
     DIM,
-    as_float,
     local_batch,
     real_vectors,
     real_weights,
@@ -145,15 +144,6 @@ def test_says_what_to_do_without_local_features() -> None:
     image = replace(batch["image"], local=None)
     with pytest.raises(RecipeError, match="local_features"):
         build()(replace(batch, modalities={**batch.modalities, "image": image}))
-
-
-def test_autocast_does_not_change_the_loss() -> None:
-    batch = as_float(local_batch(GRID))
-    objective = build().float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = objective(batch).total
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, objective(batch).total)
 
 
 @pytest.mark.parametrize(

@@ -341,17 +341,6 @@ def test_a_vector_that_is_no_number_is_not_hidden(place: int) -> None:
     assert not torch.isfinite(quest()(batch_of(*values)).total)
 
 
-def test_autocast_does_not_change_the_loss() -> None:
-    values = [value.detach().float() for value in tensors(*random_modalities(16, 64))]
-    objective = QuestSettings().build(CONTEXT)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = objective(batch_of(*values)).total
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, objective(batch_of(*values)).total)
-    half = objective(batch_of(*(value.bfloat16() for value in values))).total
-    assert half.dtype == torch.float32
-
-
 @pytest.mark.parametrize("row", ABLATION)
 def test_free_outputs_learn_to_find_each_other(row: str) -> None:
     settings, parts = ABLATION[row]
