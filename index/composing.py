@@ -18,10 +18,10 @@ _DISLIKED_WEIGHT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A vector (D,) of length one that a search is made of, and what it is the vector of."""
+    """A vector (D,) of length one that a search is made of, and what it is of, where that is known."""
 
     vector: Vectors
-    kind: QueryKind
+    kind: QueryKind | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,15 @@ class Parts:
     disliked: Sequence[Part] = ()
 
     @property
+    def single(self) -> Part | None:
+        """The one vector of a search that is made of no more; None for every other."""
+        wanted = (*self.asked, *self.liked)
+        return wanted[0] if len(wanted) == 1 and not self.disliked else None
+
+    @property
     def kind(self) -> QueryKind | None:
         """The kind of a search that is made of one vector; None for every other."""
-        if len(self.asked) + len(self.liked) == 1 and not self.disliked:
-            return (*self.asked, *self.liked)[0].kind
-        return None
+        return None if self.single is None else self.single.kind
 
 
 def compose(parts: Parts, background: Background) -> Vectors:
@@ -57,8 +61,8 @@ def compose(parts: Parts, background: Background) -> Vectors:
     count = len(parts.asked) + len(parts.liked) + len(parts.disliked)
     if count == 0:
         raise QueryError("There is nothing to search for: give a text, an image, a vector or examples.")
-    if parts.kind is not None:
-        return (*parts.asked, *parts.liked)[0].vector
+    if parts.single is not None:
+        return parts.single.vector
     if background.blades != 1 or background.unsigned:
         raise QueryError("This collection's model searches by one text, image, id or vector only.")
     total = np.zeros_like(background.mean, dtype=np.float64)
