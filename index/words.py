@@ -1,6 +1,7 @@
 """The words of texts and reports: a full-text index of SQLite (FTS5) or PostgreSQL, and ranks by it."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -79,7 +80,8 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
 
 def tokens(words: str) -> list[str]:
     """Split what a person typed into its different words, in lower case and in order."""
-    return list(dict.fromkeys(_WORD.findall(words.lower())))[:_MAX_WORDS]
+    composed = unicodedata.normalize("NFC", words).lower()
+    return list(dict.fromkeys(_WORD.findall(composed)))[:_MAX_WORDS]
 
 
 def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:

@@ -1,0 +1,156 @@
+"""Ranks by words, on SQLite's full-text index, and fused ranks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from index.engine import SearchEngine
+from index.generations import Generation
+from index.vectors.protocol import Keys
+from index.words import fuse, matching, tokens
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+DIM = 4
+WORDS = (
+    "a dog runs on the beach",
+    "a dog and another dog",
+    "a cat sleeps on a sofa",
+    "pleural effusion on the left",
+    "a Café at the beach",
+    *(f"filler {number}" for number in range(20)),
+)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SearchEngine, Generation, list[int]]]:
+    engine = open_home(tmp_path_factory.mktemp("words"))
+    generation = begin_generation(engine, "c", DIM)
+    records = make_records(len(WORDS))
+    put_vectors(engine, generation, records, unit_vectors(len(WORDS), DIM))
+    other = begin_generation(engine, "other", DIM)
+    put_vectors(engine, other, records[:1], unit_vectors(1, DIM))
+    with engine.catalogue.write() as session:
+        rows = session.execute(text("SELECT id, collection_id FROM images ORDER BY id")).all()
+        keys = [key for key, collection in rows if collection == generation.collection_id]
+        elsewhere = next(key for key, collection in rows if collection == other.collection_id)
+        session.execute(text("DELETE FROM image_words"))
+        for key, words in [*zip(keys, WORDS, strict=True), (elsewhere, "a dog in the other collection")]:
+            session.execute(
+                text("INSERT INTO image_words (rowid, words) VALUES (:key, :words)"),
+                {"key": key, "words": words},
+            )
+    yield engine, generation, keys
+    engine.close()
+
+
+def _found(
+    filled: tuple[SearchEngine, Generation, list[int]],
+    words: str,
+    limit: int = 10,
+    allowed: list[int] | None = None,
+) -> list[int]:
+    """Which of `WORDS` were found, in order of rank."""
+    engine, generation, keys = filled
+    among = None if allowed is None else np.array([keys[place] for place in allowed], dtype=np.int64)
+    with engine.catalogue.read() as session:
+        found = matching(session, generation.collection_id, words, limit, among)
+    return [keys.index(key) for key in found.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("effusion", [3]),
+        ("EFFUSION!", [3]),
+        ("dog beach", [0, 1, 4]),
+        ("cafe", [4]),
+        ("café", [4]),
+        ("dogs", []),
+        ("", []),
+        ("?! -- ''", []),
+    ],
+)
+def test_images_with_any_of_the_words_are_found(
+    filled: tuple[SearchEngine, Generation, list[int]], words: str, found: list[int]
+) -> None:
+    ranked = _found(filled, words)
+    assert sorted(ranked) == found
+
+
+def test_more_and_rarer_words_come_first(filled: tuple[SearchEngine, Generation, list[int]]) -> None:
+    assert _found(filled, "dog beach")[0] == 0
+    assert _found(filled, "the effusion")[0] == 3
+    assert _found(filled, "dog")[0] == 1
+
+
+def test_no_more_than_the_limit_and_only_allowed_ones(
+    filled: tuple[SearchEngine, Generation, list[int]],
+) -> None:
+    whole = _found(filled, "dog beach cat")
+    assert _found(filled, "dog beach cat", 2) == whole[:2]
+    assert _found(filled, "dog beach cat", 1, [whole[2], whole[3]]) == [whole[2]]
+    assert _found(filled, "dog", 5, []) == []
+    assert _found(filled, "dog", 0) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '"',
+        "dog*",
+        "dog AND",
+        "NEAR(dog",
+        "words:dog",
+        "-dog",
+        "'; DROP TABLE images; -- dog",
+        "^dog",
+        "\0dog",
+    ],
+)
+def test_nothing_typed_is_syntax(filled: tuple[SearchEngine, Generation, list[int]], words: str) -> None:
+    assert set(_found(filled, words)) == ({0, 1} if "dog" in words else set())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_can_be_searched_for(filled: tuple[SearchEngine, Generation, list[int]], words: str) -> None:
+    _found(filled, words)
+
+
+def test_thousands_of_words_are_searched_by_the_first() -> None:
+    assert len(tokens(" ".join(f"word{number}" for number in range(5000)))) == 64
+    assert tokens("Dog dog DOG cat_tail") == ["dog", "cat", "tail"]
+
+
+def _keys(*keys: int) -> Keys:
+    return np.array(keys, dtype=np.int64)
+
+
+def test_fused_ranks_golden() -> None:
+    keys, sums = fuse([_keys(7, 3, 9), _keys(3, 8)])
+    assert keys.tolist() == [3, 7, 8, 9]
+    np.testing.assert_allclose(sums, [1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63], rtol=1e-12)
+
+
+def test_equal_sums_are_in_order_of_key_and_nothing_fuses_to_nothing() -> None:
+    assert fuse([_keys(2, 1), _keys(1, 2)])[0].tolist() == [1, 2]
+    assert [part.tolist() for part in fuse([])] == [[], []]
+    assert fuse([_keys(), _keys(5)])[0].tolist() == [5]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=12), max_size=4))
+def test_fused_ranks_equal_the_sum_by_definition(rankings: list[list[int]]) -> None:
+    keys, sums = fuse([np.array(ranking, dtype=np.int64) for ranking in rankings], k0=10)
+    expected = {
+        key: sum(1 / (11 + ranking.index(key)) for ranking in rankings if key in ranking)
+        for ranking in rankings
+        for key in ranking
+    }
+    assert dict(zip(keys.tolist(), sums.tolist(), strict=True)) == pytest.approx(expected)
+    assert (np.diff(sums) <= 1e-15).all()
