@@ -71,8 +71,9 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
 class PairSampler:
     """Draws every image once an epoch, each with one of its texts or with all of them.
 
-    Order and texts are a function of seed and epoch alone, so a run can go on at any position. The last
-    incomplete batch of an epoch is dropped: the size of a contrastive batch is part of the loss.
+    Order and texts are a function of seed and epoch alone, so a run can go on at any position. All batches
+    have the same size, which is part of a contrastive loss: the last incomplete batch of an epoch is dropped,
+    or filled up.
 
     Args:
         records: All with at least one text, unless none are drawn.
@@ -80,6 +81,7 @@ class PairSampler:
         seed: Of the run.
         one_image_per: Metadata key; of all images with the same value one random image is drawn each epoch.
         text_unit: One random text of an image, or all of them; None: no texts are drawn.
+        fill_up: Fill the last batch up with the first items of the epoch, so that none is left out.
 
     Raises:
         DataError: There are fewer images than a batch needs.
@@ -92,6 +94,8 @@ class PairSampler:
         seed: int,
         one_image_per: str | None = None,
         text_unit: TextUnit | None = "sentence",
+        *,
+        fill_up: bool = False,
     ) -> None:
         self.records = tuple(records)
         self.batch_size = batch_size
@@ -105,11 +109,14 @@ class PairSampler:
                 f"Only {len(self._units):,} images {'can be used' if text_unit is None else 'have a text'}, "
                 f"fewer than a batch of {batch_size}: give more data, or set train.batch_size to less."
             )
+        if fill_up:
+            self.batches_per_epoch = -(-len(self._units) // batch_size)
 
     def draw(self, epoch: int, index: int, own: slice = slice(None)) -> Pairs:
         """One batch of an epoch, or the pairs at these places of it."""
         order, text_draws = self._epoch(epoch)
-        rows = order[index * self.batch_size : (index + 1) * self.batch_size]
+        places = np.arange(index * self.batch_size, (index + 1) * self.batch_size)
+        rows = order[places % len(order)]
         if self._text_unit is None:
             return Pairs(rows[own], (), None)
         choices = [self._choices(self.records[row]) for row in rows]

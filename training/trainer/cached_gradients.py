@@ -20,8 +20,13 @@ RandomState = tuple[Tensor, Tensor | None]
 
 
 def even_chunks(count: int, largest: int) -> list[slice]:
-    """Places 0 to `count` in as few chunks of at most `largest` as it takes, none smaller by more than 1."""
+    """Places 0 to `count` in as few chunks of at most `largest` as it takes, none smaller by more than 1.
+
+    Of an odd count in pairs one chunk has three: batch norm has nothing to take statistics of a single item.
+    """
     number = -(-count // largest)
+    if largest > 1:
+        number = min(number, max(1, count // 2))
     ends = [count * chunk // number for chunk in range(number + 1)]
     return [slice(start, end) for start, end in pairwise(ends)]
 

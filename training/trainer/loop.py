@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from training.data.pairs import Position
+from training.errors import DataError
 from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
@@ -92,7 +93,9 @@ class TrainingLoop:
             progress_bar("training", self.total_steps, done=done, shown=show_progress) as bar,
         ):
             while self.position.step < self.total_steps:
-                self._step(without_missing(next(batches), self.processes))
+                batch = without_missing(next(batches), self.processes)
+                _check_size(batch, self.processes)
+                self._step(batch)
                 self.position = self.position.next(self.batches.batches_per_epoch)
                 self._report(log, bar)
                 validated = self._validate_if_due(log)
@@ -182,3 +185,17 @@ class TrainingLoop:
     def _checkpoint_due(self) -> bool:
         since = time.monotonic() - self._saved_at
         return self.processes.leads and since >= 60 * self.recipe.train.checkpoint_minutes
+
+
+def _check_size(batch: Batch, processes: Processes) -> None:
+    """Make sure that broken files left enough of a batch to tell items apart, and to normalise them.
+
+    Raises:
+        DataError: They did not.
+    """
+    share = batch.inputs.batch_size // processes.count
+    if len(batch.inputs) < min(2, share):
+        raise DataError(
+            "Fewer than two items of a batch can be read: mend the data, or set data.cache_images to true, "
+            "which leaves broken images out from the start."
+        )

@@ -106,7 +106,7 @@ class SplitOpener:
                 f"The validation split has {len(records)} images that can be used, fewer than there are "
                 "processes: give it more, or set train.select_by to rsum."
             )
-        return PairSampler(records, size, train.seed, text_unit=unit)
+        return PairSampler(records, size, train.seed, text_unit=unit, fill_up=True)
 
     def _audio(self, split: Manifest, rejections: Rejections) -> AudioSource:
         data = self.recipe.data

@@ -39,6 +39,18 @@ def test_epoch_draws_each_image_at_most_once_and_drops_the_last_incomplete_batch
     assert len(set(rows)) == len(rows)
 
 
+@settings(deadline=None)
+@given(st.integers(4, 40), st.integers(2, 4), st.integers(0, 5))
+def test_filled_up_batches_draw_every_image_and_none_twice_in_a_batch(
+    count: int, batch: int, epoch: int
+) -> None:
+    sampler = PairSampler(records(count), batch, seed=1, fill_up=True)
+    drawn = [sampler.draw(epoch, index).rows.tolist() for index in range(sampler.batches_per_epoch)]
+    assert all(len(set(rows)) == len(rows) == batch for rows in drawn)
+    assert {row for rows in drawn for row in rows} == set(range(count))
+    assert len(drawn) == -(-count // batch)
+
+
 def test_any_batch_can_be_drawn_at_any_time() -> None:
     ahead, back = PairSampler(records(20), 4, seed=3), PairSampler(records(20), 4, seed=3)
     places = [(epoch, index) for epoch in range(3) for index in range(5)]

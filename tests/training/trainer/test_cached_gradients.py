@@ -115,6 +115,17 @@ def test_chunks_give_the_gradient_of_the_whole_batch(case: str) -> None:
                 torch.testing.assert_close(ours, gradient, rtol=0, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize("largest", range(1, 6))
+def test_chunks_are_even_and_none_is_a_single_item_unless_asked_for(largest: int) -> None:
+    for count in range(1, 20):
+        chunks = even_chunks(count, largest)
+        sizes = [chunk.stop - chunk.start for chunk in chunks]
+        assert [place for chunk in chunks for place in range(chunk.start, chunk.stop)] == list(range(count))
+        assert max(sizes) - min(sizes) <= 1
+        assert max(sizes) <= (3 if largest == 2 else largest)
+        assert min(sizes) > 1 or largest == 1 or count == 1
+
+
 def test_every_field_of_features_is_carried() -> None:
     model = encoder(**BRANCHES, **LOCAL, text_settings={"pooling": "attention"})
     both = model(inputs().images, inputs().tokens).modalities.values()

@@ -305,6 +305,17 @@ def test_too_many_broken_images_stop_the_run_before_it_writes_anything(tmp_path:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_batch_of_which_one_item_is_left_stops_a_run_that_could_not_normalise_it(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data", train=4)
+    (data / "images/3.png").write_bytes(b"not an image")
+    recipe = tiny_recipe(batch_size=2)
+    changes = {"max_rejected": 0.9, "cache_images": False}
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=changes)})
+    with pytest.raises(DataError, match=r"Fewer than two items .* data\.cache_images to true"):
+        run(recipe, data, tmp_path / "out")
+    assert load_checkpoint(tmp_path / "out/checkpoints/last.pt").position.step < 2
+
+
 @pytest.mark.parametrize("cache", [True, False])
 def test_streamed_images_train_the_same_model(
     scenes: Path, straight: Path, tmp_path: Path, cache: bool
