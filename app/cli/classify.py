@@ -1,4 +1,4 @@
-"""`recoquest classify`: classify texts, with and without RECLAIM's term."""
+"""`recoquest classify`: classify texts, with and without RECLAIM's term, and images by their labels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,33 +12,70 @@ from app.cli.options import TorchDevice
 from app.cli.output import console
 
 if TYPE_CHECKING:
+    from training.classification.images.config import ImageRecipe
+    from training.classification.images.scores import Scores
     from training.classification.texts.config import TextRecipe
 
 
 def classify(
-    recipe: Annotated[str, typer.Argument(help="Such as glue-cola-bert-reclaim, or a YAML file.")],
-    data: Annotated[Path, typer.Option("--data", help="Folder of a GLUE task, with train.tsv and dev.tsv.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="Such as chexpert-bundle-linear-10 or glue-rte-bert-base, or a YAML file."),
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=1; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="key=value, such as encoder=runs/cxr/bundle; may be repeated."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: TorchDevice = "auto",
 ) -> None:
-    """Fine-tune a text classifier on a task of GLUE and measure it on the development set."""
+    """Train a classifier: labels of images behind an encoder, frozen or fine-tuned, or a task of GLUE."""
+    from training.classification.images.config import ImageRecipe
+    from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
     from training.classification.texts.run import classify_texts
 
     resolved = load_classification_recipe(recipe, overrides or [])
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
-        result = classify_texts(resolved, data, out, resume=resume, device=device)
-    if result.rejected:
-        typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
-    console().print(_table(resolved, result.metrics))
-    typer.echo(f"Checkpoint: {result.checkpoint}")
+        if isinstance(resolved, ImageRecipe):
+            of_images = classify_images(resolved, data, out, resume=resume, device=device)
+            rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
+            tables = [_label_table(of_images.test), _image_table(resolved, of_images.test)]
+        else:
+            of_texts = classify_texts(resolved, data, out, resume=resume, device=device)
+            rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
+            tables = [_text_table(resolved, of_texts.metrics)]
+    if rejected:
+        typer.echo(f"Left out: {rejected:,} {what} that cannot be used.")
+    console().print(*tables, sep="\n")
+    typer.echo(f"Checkpoint: {checkpoint}")
 
 
-def _table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
+def _label_table(scores: "Scores") -> Table:
+    """The AUC of each label in percent; of those that cannot be measured, a dash."""
+    table = Table("Label", "Images with it", "AUC")
+    for label, count in scores.positives.items():
+        area = scores.auc.get(label)
+        table.add_row(label, f"{count:,} of {scores.images:,}", "–" if area is None else f"{100 * area:.2f}")
+    return table
+
+
+def _image_table(recipe: "ImageRecipe", scores: "Scores") -> Table:
+    """The mean in percent, beside the rows of ReCo's table 2 for the same protocol and share."""
+    from training.classification.images.published import published
+
+    table = Table("Test images", "Mean AUC", "Labels")
+    table.add_row("this run", f"{100 * scores.mean:.2f}", str(len(scores.auc)))
+    for row, figure in published(recipe).items():
+        table.add_row(f"published, {row}", f"{figure:.2f}", "8")
+    return table
+
+
+def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
     """The figures in percent, beside those that RECLAIM's paper has for the same share of the data."""
     from training.classification.texts.published import published
 

@@ -42,7 +42,7 @@ def recipes(
         for group, title in PAPERS.items():
             hint = f" (one by one: recoquest recipes {group})" if group else ""
             _print_files(title + hint, [file for file in shipped().files if file.group == group])
-        _print_files("Of text classification, for recoquest classify", classification.shipped().files)
+        _print_files("Of classification, for recoquest classify", classification.shipped().files)
 
 
 def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:

@@ -32,9 +32,7 @@ def train(
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):
         if recipe in of_classification().names:
-            raise RecipeError(
-                f"{recipe} is a recipe of text classification: give it to `recoquest classify`."
-            )
+            raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
         resolved = load_recipe(recipe, overrides or [])
         result = run_training(resolved, data, out, resume=resume, device=device)
     if not speaks:

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
+from training.classification.images.config import ImageRecipe
 from training.classification.texts.config import TextRecipe
+from training.classification.texts.tasks import TaskName
 from training.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import apply_overrides, parse_as
+
+_OF_IMAGES = "labels"
 
 
 @cache
@@ -16,7 +20,7 @@ def shipped() -> Library:
     return Library.of_package("training.classification.recipes")
 
 
-def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> TextRecipe:
+def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> TextRecipe | ImageRecipe:
     """Read a recipe of `shipped`, or a YAML file, with overrides `dotted.key=value`.
 
     Raises:
@@ -25,18 +29,22 @@ def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ())
     is_path = "/" in name_or_path or ".y" in name_or_path
     if name_or_path not in shipped().names and not is_path:
         patterns = "; ".join(file.pattern for file in shipped().files)
-        raise RecipeError(
-            f"There is no recipe {name_or_path!r} of text classification; there are {patterns}."
-        )
+        raise RecipeError(f"There is no recipe {name_or_path!r} of classification; there are {patterns}.")
     tree = shipped().tree(name_or_path)
     apply_overrides(tree, overrides)
     return parse_classification_recipe(tree, f"Recipe {name_or_path}")
 
 
-def parse_classification_recipe(tree: Mapping[str, Any], where: str) -> TextRecipe:
+def parse_classification_recipe(tree: Mapping[str, Any], where: str) -> TextRecipe | ImageRecipe:
     """Check a recipe that was read already; `where` begins the error's sentence.
 
     Raises:
-        RecipeError: An unknown key or a value that does not fit.
+        RecipeError: An unknown task or key, or a value that does not fit.
     """
+    task = tree.get("task")
+    if task == _OF_IMAGES:
+        return parse_as(ImageRecipe, tree, where)
+    if task not in get_args(TaskName):
+        known = ", ".join([_OF_IMAGES, *get_args(TaskName)])
+        raise RecipeError(f"{where}: task is one of {known}, not {task!r}.")
     return parse_as(TextRecipe, tree, where)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from training.errors import BundleError, RecipeError
 from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import Preprocessing, Truncation
 from training.models.spectrogram import pad_spectrograms
 from training.models.tokenizer import Tokenizer
@@ -144,12 +145,33 @@ def load_encoder(folder: Path, device: str = "auto") -> Encoder:
     try:
         model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))
     except (SafetensorError, RuntimeError) as error:
-        raise BundleError(
-            f"The weights of {folder} do not fit its config.json: make it again. ({error})"
-        ) from error
+        raise _do_not_fit(folder, error) from error
     model.drop_unused_branches()
     preprocessing = Preprocessing(info.preprocessing, tokenizer)
     return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
+
+
+def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
+    """The image tower of a bundle with its pooling but without its head, on the CPU and all of it trainable.
+
+    Raises:
+        BundleError: The bundle is missing, damaged or of a newer release.
+    """
+    info = read_bundle(folder)
+    tower = build_image_tower(
+        info.config.image.model_copy(update={"frozen_layers": 0}), load_pretrained=False
+    )
+    try:
+        weights = load_file(info.folder / WEIGHTS_FILE)
+        own = {name.removeprefix("image."): w for name, w in weights.items() if name.startswith("image.")}
+        tower.load_state_dict(own)
+    except (SafetensorError, RuntimeError) as error:
+        raise _do_not_fit(folder, error) from error
+    return tower, info
+
+
+def _do_not_fit(folder: Path, error: Exception) -> BundleError:
+    return BundleError(f"The weights of {folder} do not fit its config.json: make it again. ({error})")
 
 
 def choose_device(name: str) -> torch.device:

@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
+from tests.training.classification.images.samples import write_squares
 from tests.training.classification.texts.samples import tiny_recipe, write_sst
 from training.classification.load import shipped
 from training.errors import RecipeError
@@ -30,6 +32,20 @@ def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> No
     assert again.exit_code == 0, again.output
 
 
+def test_classifies_images_and_says_how_well_labels_are_told_apart(tmp_path: Path) -> None:
+    data = write_squares(tmp_path / "data")
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(dump_recipe(tiny_image_recipe()))
+    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert found["steps"] == 5
+    for figure in found["test"].values():
+        assert f"{100 * figure:.2f}" in result.output
+    assert "6 of 12" in result.output
+
+
 def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         build(), ["classify", "bert", "--data", str(tmp_path), "--out", str(tmp_path)]
@@ -43,6 +59,4 @@ def test_train_names_the_command_for_its_recipes(tmp_path: Path) -> None:
     name = shipped().names[0]
     result = CliRunner().invoke(build(), ["train", name, "--data", str(tmp_path), "--out", str(tmp_path)])
     assert isinstance(result.exception, RecipeError)
-    assert f"{name} is a recipe of text classification: give it to `recoquest classify`" in str(
-        result.exception
-    )
+    assert f"{name} is a recipe of classification: give it to `recoquest classify`" in str(result.exception)

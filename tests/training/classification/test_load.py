@@ -1,13 +1,14 @@
-"""Recipes of text classification: all are valid, and wrong ones are named."""
+"""Recipes of classification: all are valid, and wrong ones are named."""
 
 from pathlib import Path
 
 import pytest
 
-from training.classification.load import (
-    load_classification_recipe,
-    shipped,
-)
+from tests.training.classification.texts.samples import text_recipe
+from training.classification.images.config import ImageRecipe
+from training.classification.images.published import CHEXPERT_LABELS
+from training.classification.load import load_classification_recipe, shipped
+from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import GLUE
 from training.errors import RecipeError
 from training.recipes.library import RecipeFile
@@ -19,16 +20,17 @@ def test_every_recipe_is_valid_and_written_out_loads_again(file: RecipeFile, tmp
     for name in file.recipes:
         recipe = load_classification_recipe(name)
         assert recipe.name == name
-        assert ("reclaim" in name) is (recipe.reclaim is not None)
-        assert recipe.task in name
+        if isinstance(recipe, TextRecipe):
+            assert ("reclaim" in name) is (recipe.reclaim is not None)
+            assert recipe.task in name
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_recipe(recipe))
     assert load_classification_recipe(str(path)) == recipe
 
 
-def test_settings_of_the_paper() -> None:
+def test_settings_of_reclaim_s_paper() -> None:
     for task in GLUE:
-        recipe = load_classification_recipe(f"glue-{task}-bert-reclaim")
+        recipe = text_recipe(f"glue-{task}-bert-reclaim")
         assert recipe.reclaim is not None
         assert (recipe.reclaim.neighbours, recipe.reclaim.weight, recipe.reclaim.critic_width) == (
             100,
@@ -36,17 +38,38 @@ def test_settings_of_the_paper() -> None:
             64,
         )
         assert (recipe.train.batch_size, recipe.train.epochs, recipe.optimizer.lr) == (32, 3, 2e-5)
-        base = load_classification_recipe(f"glue-{task}-bert-base")
+        base = text_recipe(f"glue-{task}-bert-base")
         changes = {"reclaim": None, "name": base.name, "description": base.description}
         assert recipe.model_copy(update=changes) == base
-    small = load_classification_recipe("glue-cola-reclaim-share-0.01")
+    small = text_recipe("glue-cola-reclaim-share-0.01")
     assert small.data.share == 0.01
     assert small.reclaim is not None
     assert small.reclaim.neighbours == 10
 
 
+@pytest.mark.parametrize("start", ["random", "imagenet", "bundle"])
+@pytest.mark.parametrize(("protocol", "frozen", "rate"), [("linear", True, 1e-2), ("finetune", False, 1e-4)])
+@pytest.mark.parametrize(("percent", "share"), [("1", 0.01), ("10", 0.1), ("100", 1.0)])
+def test_settings_of_reco_s_paper(
+    start: str, protocol: str, frozen: bool, rate: float, percent: str, share: float
+) -> None:
+    recipe = load_classification_recipe(f"chexpert-{start}-{protocol}-{percent}")
+    assert isinstance(recipe, ImageRecipe)
+    assert (recipe.frozen, recipe.optimizer.lr, recipe.optimizer.tower_lr) == (frozen, rate, None)
+    assert (recipe.data.share, recipe.data.labels) == (share, CHEXPERT_LABELS)
+    assert (recipe.data.validation_images, recipe.data.test_split) == (5000, "val")
+    assert (recipe.model is None) == (start == "bundle")
+    if recipe.model is not None:
+        assert recipe.model.architecture == "resnet"
+        assert (recipe.model.pretrained is None) == (start == "random")
+    changes = recipe.augmentation
+    assert (changes.flip, changes.rotation, changes.translation) == (0.5, 20, 0.1)
+    assert (changes.scale, changes.blur_kernel, changes.blur_sigma) == ((0.75, 1.25), 5, (0.1, 3.0))
+    assert (changes.brightness, changes.contrast) == (0.4, 0.4)
+
+
 def test_overrides_have_the_types_of_yaml() -> None:
-    recipe = load_classification_recipe(
+    recipe = text_recipe(
         "glue-rte-bert-reclaim", ["reclaim=null", "optimizer.lr=1e-4", "model.options={hidden_size: 32}"]
     )
     assert recipe.reclaim is None
@@ -58,12 +81,16 @@ def test_overrides_have_the_types_of_yaml() -> None:
     ("name", "overrides", "message"),
     [
         ("glue", [], "glue-small-"),
-        ("reco-cxr-small", [], "no recipe 'reco-cxr-small' of text classification"),
-        ("glue-rte-bert-base", ["train.epoch=3"], r"no setting train\.epoch"),
-        ("glue-rte-bert-base", ["task=glue"], "task: input should be 'cola'"),
+        ("reco-cxr-small", [], "no recipe 'reco-cxr-small' of classification"),
+        ("glue-rte-bert-base", ["train.epoch=3"], r"no setting train\.epoch; did you mean epochs"),
+        ("glue-rte-bert-base", ["task=glue"], "task is one of labels, cola, .*, not 'glue'"),
         ("glue-rte-bert-base", ["train.epochs"], "not of the form"),
         ("glue-rte-bert-base", ["reclaim.neighbours=0"], r"reclaim\.neighbours"),
         ("nowhere/recipe.yaml", [], "cannot be read"),
+        ("labels-small-linear", ["data.test_split=val"], "the val split cannot both choose and test"),
+        ("labels-small-linear", ["encoder=runs/bundle"], "a bundle has its own model and preprocessing"),
+        ("labels-small-linear", ["model=null"], "preprocessing belongs to model"),
+        ("labels-small-linear", ["data.lables=[a]"], r"no setting data\.lables; did you mean labels"),
     ],
 )
 def test_wrong_recipes_are_named(name: str, overrides: list[str], message: str) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.classification.texts.tasks import GlueTask, MetricName
+from training.evaluation.auc import mean_ranks
 
 Numbers = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -39,14 +40,7 @@ def pearson(predicted: Numbers, actual: Numbers) -> float:
 
 def spearman(predicted: Numbers, actual: Numbers) -> float:
     """Correlation of ranks, from -1 to 1; equal values share the mean of their ranks."""
-    return pearson(_ranks(predicted), _ranks(actual))
-
-
-def _ranks(values: Numbers) -> Numbers:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    means: Numbers = ends - (counts - 1) / 2
-    return means[place]
+    return pearson(mean_ranks(predicted), mean_ranks(actual))
 
 
 def measure(task: GlueTask, outputs: Numbers, actual: Numbers) -> dict[str, float]:

@@ -1,12 +1,14 @@
 """Folders of GLUE tasks with an easy rule, and recipes so small that a run takes a second."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.classification.load import parse_classification_recipe
+from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
+from training.recipes.load import parse_as
 
 _GOOD = ("good", "lovely", "bright", "warm")
 _BAD = ("bad", "awful", "dark", "cold")
@@ -44,9 +46,17 @@ def write_sts(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
     return folder
 
 
+def text_recipe(name: str, overrides: Sequence[str] = ()) -> TextRecipe:
+    """A recipe of texts that comes with the project."""
+    recipe = load_classification_recipe(name, overrides)
+    assert isinstance(recipe, TextRecipe)
+    return recipe
+
+
 def tiny_recipe(task: str = "sst-2", *, reclaim: bool = False, **train: Any) -> TextRecipe:
     """A transformer of 16 numbers with dropout."""
-    return parse_classification_recipe(
+    return parse_as(
+        TextRecipe,
         {
             "name": "tiny",
             "description": "For tests.",

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.classification.load import load_classification_recipe, shipped
+from tests.training.classification.texts.samples import text_recipe
+from training.classification.load import shipped
 from training.classification.texts.published import published
 from training.classification.texts.tasks import GLUE
 
@@ -15,7 +16,7 @@ SHARES = "0.01", "0.05", "0.1", "0.2", "0.3", "0.5"
 
 @pytest.mark.parametrize("task", sorted(GLUE))
 def test_every_row_has_a_figure_for_each_name(task: str) -> None:
-    names, rows = published(load_classification_recipe(f"glue-{task}-bert-base"))
+    names, rows = published(text_recipe(f"glue-{task}-bert-base"))
     metrics, sets = GLUE[task].metrics, GLUE[task].dev
     given = {f"{name}/{metric}" for name in sets for metric in metrics} if len(sets) > 1 else set(metrics)
     assert set(names) <= given
@@ -31,7 +32,7 @@ def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
         found = re.search(rf"`glue-{task}-{kind}-share-.*` \| (.*) \|", page)
         assert found is not None
         for share, figures in zip(SHARES, found[1].split(", "), strict=True):
-            names, (row,) = published(load_classification_recipe(f"glue-{task}-{kind}-share-{share}"))
+            names, (row,) = published(text_recipe(f"glue-{task}-{kind}-share-{share}"))
             ours = row.base if kind == "base" else row.reclaim
             assert len(names) == len(ours)
             # The paper has MRPC's accuracy first.
@@ -50,17 +51,17 @@ def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
     ],
 )
 def test_what_the_tables_do_not_have_stands_alone(name: str) -> None:
-    assert published(load_classification_recipe(name)) == ((), ())
+    assert published(text_recipe(name)) == ((), ())
 
 
 def test_a_share_of_another_size_stands_alone() -> None:
-    recipe = load_classification_recipe("glue-cola-bert-base", ["data.share=0.4"])
+    recipe = text_recipe("glue-cola-bert-base", ["data.share=0.4"])
     assert published(recipe) == ((), ())
 
 
 def test_the_page_names_the_recipes_that_there_are() -> None:
-    page = (DOCS / "text-classification.md").read_text()
-    listed = re.search(r"^TASK is (.*?)\. ", page, re.DOTALL | re.MULTILINE)
+    page = (DOCS / "classification.md").read_text()
+    listed = re.search(r"^TASK is (.*?)\.\s", page, re.DOTALL | re.MULTILINE)
     shares = re.search(r"SHARE is ([\d., or]+); every TASK but `(.*?)`", page)
     assert listed is not None and shares is not None
     tasks = re.findall(r"`(.*?)`", listed[1])

@@ -12,14 +12,18 @@ from tests.training.classification.texts.samples import write_sst, write_sts
 from tests.training.models.tiny import TEXT_OPTIONS, tiny_tokenizer
 from training.classification.load import (
     load_classification_recipe,
-    parse_classification_recipe,
     shipped,
 )
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.model import TextClassifier
 from training.classification.texts.run import classify_texts
+from training.recipes.load import parse_as
 
-RECIPES = {name: load_classification_recipe(name) for name in shipped().names}
+RECIPES = {
+    name: recipe
+    for name in shipped().names
+    if isinstance(recipe := load_classification_recipe(name), TextRecipe)
+}
 # The architecture that a name on the hub stands for, where it differs from its kind's own defaults.
 HUB_OPTIONS: Mapping[str, dict[str, Any]] = {
     "google-bert/bert-base-uncased": {},
@@ -97,7 +101,7 @@ def shrunk(recipe: TextRecipe) -> TextRecipe:
     tree["model"] |= {"vocabulary_size": 320, "max_tokens": 24}
     tree["train"] |= {"batch_size": 8, "epochs": 1, "precision": "fp32"}
     tree["data"]["share"] = 1.0 if recipe.data.share == 1 else 0.5
-    return parse_classification_recipe(tree, recipe.name)
+    return parse_as(TextRecipe, tree, recipe.name)
 
 
 def test_every_name_on_the_hub_is_one_of_a_recipe() -> None:

@@ -1,0 +1,89 @@
+"""Typed settings of image classification."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.classification.config import ClassificationDataConfig, ClassificationRecipe
+from training.models.config import Frozen, ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
+from training.recipes.schema import AugmentationConfig, ScheduleConfig
+
+
+class ImageDataConfig(ClassificationDataConfig):
+    """What is drawn from a manifest."""
+
+    labels: tuple[str, ...] | None = Field(
+        default=None, description="What is told apart; None: every label of the train split."
+    )
+    validation_images: int = Field(
+        default=0,
+        ge=0,
+        description="About so many images of the train split, whole groups, are held out to choose the best "
+        "checkpoint; 0: the val split chooses.",
+    )
+    test_split: Literal["test", "val"] = Field(
+        default="test", description="Split of the final figures; val where validation_images are held out."
+    )
+    workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
+    cache_images: bool = Field(
+        default=True, description="Decode training images before the first step and keep them resized."
+    )
+
+    @model_validator(mode="after")
+    def _chosen_on_other_images(self) -> Self:
+        if self.test_split == "val" and not self.validation_images:
+            raise ValueError(
+                "the val split cannot both choose and test: set validation_images, or test_split to test"
+            )
+        return self
+
+
+class ImageClassifierConfig(Frozen):
+    """An image tower that a classifier starts from where it is not that of a bundle."""
+
+    architecture: ImageArchitecture
+    pretrained: str | None = Field(
+        default=None,
+        description="Local folder or hub name of pretrained weights, or for resnet a file with torchvision's "
+        "names; None: random weights.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Settings of the architecture when it is built with random weights."
+    )
+    pooling: Literal["tower", "cls", "mean", "max", "attention"] = Field(
+        default="tower", description="`tower` takes the architecture's own pooled output."
+    )
+
+    def tower(self) -> ImageTowerConfig:
+        """The settings of the tower."""
+        return ImageTowerConfig.model_validate(self.model_dump())
+
+
+class ImageRecipe(ClassificationRecipe):
+    """A named, complete description of a run of image classification."""
+
+    task: Literal["labels"]
+    encoder: str | None = Field(
+        default=None,
+        description="Folder of a bundle whose image tower and preprocessing the classifier starts from.",
+    )
+    model: ImageClassifierConfig | None = Field(
+        default=None, description="The tower to start from where there is no bundle."
+    )
+    preprocessing: ImagePreprocessingConfig | None = Field(
+        default=None, description="Of `model`; a bundle has its own."
+    )
+    frozen: bool = Field(
+        description="Linear evaluation: the encoder keeps its weights and statistics. False: fine-tuning."
+    )
+    data: ImageDataConfig = ImageDataConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.encoder is not None and (self.model is not None or self.preprocessing is not None):
+            raise ValueError("a bundle has its own model and preprocessing: set both to null, or encoder")
+        if self.preprocessing is not None and self.model is None:
+            raise ValueError("preprocessing belongs to model: add model, or set preprocessing to null")
+        return self

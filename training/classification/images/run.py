@@ -1,0 +1,144 @@
+"""One run of image classification, from a recipe and a manifest to the AUC of each label."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.classification.images.config import ImageRecipe
+from training.classification.images.model import ImageClassifier, Start, build_start
+from training.classification.images.scores import MEAN_AUC, Scorer, Scores
+from training.classification.images.splits import LabelledSplits, labelled_splits
+from training.classification.images.training_images import opened
+from training.classification.loop import Problem
+from training.classification.opening import OpenRun, open_run
+from training.data.manifest import Rejections, read_manifest
+from training.host import keep_freed_memory
+from training.trainer.batch_norm import check_batch_norm
+from training.trainer.batches import Batch
+from training.trainer.checkpoint import load_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """What a finished run found.
+
+    Attributes:
+        test: Of the best checkpoint on the test images.
+        validation: Its figures on those that chose it.
+        checkpoint: That checkpoint.
+        rejected: How many lines and images were left out.
+    """
+
+    test: Scores
+    validation: dict[str, float]
+    checkpoint: Path
+    rejected: int
+
+
+def classify_images(
+    recipe: ImageRecipe,
+    data: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    show_progress: bool = True,
+) -> ImageResult:
+    """Train a classifier on an image encoder and measure the AUC of each label (ReCo, section 4.3).
+
+    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
+    the resolved `recipe.yaml`. The global random generators are seeded.
+
+    Args:
+        recipe: What to train and how.
+        data: Folder of a manifest with labels.
+        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
+        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+        show_progress: Show bars on standard error.
+
+    Raises:
+        RecoquestError: Something that the user can mend; the message says what.
+    """
+    keep_freed_memory()
+    run: OpenRun[Batch] = open_run(recipe, out, resume=resume, device=device)
+    start = build_start(recipe, load_pretrained=run.checkpoint is None)
+    manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
+    splits = labelled_splits(manifest, recipe.data)
+    classifier = ImageClassifier(start.tower, len(splits.labels), frozen=recipe.frozen)
+    scorer = Scorer(
+        classifier,
+        start.preprocessing,
+        run.fabric,
+        splits.labels,
+        recipe.train.batch_size,
+        recipe.data.max_rejected,
+    )
+    broken = Rejections(
+        len(splits.train.records), recipe.data.max_rejected, source=f"the training images of {data}"
+    )
+    with opened(
+        splits.train,
+        splits.labels,
+        recipe,
+        start.preprocessing,
+        run.fabric.device,
+        broken,
+        show_progress=show_progress,
+    ) as images:
+        check_batch_norm(classifier, smallest=images.batch_size)
+        problem = Problem(
+            module=classifier,
+            batches=images.batches,
+            inputs=images.inputs,
+            measure=lambda: scorer.measure(splits.val).figures,
+            chosen_by=MEAN_AUC,
+            fingerprint=splits.fingerprint + start.digest,
+        )
+        loop = run.fit(problem, show_progress=show_progress)
+    loop.task.load_state_dict(load_checkpoint(run.folder.best).task)
+    loop.task.eval()
+    test = scorer.measure(splits.test, show_progress=show_progress)
+    left_out = _report(manifest.rejections, broken, _unscored(scorer, splits))
+    result = ImageResult(test, loop.metrics, run.folder.best, left_out)
+    run.folder.write_results(_written(recipe, start, splits, result, loop.position.step))
+    return result
+
+
+def _written(
+    recipe: ImageRecipe, start: Start, splits: LabelledSplits, result: ImageResult, steps: int
+) -> dict[str, Any]:
+    """What `results.json` holds."""
+    parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
+    return {
+        "recipe": recipe.name,
+        "task": recipe.task,
+        "encoder": start.digest or None,
+        "test": result.test.figures,
+        "positives": result.test.positives,
+        "validation": result.validation,
+        "steps": steps,
+        "examples": {name: len(part.records) for name, part in parts.items()},
+        "rejected": result.rejected,
+    }
+
+
+def _unscored(scorer: Scorer, splits: LabelledSplits) -> Rejections:
+    """The validation and test images that turned out to be broken."""
+    total = len(splits.val.records) + len(splits.test.records)
+    source = f"the validation and test images of {splits.test.folder}"
+    rejections = Rejections(total, max_share=1.0, source=source)
+    for item in scorer.broken.values():
+        rejections.add(item.line, item.reason)
+    return rejections
+
+
+def _report(*parts: Rejections) -> int:
+    """Say what was left out, and count it."""
+    for rejections in parts:
+        if rejections.items:
+            logger.warning("%s", rejections.summary())
+    return sum(map(len, parts))

@@ -1,0 +1,133 @@
+"""What a classifier makes of a split: scores, and how well they tell its labels apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from lightning_fabric import Fabric
+from PIL import Image
+from torch import Tensor
+
+from training.classification.images.model import ImageClassifier
+from training.classification.images.splits import positives
+from training.data.manifest import Manifest, Rejection
+from training.errors import DataError, MissingModalityError
+from training.evaluation.auc import area_under_roc
+from training.evaluation.embed import EmbeddedTexts, embed_manifest
+from training.evaluation.similarity import Vectors
+from training.models.features import Modality
+from training.models.preprocessing import ImagePreprocessing
+
+MEAN_AUC = "mean_auc"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well labels are told apart on one split.
+
+    Attributes:
+        auc: By label, from 0 to 1, of those that some images have and others have not.
+        positives: Images with each label.
+        images: That could be read.
+    """
+
+    auc: Mapping[str, float]
+    positives: Mapping[str, int]
+    images: int
+
+    @property
+    def mean(self) -> float:
+        """Mean AUC over the labels that have one."""
+        return sum(self.auc.values()) / len(self.auc)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The mean and the AUC of each label by name, as a run's metrics have them."""
+        return {MEAN_AUC: self.mean, **{f"auc/{label}": auc for label, auc in self.auc.items()}}
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores the images of a split as an encoder embeds them: decoded in threads, broken ones named.
+
+    Attributes:
+        classifier: In evaluation mode.
+        preprocessing: Of what it sees.
+        fabric: Device and precision.
+        labels: Of its outputs.
+        batch_size: Images of a forward pass.
+        max_rejected: Share of images that may be unreadable.
+        broken: By line, those that were, of all splits that were measured.
+    """
+
+    classifier: ImageClassifier
+    preprocessing: ImagePreprocessing
+    fabric: Fabric
+    labels: Sequence[str]
+    batch_size: int
+    max_rejected: float
+    broken: dict[int, Rejection] = field(default_factory=dict)
+    blades: int = 1
+    unsigned: bool = False
+
+    @property
+    def dim(self) -> int:
+        """How many numbers an image gets: one for each label."""
+        return len(self.labels)
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """It sees images alone."""
+        return frozenset(["image"])
+
+    def prepare_image(self, image: Image.Image) -> Tensor:
+        """A decoded image as uint8 (3, S, S)."""
+        return self.preprocessing.to_uint8(image)
+
+    def embed_images(self, images: Tensor) -> Vectors:
+        """Scores (B, L) of uint8 images (B, 3, S, S)."""
+        pixels = self.preprocessing.to_unit(images.to(self.fabric.device))
+        with torch.inference_mode(), self.fabric.autocast():
+            logits = self.classifier.logits(self.preprocessing.normalise(pixels))
+        scores: Vectors = logits.float().cpu().numpy()
+        return scores
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:  # noqa: ARG002
+        """There are no texts to score.
+
+        Raises:
+            MissingModalityError: Always.
+        """
+        raise MissingModalityError("text")
+
+    def measure(self, split: Manifest, *, show_progress: bool = False) -> Scores:
+        """The AUC of each label on a split.
+
+        Raises:
+            DataError: Too many images cannot be read, or the others leave nothing to tell apart.
+        """
+        found = embed_manifest(
+            self,
+            split,
+            batch_size=self.batch_size,
+            texts=False,
+            max_rejected=self.max_rejected,
+            show_progress=show_progress,
+        )
+        self.broken.update((rejection.line, rejection) for rejection in found.skipped)
+        truth = positives(found.records, self.labels)
+        areas = {
+            label: area_under_roc(found.image_vectors[:, column], truth[:, column])
+            for column, label in enumerate(self.labels)
+        }
+        measured = {label: area for label, area in areas.items() if area is not None}
+        if not measured:
+            raise DataError(
+                f"Of the images of {split.folder} that can be read, none have a label that others have not: "
+                "mend the data."
+            )
+        return Scores(
+            auc=measured,
+            positives=dict(zip(self.labels, truth.sum(axis=0).tolist(), strict=True)),
+            images=len(found.records),
+        )

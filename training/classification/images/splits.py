@@ -1,0 +1,109 @@
+"""What a manifest gives to train, to choose and to test on, and which labels are told apart."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.classification.images.config import ImageDataConfig
+from training.classification.images.share import stratified_share
+from training.data.manifest import Manifest, Record
+from training.errors import DataError
+
+
+@dataclass(frozen=True)
+class LabelledSplits:
+    """Images of one manifest.
+
+    Attributes:
+        labels: What is told apart, in the order of a classifier's outputs.
+        train: The share that is trained on.
+        val: Chooses the best checkpoint.
+        test: Of the final figures.
+    """
+
+    labels: tuple[str, ...]
+    train: Manifest
+    val: Manifest
+    test: Manifest
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the ids and labels that are trained on and chosen by, in their order."""
+        digest = hashlib.sha256(json.dumps(self.labels).encode())
+        for record in (*self.train.records, *self.val.records):
+            digest.update(json.dumps([record.id, record.labels]).encode())
+        return digest.hexdigest()
+
+
+def labelled_splits(manifest: Manifest, config: ImageDataConfig) -> LabelledSplits:
+    """The splits that a run needs.
+
+    Raises:
+        DataError: A label is not in the train split, or a split has no images or none to tell apart.
+    """
+    whole, val = manifest.split("train"), manifest.split("val")
+    labels = _labels(whole, config.labels)
+    if config.validation_images:
+        held_out = _held_out(whole.records, config.validation_images, config.share_seed)
+        val = replace(whole, records=tuple(whole.records[row] for row in held_out))
+        out = set(held_out)
+        whole = replace(whole, records=tuple(r for row, r in enumerate(whole.records) if row not in out))
+    test = manifest.split(config.test_split)
+    if not whole.records:
+        raise DataError(
+            f"No image of {manifest.folder} is left to train on: set data.validation_images to less."
+        )
+    _check_measurable(val, labels, "validation")
+    _check_measurable(test, labels, "test")
+    rows = stratified_share(positives(whole.records, labels), config.share, config.share_seed)
+    train = replace(whole, records=tuple(whole.records[row] for row in rows))
+    return LabelledSplits(labels, train, val, test)
+
+
+def positives(records: Sequence[Record], labels: Sequence[str]) -> NDArray[np.bool_]:
+    """(N, L), True where a record has a label; one without labels has none of them."""
+    found = [[label in record.labels for label in labels] for record in records]
+    return np.array(found, dtype=np.bool_).reshape(len(records), len(labels))
+
+
+def _labels(train: Manifest, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    known = {label for record in train.records for label in record.labels}
+    if not known:
+        raise DataError(f"No training image of {train.folder} has labels: add `labels` to the manifest.")
+    if wanted is None:
+        return tuple(sorted(known))
+    missing = [label for label in wanted if label not in known]
+    if missing:
+        raise DataError(
+            f"No training image of {train.folder} has the label {missing[0]!r}: choose data.labels among "
+            f"{', '.join(sorted(known))}."
+        )
+    return wanted
+
+
+def _held_out(records: Sequence[Record], number: int, seed: int) -> list[int]:
+    """Rows of random whole groups, at most `number` of them."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, record in enumerate(records):
+        name = ("image", record.id) if record.group is None else ("group", record.group)
+        groups.setdefault(name, []).append(row)
+    members = list(groups.values())
+    rows: list[int] = []
+    for place in np.random.default_rng(seed).permutation(len(members)):
+        if len(rows) + len(members[place]) <= number:
+            rows += members[place]
+    return sorted(rows)
+
+
+def _check_measurable(split: Manifest, labels: Sequence[str], name: str) -> None:
+    """Make sure that at least one label has images with it and images without it."""
+    found = positives(split.records, labels)
+    if not (found.any(axis=0) & ~found.all(axis=0)).any():
+        raise DataError(
+            f"The {name} images of {split.folder} have no label that some have and others have not, so there "
+            "is no AUC: add images, or see data.labels, data.validation_images and data.test_split."
+        )

@@ -1,0 +1,95 @@
+"""The training images of a run: read, drawn in batches, and changed at random."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.classification.images.config import ImageRecipe
+from training.classification.images.splits import positives
+from training.data.augmentation import Augmentation
+from training.data.image_source import Decoder, open_images
+from training.data.manifest import Manifest, Rejections
+from training.data.pairs import PairSampler
+from training.errors import DataError
+from training.models.preprocessing import ImagePreprocessing
+from training.trainer.batches import Batch, BatchLoader
+from training.trainer.pixels import PixelPreparation
+
+
+@dataclass(frozen=True)
+class TrainingImages:
+    """Images and labels of a run's steps.
+
+    Attributes:
+        batches: Every image once an epoch in random order; what does not fill a batch waits for the next.
+        batch_size: That of the recipe, or all images where there are fewer.
+        targets: (N, L), 1 where an image of the split has a label.
+        prepare: Makes pixels of images in the way of a step.
+        device: That the step computes on.
+    """
+
+    batches: BatchLoader
+    batch_size: int
+    targets: Tensor
+    prepare: PixelPreparation
+    device: torch.device
+
+    def inputs(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """Pixels (B, 3, S, S), changed at random in the way of a step, and targets (B, L)."""
+        assert batch.items is not None
+        pixels = self.prepare(batch.inputs.to(self.device), step)
+        return pixels, self.targets[batch.items].to(self.device)
+
+
+@contextmanager
+def opened(
+    split: Manifest,
+    labels: tuple[str, ...],
+    recipe: ImageRecipe,
+    preprocessing: ImagePreprocessing,
+    device: torch.device,
+    broken: Rejections,
+    *,
+    show_progress: bool,
+) -> Iterator[TrainingImages]:
+    """Read the images of a split, or decode them as they are needed while the block runs.
+
+    Args:
+        split: What is trained on.
+        labels: In the order of the classifier's outputs.
+        recipe: Of the run.
+        preprocessing: Of what the classifier sees.
+        device: That the steps compute on.
+        broken: Where images that cannot be read are counted.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: Too many images are broken, or there is none.
+    """
+    data, train = recipe.data, recipe.train
+    images = open_images(
+        Decoder(split, preprocessing.to_uint8, preprocessing.config.size),
+        broken,
+        cache=data.cache_images,
+        threads=data.workers,
+        device=device,
+        show_progress=show_progress,
+    )
+    try:
+        records = [split.records[row] for row in images.readable]
+        if not records:
+            raise DataError(f"No training image of {split.folder} can be read: mend the data.")
+        size = min(train.batch_size, len(records))
+        sampler = PairSampler(records, size, train.seed, text_unit=None)
+        yield TrainingImages(
+            batches=BatchLoader(sampler, images, None, rows=images.readable, training=True),
+            batch_size=size,
+            targets=torch.from_numpy(positives(split.records, labels)).float(),
+            prepare=PixelPreparation(preprocessing, Augmentation(recipe.augmentation, train.seed)),
+            device=device,
+        )
+    finally:
+        images.close()
