@@ -75,7 +75,7 @@ def _remembering(out: Path, data: Path) -> Any:
 
 
 def _chunked(out: Path, data: Path) -> Any:
-    return train(exact_recipe(chunk_size=2), data, out, device="cpu", show_progress=False).metrics
+    return train(exact_recipe(chunk_size=1), data, out, device="cpu", show_progress=False).metrics
 
 
 def _by_loss(out: Path, data: Path) -> Any:
