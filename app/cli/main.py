@@ -7,6 +7,7 @@ import typer
 
 from app.cli.classify import classify
 from app.cli.demo import demo
+from app.cli.duplicates import duplicates
 from app.cli.endings import ended
 from app.cli.evaluate import evaluate
 from app.cli.import_ import import_data
@@ -50,6 +51,7 @@ def build() -> typer.Typer:
     recoquest.command()(index)
     recoquest.command()(collections)
     recoquest.command()(search)
+    recoquest.command()(duplicates)
     recoquest.command()(serve)
     return recoquest
 
