@@ -1,82 +1,55 @@
-"""What callers send, judged before it costs anything: text, filters, forms and image files."""
+"""What callers send, judged before it costs anything: searches, forms and image files."""
 
 import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.datastructures import FormData, UploadFile
+from pydantic import ValidationError
 from torch import Tensor
 
 from app.encoding import EncodingTimeoutError, QueueFullError
-from app.problems import INVALID, UNSUPPORTED, FieldError, RequestError, describe_errors
-from app.schemas import Cursor, K
+from app.problems import INVALID, UNSUPPORTED, FieldError, RequestError
+from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
-from index.filters import Filter, parse_filter
 from training.data.images import ImageLimits, decode_image, read_header
 
+_JSON = "application/json"
 _MULTIPART = "multipart/form-data"
 _MOST_TEXTS = 8
 
 
-class ImageQueryFields(BaseModel):
-    """Fields of an image query beside the file; the filter is JSON as text."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    k: K = 10
-    filter: str | None = None
-    cursor: Cursor | None = None
-
-
 @dataclass(frozen=True, slots=True)
-class ImageQuery:
-    """A search by image as it was sent, the file not yet looked at."""
+class SentSearch:
+    """A search as it was sent, the image files not yet looked at."""
 
-    content: bytes
-    fields: ImageQueryFields
-
-
-async def read_image_query(request: Request, settings: Settings) -> ImageQuery:
-    """Read the multipart form of an image query.
-
-    Raises:
-        RequestError: It is no such form, the file is missing, or a field is unknown or not valid.
-    """
-    if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
-        raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
-    # A character takes up to four bytes; a text over the limit but not far is told its length.
-    largest_text = 4 * settings.max_filter_length
-    async with request.form(max_files=1, max_fields=_MOST_TEXTS, max_part_size=largest_text) as form:
-        file = _single_file(form)
-        fields = _other_fields(form)
-        return ImageQuery(await file.read(), fields)
+    query: SearchQuery
+    images: tuple[bytes, ...] = ()
+    unlike_images: tuple[bytes, ...] = ()
 
 
-def parse_filter_text(text: str | None, settings: Settings) -> tuple[Filter | None, dict[str, Any] | None]:
-    """Read a filter that came as JSON text: what the engine takes, and the JSON itself.
+async def read_search(request: Request, settings: Settings) -> SentSearch:
+    """Read a search from JSON, or from a form of JSON and image files.
 
     Raises:
-        RequestError: It is too long or not a JSON object.
-        FilterError: It is not a filter.
+        RequestError: It is neither, or a text is too long.
+        RequestValidationError: A field is unknown or not valid.
+        QueryError: The fields make no search together.
     """
-    if text is None or not text.strip():
-        return None, None
-    check_length("filter", text, settings.max_filter_length)
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise invalid("filter", "The filter is not JSON.") from None
-    if value is None:
-        return None, None
-    if not isinstance(value, dict):
-        raise invalid("filter", "The filter is not a JSON object.")
-    return parse_filter(value), value
+    content_type = request.headers.get("content-type", "").lower()
+    if content_type.startswith(_MULTIPART):
+        sent = await _read_form(request, settings)
+    elif content_type.split(";")[0].strip() == _JSON:
+        sent = SentSearch(_parse(await request.body()))
+    else:
+        raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
+    sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
+    _check_lengths(sent.query, settings)
+    return sent
 
 
 def check_length(field: str, text: str, limit: int) -> None:
@@ -120,37 +93,43 @@ class QueryImages:
         return prepare(decode_image(content, self._limits))
 
 
-def _single_file(form: FormData) -> UploadFile:
-    images = form.getlist("image")
-    if not images:
-        raise invalid("image", "Send the image as a file in the form field `image`.")
-    if len(images) > 1:
-        raise invalid("image", "Send one image, not several.")
-    if not isinstance(images[0], UploadFile):
-        raise invalid("image", "The form field `image` is a text; send a file with a file name.")
-    return images[0]
+async def _read_form(request: Request, settings: Settings) -> SentSearch:
+    files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
+    queries: list[bytes] = []
+    # One file more than are taken, so that too many of them are told their number.
+    async with request.form(
+        max_files=MAX_EXAMPLES + 2, max_fields=_MOST_TEXTS, max_part_size=settings.max_json_bytes
+    ) as form:
+        for name, value in form.multi_items():
+            content = value.encode() if isinstance(value, str) else await value.read()
+            if name == "query":
+                queries.append(content)
+            elif name not in files:
+                known = ", ".join(("query", *files))
+                raise invalid(name, f"This field of the form is unknown; there are {known}.")
+            elif isinstance(value, str):
+                raise invalid(name, f"The form field `{name}` is a text; send a file with a file name.")
+            else:
+                files[name].append(content)
+    if len(queries) > 1:
+        raise invalid("query", "The form field `query` was sent twice.")
+    query = _parse(queries[0]) if queries else SearchQuery()
+    return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
 
 
-def _other_fields(form: FormData) -> ImageQueryFields:
-    values: dict[str, str] = {}
-    for name, value in form.multi_items():
-        if name == "image":
-            continue
-        if name in values:
-            raise invalid(name, f"The form field `{name}` was sent twice.")
-        if isinstance(value, UploadFile):
-            raise invalid(name, f"The form field `{name}` is a file; send a text.")
-        values[name] = value
+def _parse(content: bytes) -> SearchQuery:
     try:
-        return ImageQueryFields.model_validate(values)
+        return SearchQuery.model_validate_json(content)
     except ValidationError as error:
-        errors = [_field_error(e["loc"], e["type"], e["msg"]) for e in error.errors()]
-        raise RequestError(INVALID, describe_errors(errors), errors=errors) from None
+        raise RequestValidationError(
+            [{**e, "loc": ("body", *e["loc"])} for e in error.errors(include_url=False, include_input=False)]
+        ) from None
 
 
-def _field_error(location: tuple[int | str, ...], kind: str, message: str) -> FieldError:
-    if kind == "extra_forbidden":
-        message = (
-            f"This field is unknown; an image query has image, {', '.join(ImageQueryFields.model_fields)}."
-        )
-    return FieldError(field=".".join(str(part) for part in location), message=message)
+def _check_lengths(query: SearchQuery, settings: Settings) -> None:
+    texts = {"text": query.text, "words": query.words}
+    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
+    for field, text in texts.items():
+        check_length(field, text or "", settings.max_text_length)
+    check_length("filter", json.dumps(query.filter), settings.max_filter_length)

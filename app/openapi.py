@@ -3,12 +3,15 @@
 from typing import Any
 
 from app.problems import MEDIA_TYPE
+from app.requests import SearchQuery
 
 DESCRIPTION = """
-Find images by a text, by an image, or by an image that a collection holds.
+Find images, or the texts that belong to them, by texts, by images, and by examples of what is wanted and what
+is not.
 
-Every answer names the model and the generation that gave it. A score is the cosine between query and image:
-it orders hits and is not a probability. Errors are problem documents (RFC 9457) that say what to do.
+Every answer names the model and the generation that gave it. A score orders hits and is not a probability;
+`unusual` and `confident` say how it compares with the collection. Errors are problem documents (RFC 9457)
+that say what to do.
 """
 
 TAGS = [
@@ -30,6 +33,9 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
             for status, response in operation["responses"].items():
                 if int(status) >= _FIRST_ERROR_STATUS:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
+    # The body is read by hand, since it comes in two forms, so the framework knows nothing of its schema.
+    search = SearchQuery.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema["components"]["schemas"] |= {**search.pop("$defs"), SearchQuery.__name__: search}
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)
     return schema

@@ -21,6 +21,7 @@ from index.errors import (
     FilterError,
     GenerationError,
     NoActiveGenerationError,
+    QueryError,
     StoreError,
     UnknownCollectionError,
     UnknownImageError,
@@ -106,6 +107,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     NoActiveGenerationError: Kind(
         "nothing-indexed", "The collection cannot be searched yet", HTTPStatus.CONFLICT
     ),
+    QueryError: INVALID,
     FilterError: Kind("invalid-filter", "The filter is not valid", INVALID.status, field="filter"),
     CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
     ImageTooLargeError: Kind("image-too-large", "The image is too large", TOO_LARGE.status, field="image"),
@@ -259,9 +261,9 @@ def _request_id(request: Request) -> str | None:
 
 def _field_of(error: Exception, kind: Kind) -> str | None:
     named = getattr(error, "field", None)
-    if kind.field is not None and isinstance(named, str) and named and named != kind.field:
-        return f"{kind.field}.{named}"
-    return kind.field
+    if not isinstance(named, str) or not named or named == kind.field:
+        return kind.field
+    return named if kind.field is None else f"{kind.field}.{named}"
 
 
 def _field_name(location: Sequence[str | int]) -> str:

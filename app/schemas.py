@@ -1,42 +1,15 @@
-"""What goes over the wire: requests, pages of hits, and descriptions; --json prints the same."""
+"""What goes back over the wire: pages of hits and descriptions; --json prints the same."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from index.facets import Overview
 from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
 
-MAX_K = 1000
-
 MetadataValue = str | int | float | bool | None | list[str | int | float | bool]
-
-K = Annotated[int, Field(ge=1, le=MAX_K, description="How many hits to return.", examples=[10])]
-FilterJson = Annotated[
-    dict[str, JsonValue],
-    Field(
-        description="A condition on metadata or on the built-in fields id, split, group and labels.",
-        examples=[{"field": "view", "eq": "PA"}, {"and": [{"field": "age", "gte": 40, "lt": 70}]}],
-    ),
-]
-# A cursor holds the query's vector: this is enough for 6,000 dimensions.
-MAX_CURSOR_LENGTH = 32_768
-
-Cursor = Annotated[
-    str,
-    Field(
-        max_length=MAX_CURSOR_LENGTH,
-        description="`next_cursor` of the page before; the query must be the same.",
-    ),
-]
-
-
-class Request(BaseModel):
-    """Base of request bodies: unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Answer(BaseModel):
@@ -45,56 +18,10 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class TextQuery(Request):
-    """A search by text."""
-
-    text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
-        description="What the images should show.", examples=["two dogs run through shallow water"]
-    )
-    k: Annotated[K, Strict()] = 10
-    filter: FilterJson | None = None
-    cursor: Cursor | None = None
-
-
-class SimilarQuery(Request):
-    """Query parameters of a search by a stored image."""
-
-    k: K = 10
-    filter: str | None = Field(
-        default=None, description="A filter as JSON.", examples=['{"field":"view","eq":"PA"}']
-    )
-    cursor: Cursor | None = None
-
-
-IMAGE_QUERY_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["image"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "image": {
-                            "type": "string",
-                            "format": "binary",
-                            "description": "A JPEG, PNG, WebP, GIF, BMP or TIFF file.",
-                        },
-                        "k": {"type": "integer", "minimum": 1, "maximum": MAX_K, "default": 10},
-                        "filter": {"type": "string", "description": "A filter as JSON."},
-                        "cursor": {"type": "string", "description": "`next_cursor` of the page before."},
-                    },
-                }
-            }
-        },
-    }
-}
-
-
 class Truncation(Answer):
     """How a text longer than the encoder's limit was cut."""
 
+    field: str = Field(description="Where the text is in the query.", examples=["text"])
     tokens: int = Field(description="Tokens of the whole text.")
     kept: int = Field(description="Tokens that were searched for.")
     searched_text: str = Field(description="The part of the text that was searched for.")
@@ -105,24 +32,47 @@ class HitLinks(Answer):
 
     image: str = Field(description="Metadata and texts; add `/content` for the file.")
     thumbnail: str
-    similar: str
 
 
-ScoreKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
+CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
+
+
+class SearchHitText(Answer):
+    """A found text."""
+
+    position: int = Field(ge=0, description="Its place among the image's texts, from 0.")
+    text: str
 
 
 class SearchHit(Answer):
-    """One found image."""
+    """One found image; or one found text, with the image that it belongs to."""
 
-    id: str
+    id: str = Field(description="The image's id. Several found texts may belong to one image.")
     rank: int = Field(ge=1, description="Position over all pages, from 1.")
-    score: float = Field(description="How alike query and image are, from -1 to 1; not a probability.")
-    score_kind: ScoreKind = Field(
-        default="cosine",
-        description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
-        "absolute_cosine: its absolute value, of vectors whose sign means nothing.",
+    score: float = Field(description="What the hits are ordered by; not a probability.")
+    score_kind: CosineKind | Literal["fused"] = Field(
+        description="The kind of cosine; or fused: the sum over both lists, by likeness and by words, of "
+        "1 / (60 + rank) for each list that has the hit among its first 1,000."
     )
-    texts: list[str]
+    cosine: float = Field(description="How alike query and hit are, from -1 to 1; not a probability.")
+    cosine_kind: CosineKind = Field(
+        description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
+        "absolute_cosine: its absolute value, of vectors whose sign means nothing."
+    )
+    unusual: float | None = Field(
+        description="By how many standard deviations the cosine lies above the mean of the query's cosines "
+        "with a sample of the collection: near 0 is as alike as anything else. Not a probability."
+    )
+    found_by: list[Literal["vector", "words"]] = Field(
+        description="The lists that the hit comes from: of likeness, of exact words."
+    )
+    text: SearchHitText | None = Field(description="The found text; null where images are searched.")
+    group: str | None = Field(description="The image's group, such as a patient or a study.")
+    others: int | None = Field(
+        description="Where hits stand for groups: how many more of the group pass the filter and are not "
+        "left out, whatever their likeness. null otherwise."
+    )
+    texts: list[str] = Field(description="All texts of the image.")
     labels: list[str]
     metadata: dict[str, MetadataValue]
     links: HitLinks
@@ -133,7 +83,7 @@ class QueryEcho(Answer):
 
     k: int
     filter: dict[str, JsonValue] | None = None
-    truncation: Truncation | None = None
+    truncations: list[Truncation] = Field(description="The texts that were too long for the encoder.")
 
 
 class ServedBy(Answer):
@@ -160,6 +110,11 @@ class SearchResponse(Answer):
     """A page of hits."""
 
     hits: list[SearchHit]
+    confident: bool | None = Field(
+        description="false where the nearest hit of the first page is less unusual than the best hits of "
+        "95 % of the collection's own texts (for a text) or images (for an image), each searched for: likely "
+        "nothing here is what was asked for. null where that is not known, as for several examples at once."
+    )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho
     served_by: ServedBy
@@ -172,7 +127,6 @@ class ImageLinks(Answer):
     image: str
     thumbnail: str
     content: str
-    similar: str
 
 
 class ImageInfo(Answer):
@@ -298,14 +252,17 @@ def page_from(
     k: int,
     filter: Mapping[str, Any] | None,
     took_ms: TookMs,
-    truncation: Truncation | None = None,
+    truncations: Sequence[Truncation] = (),
     prefix: str = "",
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found."""
     return SearchResponse(
-        hits=[_hit_from(hit, active, prefix) for hit in page.hits],
+        hits=[_hit_from(hit, page, active, prefix) for hit in page.hits],
+        confident=page.confident,
         next_cursor=page.next_cursor,
-        query=QueryEcho(k=k, filter=dict(filter) if filter is not None else None, truncation=truncation),
+        query=QueryEcho(
+            k=k, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
+        ),
         served_by=ServedBy(
             collection=active.collection,
             generation=active.generation,
@@ -332,9 +289,7 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
         height=image.height,
         media_type=image.media_type,
         sha256=image.sha256,
-        links=ImageLinks(
-            image=path, thumbnail=f"{path}/thumbnail", content=f"{path}/content", similar=f"{path}/similar"
-        ),
+        links=ImageLinks(image=path, thumbnail=f"{path}/thumbnail", content=f"{path}/content"),
     )
 
 
@@ -382,23 +337,30 @@ def model_from(info: ModelInfo, *, loaded: bool) -> ModelSummary:
     )
 
 
-def _score_kind(active: ActiveGeneration) -> ScoreKind:
+def _cosine_kind(active: ActiveGeneration) -> CosineKind:
     if active.unsigned:
         return "absolute_cosine"
     return "cosine" if active.blades == 1 else "blade_cosine"
 
 
-def _hit_from(hit: Hit, active: ActiveGeneration, prefix: str) -> SearchHit:
+def _hit_from(hit: Hit, page: SearchPage, active: ActiveGeneration, prefix: str) -> SearchHit:
     path = image_path(active.collection, hit.id, prefix=prefix)
     return SearchHit(
         id=hit.id,
         rank=hit.rank,
         score=hit.score,
-        score_kind=_score_kind(active),
+        score_kind="fused" if page.fused else _cosine_kind(active),
+        cosine=hit.cosine,
+        cosine_kind=_cosine_kind(active),
+        unusual=hit.unusual,
+        found_by=list(hit.found_by),
+        text=None if hit.text is None else SearchHitText(position=hit.text.position, text=hit.text.text),
+        group=hit.group,
+        others=hit.others,
         texts=list(hit.texts),
         labels=list(hit.labels),
         metadata=_plain(hit.metadata),
-        links=HitLinks(image=path, thumbnail=f"{path}/thumbnail", similar=f"{path}/similar"),
+        links=HitLinks(image=path, thumbnail=f"{path}/thumbnail"),
     )
 
 

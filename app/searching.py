@@ -1,83 +1,138 @@
-"""From a query's vector to the page of hits, with its times."""
+"""From a search as it was sent to the page of hits, with its times."""
 
+import asyncio
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
-import numpy as np
 from fastapi import Request
-from numpy.typing import NDArray
 
 from app.context import milliseconds_since_arrival
-from app.encoding import Encoded
+from app.disconnect import unless_disconnected
+from app.intake import SentSearch
+from app.requests import Example, given_vector
 from app.schemas import SearchResponse, TookMs, Truncation, page_from
 from app.state import Services
-from index.filters import Filter
-from index.request import SearchRequest
-from index.results import ActiveGeneration, SearchPage
+from index.composing import Part, Parts
+from index.results import ActiveGeneration
+from training.errors import ImageError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a search asks for beside its query; the filter both as the engine takes it and as it came."""
+class _Made:
+    """A part of the query, and how its text was cut."""
 
-    k: int
-    filter: Filter | None = None
-    filter_json: dict[str, Any] | None = None
-    cursor: str | None = None
-    exclude: tuple[str, ...] = ()
+    part: Part
+    truncation: Truncation | None = None
 
 
-async def active_generation(services: Services, collection: str) -> ActiveGeneration:
-    """The generation that answers; taken before the query is encoded, so that both are of one model."""
-    return await anyio.to_thread.run_sync(services.engine.active, collection)
-
-
-async def answer(
-    request: Request,
-    services: Services,
-    active: ActiveGeneration,
-    asked: Asked,
-    encoded: Encoded,
-    encode_ms: float,
+async def answer_search(
+    request: Request, services: Services, collection: str, sent: SentSearch
 ) -> SearchResponse:
-    """Search with a vector and make the page of hits."""
+    """Make the query vector, search with it, and make the page of hits."""
+    query, engine = sent.query, services.engine
+    plain = query.request()
+    # Taken before anything is encoded, so that query and collection are of one model.
+    active = await anyio.to_thread.run_sync(engine.active, collection)
     started = time.perf_counter()
-    page = await anyio.to_thread.run_sync(
-        _search, services, active, encoded.vector, asked.k, asked.filter, asked.cursor, asked.exclude
-    )
-    seconds = time.perf_counter() - started
+    parts, truncations = await _make_parts(request, services, active, sent)
+    vector = await anyio.to_thread.run_sync(engine.compose, active, parts, query.target)
+    encoded = time.perf_counter()
+    asked = replace(plain, kind=parts.kind)
+    page = await anyio.to_thread.run_sync(engine.search, active, vector, asked)
+    seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
-    cut = encoded.truncation
     took = TookMs(
-        encode=round(encode_ms, 3),
+        encode=round((encoded - started) * 1000, 3),
         search=round(seconds * 1000, 3),
         total=round(milliseconds_since_arrival(request.scope), 3),
     )
     return page_from(
         page,
         active,
-        k=asked.k,
-        filter=asked.filter_json,
+        k=query.k,
+        filter=query.filter,
         took_ms=took,
-        truncation=None
-        if cut is None
-        else Truncation(tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text),
+        truncations=truncations,
         prefix=request.scope.get("root_path", ""),
     )
 
 
-def _search(
-    services: Services,
-    active: ActiveGeneration,
-    vector: NDArray[np.float32],
-    k: int,
-    condition: Filter | None,
-    cursor: str | None,
-    exclude: Collection[str],
-) -> SearchPage:
-    return services.engine.search(
-        active, vector, SearchRequest(k=k, filter=condition, cursor=cursor, exclude=tuple(exclude))
+async def _make_parts(
+    request: Request, services: Services, active: ActiveGeneration, sent: SentSearch
+) -> tuple[Parts, list[Truncation]]:
+    """Make the vectors of everything that was sent, together."""
+    maker = _PartMaker(services, active)
+    query = sent.query
+    asked = [] if query.text is None else [maker.of_text(query.text, "text")]
+    liked = [maker.of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
+    liked += maker.of_images(sent.images, "image")
+    disliked = [maker.of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)]
+    disliked += maker.of_images(sent.unlike_images, "unlike_image")
+    made = await unless_disconnected(request, _all((*asked, *liked, *disliked)))
+    found = [one.part for one in made]
+    first, last = len(asked), len(asked) + len(liked)
+    return (
+        Parts(found[:first], found[first:last], found[last:]),
+        [one.truncation for one in made if one.truncation is not None],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _PartMaker:
+    """Makes the vectors of a query's parts by one generation's encoder."""
+
+    services: Services
+    active: ActiveGeneration
+
+    async def of_text(self, text: str, field: str) -> _Made:
+        """Encode a text; `field` is where it stands in the query."""
+        loaded = await self.services.encoders.of(self.active)
+        encoded = await loaded.queue.encode_text(text)
+        cut = encoded.truncation
+        truncation = None
+        if cut is not None:
+            truncation = Truncation(
+                field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text
+            )
+        return _Made(Part(encoded.vector, "text"), truncation)
+
+    def of_images(self, files: Sequence[bytes], field: str) -> list[Coroutine[Any, Any, _Made]]:
+        """Encode the image files of a form's field."""
+        several = len(files) > 1
+        return [
+            self.of_image(content, f"File {number} of `{field}`" if several else "")
+            for number, content in enumerate(files, 1)
+        ]
+
+    async def of_image(self, content: bytes, name: str) -> _Made:
+        """Encode an image file; `name` tells it from others, and is empty for the only one."""
+        loaded = await self.services.encoders.of(self.active)
+        try:
+            prepared = await self.services.images.prepare(content, loaded.prepare)
+        except ImageError as error:
+            raise type(error)(f"{name}: {error}" if name else str(error)) from error
+        encoded = await loaded.queue.encode_image(prepared)
+        return _Made(Part(encoded.vector, "image"))
+
+    async def of_example(self, example: Example, field: str) -> _Made:
+        """Encode an example, or look its vector up."""
+        if example.text is not None:
+            return await self.of_text(example.text, f"{field}.text")
+        if example.id is not None:
+            engine = self.services.engine
+            vector = await anyio.to_thread.run_sync(engine.vector_of, self.active, example.id)
+            return _Made(Part(vector, "image"))
+        return _Made(Part(given_vector(example, self.active.dim, field), None))
+
+
+async def _all(works: Sequence[Coroutine[Any, Any, _Made]]) -> list[_Made]:
+    """Await all works side by side; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,7 +1,9 @@
-"""`recoquest search`: search a collection by text, by an image file, or by a stored image."""
+"""`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,39 +14,65 @@ from app.cli.options import Device, Home, indexed
 from app.cli.output import console
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from PIL import Image
 
+    from app.requests import Example, SearchQuery
     from app.schemas import SearchResponse, Truncation
     from app.settings import Settings
+    from index.composing import Part, Parts
     from index.engine import SearchEngine
     from index.results import ActiveGeneration
+    from training.models.encoder import Encoder
+
+# The options that fields of a query come from.
+_OPTIONS = {
+    "text": "TEXT",
+    "like": "--like",
+    "words": "--words",
+    "target": "--target",
+    "group_by": "--group-by",
+    "exclude_same_group": "--exclude-same-group",
+    "cursor": "--cursor",
+}
 
 
 @dataclass(frozen=True)
-class _Query:
-    """What is searched for: exactly one is set."""
+class _Files:
+    """Image files that are examples of what is wanted, and of what is not."""
 
-    text: str | None
-    image: Path | None
-    like: str | None
-
-
-@dataclass(frozen=True)
-class _Vector:
-    values: "NDArray[np.float32]"
-    encode_ms: float
-    truncation: "Truncation | None" = None
-    exclude: tuple[str, ...] = ()
+    liked: Sequence[Path]
+    disliked: Sequence[Path]
 
 
 def search(
     collection: Annotated[str, typer.Argument(help="What to search; see `recoquest collections`.")],
     text: Annotated[str | None, typer.Argument(help="What the images should show.")] = None,
-    image: Annotated[Path | None, typer.Option("--image", help="Find images like this file.")] = None,
+    texts: Annotated[list[str] | None, typer.Option("--text", help="The same; may come again.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option("--image", help="Find images like this file; may come again.")
+    ] = None,
     like: Annotated[
-        str | None, typer.Option("--like", help="Find images like the stored one of this id.")
+        list[str] | None,
+        typer.Option("--like", help="Find images like the stored one of this id; may come again."),
+    ] = None,
+    unlike: Annotated[
+        list[str] | None, typer.Option("--unlike", help="And unlike the one of this id; may come again.")
+    ] = None,
+    unlike_images: Annotated[
+        list[Path] | None, typer.Option("--unlike-image", help="And unlike this file; may come again.")
+    ] = None,
+    words: Annotated[
+        str | None, typer.Option("--words", help="Rank exact matches of these words higher.")
+    ] = None,
+    target: Annotated[str, typer.Option("--target", help="What to find: images or texts.")] = "images",
+    group_by: Annotated[
+        str | None, typer.Option("--group-by", help="group: the best hit of each group only.")
+    ] = None,
+    exclude_same_group: Annotated[
+        bool, typer.Option("--exclude-same-group", help="Leave out the groups of stored examples.")
+    ] = False,
+    diversity: Annotated[
+        float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many hits.")] = 10,
     condition: Annotated[
@@ -57,26 +85,55 @@ def search(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Search a collection by text, by an image file or by a stored image."""
+    """Search a collection by texts, image files and stored images, alone or together."""
     from app.settings import load_settings
 
-    query = _one_query(text, image, like)
-    parsed = _parse_json(condition)
+    given = [part for part in (text, *(texts or ())) if part is not None]
+    query = _query(
+        text=given[0] if given else None,
+        like=[{"text": more} for more in given[1:]] + [{"id": name} for name in like or ()],
+        unlike=[{"id": name} for name in unlike or ()],
+        words=words,
+        target=target,
+        group_by=group_by,
+        exclude_same_group=exclude_same_group,
+        diversity=diversity,
+        k=k,
+        filter=_parse_json(condition),
+        cursor=cursor,
+    )
+    files = _Files(images or [], unlike_images or [])
+    _check(query, files)
     settings = load_settings(home=home, device=device)
     with indexed(settings) as engine:
-        page = _answer(engine, settings, engine.active(collection), query, k, parsed, cursor)
+        page = _answer(engine, settings, engine.active(collection), query, files)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
         _print_table(page)
 
 
-def _one_query(text: str | None, image: Path | None, like: str | None) -> _Query:
-    if text is not None and not text.strip():
-        raise typer.BadParameter("the text is empty.", param_hint="TEXT")
-    if sum(given is not None for given in (text, image, like)) != 1:
-        raise typer.BadParameter("give exactly one of a text, --image FILE and --like ID.")
-    return _Query(text.strip() if text else None, image, like)
+def _query(**values: Any) -> "SearchQuery":
+    from pydantic import ValidationError
+
+    from app.requests import SearchQuery
+
+    try:
+        return SearchQuery.model_validate(values)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        field = str(wrong["loc"][0])
+        message = "there is nothing in it." if wrong["type"] == "string_too_short" else f"{wrong['msg']}."
+        raise typer.BadParameter(message, param_hint=_OPTIONS.get(field, field)) from None
+
+
+def _check(query: "SearchQuery", files: _Files) -> None:
+    from index.errors import QueryError
+
+    try:
+        query.check(images=len(files.liked), unlike_images=len(files.disliked))
+    except QueryError as error:
+        raise typer.BadParameter(str(error), param_hint=_OPTIONS.get(error.field or "")) from None
 
 
 def _parse_json(condition: str | None) -> dict[str, Any] | None:
@@ -95,41 +152,85 @@ def _answer(
     engine: "SearchEngine",
     settings: "Settings",
     active: "ActiveGeneration",
-    query: _Query,
-    k: int,
-    condition: dict[str, Any] | None,
-    cursor: str | None,
+    query: "SearchQuery",
+    files: _Files,
 ) -> "SearchResponse":
     from app.schemas import TookMs, page_from
-    from index.filters import parse_filter
-    from index.request import SearchRequest
 
-    parsed = None if condition is None else parse_filter(condition)
-    vector = _vector(engine, settings, active, query)
-    request = SearchRequest(k=k, filter=parsed, cursor=cursor, exclude=vector.exclude)
-    page = engine.search(active, vector.values, request)
+    request = query.request()
+    maker = _PartMaker(engine, settings, active)
+    parts = maker.parts(query, files)
+    vector = engine.compose(active, parts, query.target)
+    page = engine.search(active, vector, replace(request, kind=parts.kind))
     took = TookMs(
-        encode=round(vector.encode_ms, 3),
+        encode=round(maker.encode_ms, 3),
         search=round(page.search_ms, 3),
-        total=round(vector.encode_ms + page.search_ms, 3),
+        total=round(maker.encode_ms + page.search_ms, 3),
     )
-    return page_from(page, active, k=k, filter=condition, took_ms=took, truncation=vector.truncation)
+    return page_from(
+        page, active, k=query.k, filter=query.filter, took_ms=took, truncations=maker.truncations
+    )
 
 
-def _vector(
-    engine: "SearchEngine", settings: "Settings", active: "ActiveGeneration", query: _Query
-) -> _Vector:
-    if query.like is not None:
-        return _Vector(engine.vector_of(active, query.like), 0.0, exclude=(query.like,))
-    from training.models.encoder import load_encoder
+class _PartMaker:
+    """Makes the vectors of a query's parts; the encoder is loaded only if one is needed."""
 
-    encoder = load_encoder(active.bundle, settings.device)
-    started = perf_counter()
-    if query.image is not None:
-        prepared = encoder.prepare_image(_read_image(query.image))
-        return _Vector(encoder.embed_images(prepared[None])[0], _ms_since(started))
-    embedded = encoder.embed_texts([query.text or ""])
-    return _Vector(embedded.vectors[0], _ms_since(started), _truncation(embedded.truncations[0]))
+    def __init__(self, engine: "SearchEngine", settings: "Settings", active: "ActiveGeneration") -> None:
+        self._engine = engine
+        self._settings = settings
+        self._active = active
+        self.encode_ms = 0.0
+        self.truncations: list[Truncation] = []
+
+    def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
+        """Make the vectors of everything that a search is made of."""
+        from index.composing import Parts
+
+        asked = [] if query.text is None else [self._of_text(query.text, "text")]
+        liked = [self._of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
+        liked += [self._of_image(path) for path in files.liked]
+        disliked = [
+            self._of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)
+        ]
+        disliked += [self._of_image(path) for path in files.disliked]
+        return Parts(asked, liked, disliked)
+
+    @cached_property
+    def _encoder(self) -> "Encoder":
+        from training.models.encoder import load_encoder
+
+        return load_encoder(self._active.bundle, self._settings.device)
+
+    def _of_example(self, example: "Example", field: str) -> "Part":
+        from index.composing import Part
+
+        if example.text is not None:
+            return self._of_text(example.text, f"{field}.text")
+        return Part(self._engine.vector_of(self._active, example.id or ""), "image")
+
+    def _of_text(self, text: str, field: str) -> "Part":
+        from app.schemas import Truncation
+        from index.composing import Part
+
+        encoder = self._encoder
+        started = perf_counter()
+        embedded = encoder.embed_texts([text])
+        self.encode_ms += _ms_since(started)
+        cut = embedded.truncations[0]
+        if cut is not None:
+            self.truncations.append(
+                Truncation(field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
+            )
+        return Part(embedded.vectors[0], "text")
+
+    def _of_image(self, path: Path) -> "Part":
+        from index.composing import Part
+
+        encoder, image = self._encoder, _read_image(path)
+        started = perf_counter()
+        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
+        self.encode_ms += _ms_since(started)
+        return Part(vector, "image")
 
 
 def _read_image(path: Path) -> "Image.Image":
@@ -142,14 +243,6 @@ def _read_image(path: Path) -> "Image.Image":
         raise ImageError(f"{path}: {error}") from None
 
 
-def _truncation(cut: Any) -> "Truncation | None":
-    from app.schemas import Truncation
-
-    if cut is None:
-        return None
-    return Truncation(tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
-
-
 def _ms_since(started: float) -> float:
     return 1000 * (perf_counter() - started)
 
@@ -158,13 +251,27 @@ def _print_table(page: "SearchResponse") -> None:
     from rich.table import Table
 
     screen = console()
-    if page.query.truncation is not None:
-        cut = page.query.truncation
+    for cut in page.query.truncations:
         typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
     if not page.hits:
         screen.print("Nothing passes the filter." if page.query.filter else "The collection is empty.")
         return
-    table = Table("Rank", "Id", "Cosine", "Text")
+    if page.confident is False:
+        typer.echo("Likely nothing here is what was asked for: not even the best hit stands out.", err=True)
+    fused = page.hits[0].score_kind == "fused"
+    grouped = page.hits[0].others is not None
+    kind = page.hits[0].cosine_kind.replace("_", " ").capitalize()
+    extra = [*(["Found by"] if fused else []), *(["Others"] if grouped else [])]
+    table = Table("Rank", "Id", kind, "Unusual", *extra, "Text")
     for hit in page.hits:
-        table.add_row(str(hit.rank), hit.id, f"{hit.score:.4f}", hit.texts[0] if hit.texts else "")
+        text = hit.text.text if hit.text is not None else next(iter(hit.texts), "")
+        table.add_row(
+            str(hit.rank),
+            hit.id,
+            f"{hit.cosine:.4f}",
+            "" if hit.unusual is None else f"{hit.unusual:+.1f}",
+            *([" and ".join(hit.found_by)] if fused else []),
+            *([str(hit.others)] if grouped else []),
+            text,
+        )
     screen.print(table)

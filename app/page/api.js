@@ -7,15 +7,17 @@
  * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean'>, values: FieldValue[], distinct: number,
  *   minimum: number | null, maximum: number | null}} Field `values` holds the most frequent of `distinct` values
  * @typedef {CollectionSummary & {fields: Field[], examples: Array<{id: string, text: string}>}} Collection
- * @typedef {{image: string, thumbnail: string, similar: string}} HitLinks
- * @typedef {{id: string, rank: number, score: number, score_kind: string, texts: string[],
- *   labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
- * @typedef {{tokens: number, kept: number, searched_text: string}} Truncation
- * @typedef {{hits: Hit[], next_cursor: string | null,
- *   query: {k: number, filter: object | null, truncation: Truncation | null},
+ * @typedef {{image: string, thumbnail: string}} HitLinks
+ * @typedef {{id: string, rank: number, score: number, score_kind: string, cosine: number, cosine_kind: string,
+ *   unusual: number | null, found_by: Array<'vector' | 'words'>, group: string | null, others: number | null,
+ *   texts: string[], labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
+ * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
+ * @typedef {{hits: Hit[], confident: boolean | null, next_cursor: string | null,
+ *   query: {k: number, filter: object | null, truncations: Truncation[]},
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean},
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
- * @typedef {{k: number, filter: object | null, cursor: string | null}} PageRequest
+ * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, k: number,
+ *   filter: object | null, cursor: string | null}} SearchQuery
  */
 
 const OFFLINE = {
@@ -63,36 +65,18 @@ export class SearchApi {
   }
 
   /**
-   * @param {string} collection @param {string} text @param {PageRequest} page @param {AbortSignal} signal
+   * @param {string} collection @param {SearchQuery} query @param {Blob[]} images files that are examples of what is wanted
+   * @param {AbortSignal} signal
    * @returns {Promise<HitPage>}
    */
-  searchText(collection, text, page, signal) {
-    return this.#ask(`${path(collection)}/search/text`, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify({ text, ...page }),
-      signal,
-    });
-  }
-
-  /**
-   * @param {string} collection @param {Blob} image @param {PageRequest} page @param {AbortSignal} signal
-   * @returns {Promise<HitPage>}
-   */
-  searchImage(collection, image, page, signal) {
+  search(collection, query, images, signal) {
+    const json = JSON.stringify(query);
+    const address = `${path(collection)}/search`;
+    if (images.length === 0) return this.#ask(address, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: json, signal });
     const body = new FormData();
-    body.set('image', image, image instanceof File ? image.name : 'image');
-    for (const [name, value] of Object.entries(asText(page))) body.set(name, value);
-    return this.#ask(`${path(collection)}/search/image`, { method: 'POST', body, signal });
-  }
-
-  /**
-   * @param {string} collection @param {string} id @param {PageRequest} page @param {AbortSignal} signal
-   * @returns {Promise<HitPage>}
-   */
-  similar(collection, id, page, signal) {
-    const query = new URLSearchParams(asText(page));
-    return this.#ask(`${imagePath(collection, id)}/similar?${query}`, { signal });
+    body.set('query', json);
+    for (const image of images) body.append('image', image, image instanceof File ? image.name : 'image');
+    return this.#ask(address, { method: 'POST', body, signal });
   }
 
   /** @param {string} collection @param {string} id @param {AbortSignal} [signal] */
@@ -132,15 +116,6 @@ function path(collection) {
 /** @param {string} collection @param {string} id */
 function imagePath(collection, id) {
   return `${path(collection)}/images/${encodeURIComponent(id)}`;
-}
-
-/** @param {PageRequest} page @returns {Record<string, string>} */
-function asText({ k, filter, cursor }) {
-  return {
-    k: String(k),
-    ...(filter && { filter: JSON.stringify(filter) }),
-    ...(cursor && { cursor }),
-  };
 }
 
 /** @param {Response} response @returns {Promise<ProblemError>} */

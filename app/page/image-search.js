@@ -272,9 +272,9 @@ export class ImageSearch extends HTMLElement {
   #ask(cursor, signal) {
     const { collection, query, filter } = this.#state;
     const page = { k: PAGE_SIZE, filter: expressionOf(filter), cursor };
-    if (query.kind === 'text') return this.api.searchText(collection, query.text, page, signal);
-    if (query.kind === 'image') return this.api.searchImage(collection, query.image, page, signal);
-    return this.api.similar(collection, query.id, page, signal);
+    if (query.kind === 'text') return this.api.search(collection, { text: query.text, ...page }, [], signal);
+    if (query.kind === 'image') return this.api.search(collection, page, [query.image], signal);
+    return this.api.search(collection, { like: [{ id: query.id }], ...page }, [], signal);
   }
 
   #showBeginning() {

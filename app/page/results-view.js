@@ -66,7 +66,7 @@ export class ResultsView {
   showPage(page) {
     this.#settle();
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
-    fill(this.above, page.query.truncation && truncationNotice(page.query.truncation));
+    fill(this.above, ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus();
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);

@@ -17,7 +17,7 @@ from app.health import active_generations
 from app.service import create_app
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.test_search import TEXT, problem
+from tests.app.test_search import SEARCH, problem
 from training.models.bundle import save_bundle
 from training.models.config import (
     AudioTowerConfig,
@@ -89,7 +89,7 @@ def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None
     with served(Settings(home=tmp_path / "new")) as client:
         assert client.get("/readyz").json()["checks"] == {"catalogue": "ok"}
         assert client.get("/v1/collections").json() == {"collections": []}
-        problem(client.post(TEXT, json={"text": "x"}), 404, "unknown-collection")
+        problem(client.post(SEARCH, json={"text": "x"}), 404, "unknown-collection")
 
 
 def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(quick: Settings) -> None:
@@ -99,11 +99,11 @@ def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(quick:
         trouble.error = RuntimeError("CUDA error: out of memory")
         document = problem(client.get("/readyz"), 503, "not-ready", f"encoder {_digest(client)[:12]}")
         assert "CUDA" not in str(document)
-        problem(client.post(TEXT, json={"text": "x"}), 500, "encoding-failed")
+        problem(client.post(SEARCH, json={"text": "x"}), 500, "encoding-failed")
         assert client.get("/livez").status_code == 200
         trouble.error = None
         assert client.get("/readyz").status_code == 200
-        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+        assert client.post(SEARCH, json={"text": "x"}).status_code == 200
 
 
 def test_a_hanging_encoder_makes_the_service_unready_and_no_search_hangs(quick: Settings) -> None:
@@ -113,7 +113,7 @@ def test_a_hanging_encoder_makes_the_service_unready_and_no_search_hangs(quick: 
         wait_until(lambda: client.get("/readyz").status_code == 200)
         trouble.gate.clear()
         started = time.monotonic()
-        problem(client.post(TEXT, json={"text": "x"}), 504, "encoding-timeout")
+        problem(client.post(SEARCH, json={"text": "x"}), 504, "encoding-timeout")
         document = problem(client.get("/readyz"), 503, "not-ready", f"encoder {_digest(client)[:12]}")
         assert "took too long" in document["detail"]
         assert client.get("/livez").status_code == 200
@@ -126,9 +126,9 @@ def test_a_worker_that_died_is_replaced_and_counted(quick: Settings) -> None:
     trouble = Trouble()
     with served(quick, trouble.load) as client:
         trouble.error = SystemExit()
-        problem(client.post(TEXT, json={"text": "x"}), 500, "encoding-failed")
+        problem(client.post(SEARCH, json={"text": "x"}), 500, "encoding-failed")
         trouble.error = None
-        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+        assert client.post(SEARCH, json={"text": "x"}).status_code == 200
         assert "recoquest_encode_worker_restarts_total 1.0" in client.get("/metrics").text
 
 
@@ -136,20 +136,20 @@ def test_overload_is_told_at_once_with_a_time_to_try_again(quick: Settings) -> N
     trouble = Trouble()
     settings = quick.model_copy(update={"encode_queue_size": 1, "encode_deadline_s": PATIENCE})
     with served(settings, trouble.load) as client:
-        assert client.post(TEXT, json={"text": "x"}).status_code == 200
+        assert client.post(SEARCH, json={"text": "x"}).status_code == 200
         trouble.gate.clear()
         trouble.entered.clear()
         answers: list[int] = []
 
         def ask() -> None:
-            answers.append(client.post(TEXT, json={"text": "x"}).status_code)
+            answers.append(client.post(SEARCH, json={"text": "x"}).status_code)
 
         callers = [threading.Thread(target=ask) for _ in range(2)]
         callers[0].start()
         assert trouble.entered.wait(PATIENCE)
         callers[1].start()
         wait_until(lambda: "recoquest_encode_queue_depth 1.0" in client.get("/metrics").text)
-        refused = client.post(TEXT, json={"text": "x"})
+        refused = client.post(SEARCH, json={"text": "x"})
         problem(refused, 429, "too-many-requests")
         assert int(refused.headers["retry-after"]) >= 1
         trouble.gate.set()
@@ -162,7 +162,7 @@ def test_a_bundle_that_cannot_be_loaded_is_told_without_its_path(own: Indexed) -
     weights = next((own.settings.home / "bundles").glob("*/model.safetensors"))
     weights.write_bytes(b"broken")
     with served(own.settings) as client:
-        document = problem(client.post(TEXT, json={"text": "x"}), 503, "encoder-unavailable")
+        document = problem(client.post(SEARCH, json={"text": "x"}), 503, "encoder-unavailable")
         assert str(own.settings.home) not in str(document)
         assert client.get("/readyz").status_code == 503
         models = client.get("/v1/models").json()["models"]
@@ -186,13 +186,13 @@ def test_an_answer_is_reused_for_a_moment(indexed: Indexed, monkeypatch: pytest.
 def test_what_another_process_indexes_is_served_by_its_own_encoder(own: Indexed, tmp_path: Path) -> None:
     settings = own.settings.model_copy(update={"refresh_s": 0.05})
     with served(settings) as client:
-        before = client.post(TEXT, json={"text": "two dogs"}).json()
+        before = client.post(SEARCH, json={"text": "two dogs"}).json()
         own.index("later", own.bundle)
-        later = client.post("/v1/collections/later/search/text", json={"text": "two dogs"}).json()
+        later = client.post("/v1/collections/later/search", json={"text": "two dogs"}).json()
         assert later["served_by"]["digest"] == before["served_by"]["digest"]
         own.index(COLLECTION, make_bundle(tmp_path / "other", seed=1))
         wait_until(lambda: len([m for m in client.get("/v1/models").json()["models"] if m["loaded"]]) == 2)
-        after = client.post(TEXT, json={"text": "two dogs"}).json()
+        after = client.post(SEARCH, json={"text": "two dogs"}).json()
         assert after["served_by"]["model"] == "tiny-1"
         assert after["served_by"]["generation"] != before["served_by"]["generation"]
         assert after["hits"] != before["hits"]
@@ -251,11 +251,11 @@ def test_a_collection_of_an_encoder_without_texts_is_ready_and_searched_by_image
     own.index("heard", make_bundle_without_texts(tmp_path / "heard"))
     with served(own.settings) as client:
         assert client.get("/readyz").status_code == 200
-        answer = client.post("/v1/collections/heard/search/text", json={"text": "a bell"})
+        answer = client.post("/v1/collections/heard/search", json={"text": "a bell"})
         document = problem(answer, 422, "no-text-search", "text")
         assert document["detail"] == (
             "This encoder was trained without texts and cannot be searched by one: search by an image."
         )
-        found = client.post("/v1/collections/heard/search/image", files={"image": own.image_bytes(3)})
+        found = client.post("/v1/collections/heard/search", files={"image": own.image_bytes(3)})
         assert found.json()["hits"][0]["id"] == "image-3"
         assert client.get("/readyz").status_code == 200

@@ -33,7 +33,6 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
             "image": IMAGE,
             "thumbnail": f"{IMAGE}/thumbnail",
             "content": f"{IMAGE}/content",
-            "similar": f"{IMAGE}/similar",
         },
     }
 
@@ -41,7 +40,7 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
 def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
     answer = client.get(f"/v1/collections/{COLLECTION}/images/{PATIENT} %237%3F")
     assert answer.json()["report"] == REPORT
-    page = client.post(f"/v1/collections/{COLLECTION}/search/text", json={"text": "x", "k": 24})
+    page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "k": 24})
     assert REPORT not in page.text
 
 
@@ -91,7 +90,7 @@ def test_etags_tell_files_and_variants_apart(client: TestClient) -> None:
     assert len(tags) == 4
 
 
-@pytest.mark.parametrize("variant", ["", "/thumbnail", "/content", "/similar"])
+@pytest.mark.parametrize("variant", ["", "/thumbnail", "/content"])
 def test_what_is_not_there_is_not_found(client: TestClient, variant: str) -> None:
     problem(client.get(f"/v1/collections/{COLLECTION}/images/none{variant}"), 404, "unknown-image")
     problem(client.get(f"/v1/collections/none/images/image-5{variant}"), 404, "unknown-collection")

@@ -8,9 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 OPERATIONS = {
-    "search_text",
-    "search_image",
-    "search_similar",
+    "search",
     "get_image",
     "get_thumbnail",
     "get_content",
@@ -71,11 +69,20 @@ def test_json_answers_have_a_schema(description: dict[str, Any]) -> None:
             assert "$ref" in content["application/json"]["schema"], operation["operationId"]
 
 
-def test_the_form_of_an_image_query_is_described(description: dict[str, Any]) -> None:
-    operation = next(o for o in operations(description) if o["operationId"] == "search_image")
-    form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    assert form["required"] == ["image"]
-    assert set(form["properties"]) == {"image", "k", "filter", "cursor"}
+def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> None:
+    search = next(o for o in operations(description) if o["operationId"] == "search")
+    content = search["requestBody"]["content"]
+    query = {"$ref": "#/components/schemas/SearchQuery"}
+    assert content["application/json"]["schema"] == query
+    form = content["multipart/form-data"]["schema"]["properties"]
+    assert set(form) == {"query", "image", "unlike_image"}
+    assert form["query"] == query
+    schema = description["components"]["schemas"]["SearchQuery"]
+    assert set(schema["properties"]) == {
+        *("text", "like", "unlike", "words", "target", "filter", "group_by"),
+        *("exclude_same_group", "diversity", "k", "cursor"),
+    }
+    assert all(field.get("description") for field in schema["properties"].values())
 
 
 class Addresses(HTMLParser):

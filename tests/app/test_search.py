@@ -12,28 +12,29 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.engine import open_engine
-from app.intake import ImageQueryFields
-from app.schemas import SimilarQuery, TextQuery
+from app.requests import SearchQuery
 from index.cursors import Binding, Place, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
 from training.data.images import decode_image
 from training.models.encoder import load_encoder
 
-TEXT = f"/v1/collections/{COLLECTION}/search/text"
-IMAGE = f"/v1/collections/{COLLECTION}/search/image"
-SIMILAR = f"/v1/collections/{COLLECTION}/images/image-3/similar"
+SEARCH = f"/v1/collections/{COLLECTION}/search"
 
 
 def search(client: TestClient, **body: Any) -> dict[str, Any]:
-    answer = client.post(TEXT, json={"text": "two dogs", **body})
+    answer = client.post(SEARCH, json={"text": "two dogs", **body})
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
     return page
 
 
-def search_image(client: TestClient, content: bytes, **fields: str) -> Any:
-    return client.post(IMAGE, files={"image": ("query.png", content)}, data=fields)
+def search_image(client: TestClient, content: bytes, **query: Any) -> Any:
+    return client.post(SEARCH, files={"image": ("query.png", content)}, data={"query": json.dumps(query)})
+
+
+def search_like(client: TestClient, *names: str, **query: Any) -> Any:
+    return client.post(SEARCH, json={"like": [{"id": name} for name in names], **query})
 
 
 def ids(page: dict[str, Any]) -> list[str]:
@@ -54,19 +55,31 @@ def problem(answer: Any, status: int, kind: str, *fields: str) -> dict[str, Any]
     return document
 
 
+def problem_of(answer: Any) -> tuple[int, str]:
+    """Return the status and the kind of a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, answer.json()["type"].removeprefix("urn:recoquest:")
+
+
 def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
     page = search(client, k=3, filter={"field": "view", "eq": "PA"})
-    assert set(page) == {"hits", "next_cursor", "query", "served_by", "took_ms"}
-    assert page["query"] == {"k": 3, "filter": {"field": "view", "eq": "PA"}, "truncation": None}
+    assert set(page) == {"hits", "confident", "next_cursor", "query", "served_by", "took_ms"}
+    assert page["query"] == {"k": 3, "filter": {"field": "view", "eq": "PA"}, "truncations": []}
     assert set(page["served_by"]) == {"collection", "generation", "model", "digest", "exact"}
     assert (page["served_by"]["collection"], page["served_by"]["model"]) == (COLLECTION, "tiny-0")
     assert page["served_by"]["exact"] is True
     assert set(page["took_ms"]) == {"encode", "search", "total"}
     assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
     hit = page["hits"][0]
-    assert set(hit) == {"id", "rank", "score", "score_kind", "texts", "labels", "metadata", "links"}
-    assert set(hit["links"]) == {"image", "thumbnail", "similar"}
-    assert hit["score_kind"] == "cosine"
+    assert set(hit) == {
+        *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "unusual", "found_by"),
+        *("text", "group", "others", "texts", "labels", "metadata", "links"),
+    }
+    assert set(hit["links"]) == {"image", "thumbnail"}
+    assert hit["score_kind"] == hit["cosine_kind"] == "cosine"
+    assert hit["score"] == hit["cosine"]
+    assert hit["found_by"] == ["vector"]
+    assert (hit["text"], hit["group"], hit["others"]) == (None, None, None)
     assert hit["metadata"]["view"] == "PA"
     assert len(hit["texts"]) == 1
 
@@ -88,7 +101,7 @@ def test_image_hits_are_those_of_the_encoder_and_the_image_itself_comes_first(
     encoder = load_encoder(indexed.bundle, "cpu")
     content = indexed.image_bytes(5)
     query = encoder.embed_images(encoder.prepare_image(decode_image(content))[None])[0]
-    page = search_image(client, content, k="24").json()
+    page = search_image(client, content, k=24).json()
     assert ids(page)[0] == "image-5"
     assert page["hits"][0]["score"] > 0.999
     assert ids(page) == [name for name, _ in _ranking(indexed, query)]
@@ -105,7 +118,7 @@ def _ranking(indexed: Indexed, query: np.ndarray[Any, np.dtype[np.float32]]) -> 
 
 
 def test_more_like_this_leaves_the_image_itself_out(client: TestClient, indexed: Indexed) -> None:
-    page = client.get(SIMILAR, params={"k": 24}).json()
+    page = search_like(client, "image-3", k=24).json()
     engine = open_engine(indexed.settings)
     stored = engine.vector_of(engine.active(COLLECTION), "image-3")
     engine.catalogue.close()
@@ -122,12 +135,8 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
         if record.id in {"image-6", "image-8", "image-10", "image-12", "image-14"}
     }
     assert set(ids(search(client, k=24, filter=condition))) == expected
-    assert (
-        set(ids(search_image(client, indexed.image_bytes(0), k="24", filter=json.dumps(condition)).json()))
-        == expected
-    )
-    params: dict[str, str | int] = {"k": 24, "filter": json.dumps(condition)}
-    assert set(ids(client.get(SIMILAR, params=params).json())) == expected
+    assert set(ids(search_image(client, indexed.image_bytes(0), k=24, filter=condition).json())) == expected
+    assert set(ids(search_like(client, "image-3", k=24, filter=condition).json())) == expected
 
 
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
@@ -148,11 +157,11 @@ def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -
 
 def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
     content = indexed.image_bytes(2)
-    first = search_image(client, content, k="12").json()
-    second = search_image(client, content, k="12", cursor=first["next_cursor"]).json()
-    assert ids(first) + ids(second) == ids(search_image(client, content, k="24").json())
-    similar = client.get(SIMILAR, params={"k": 20}).json()
-    rest = client.get(SIMILAR, params={"k": 20, "cursor": similar["next_cursor"]}).json()
+    first = search_image(client, content, k=12).json()
+    second = search_image(client, content, k=12, cursor=first["next_cursor"]).json()
+    assert ids(first) + ids(second) == ids(search_image(client, content, k=24).json())
+    similar = search_like(client, "image-3", k=20).json()
+    rest = search_like(client, "image-3", k=20, cursor=similar["next_cursor"]).json()
     assert len(set(ids(similar) + ids(rest))) == 23
 
 
@@ -162,12 +171,13 @@ def test_links_lead_to_the_image_even_when_its_id_needs_quoting(client: TestClie
     assert unquote(hit["links"]["image"]).endswith(name)
     assert client.get(hit["links"]["image"]).json()["id"] == name
     assert client.get(hit["links"]["thumbnail"]).headers["content-type"] == "image/webp"
-    assert name not in ids(client.get(hit["links"]["similar"], params={"k": 24}).json())
+    assert name not in ids(search_like(client, name, k=24).json())
 
 
 def test_a_long_text_is_searched_and_the_answer_says_how_it_was_cut(client: TestClient) -> None:
     page = search(client, text="a red square on a table and " * 20)
-    cut = page["query"]["truncation"]
+    (cut,) = page["query"]["truncations"]
+    assert cut["field"] == "text"
     assert cut["kept"] <= 16 < cut["tokens"]
     assert ("a red square on a table and " * 20).startswith(cut["searched_text"])
     assert ids(page) == ids(search(client, text=cut["searched_text"]))
@@ -185,32 +195,30 @@ def test_spaces_around_a_text_do_not_matter(client: TestClient) -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 1001, 2.5, "many", None, True, [1]])
 def test_a_wrong_k_is_refused(client: TestClient, k: Any) -> None:
-    problem(client.post(TEXT, json={"text": "x", "k": k}), 422, "invalid-request", "k")
+    problem(client.post(SEARCH, json={"text": "x", "k": k}), 422, "invalid-request", "k")
 
 
-@pytest.mark.parametrize("k", ["0", "1001", "many", ""])
-def test_a_wrong_k_is_refused_in_forms_and_addresses_too(
-    client: TestClient, indexed: Indexed, k: str
-) -> None:
+@pytest.mark.parametrize("k", [0, 1001, "many", ""])
+def test_a_wrong_k_is_refused_in_forms_too(client: TestClient, indexed: Indexed, k: Any) -> None:
     problem(search_image(client, indexed.image_bytes(0), k=k), 422, "invalid-request", "k")
-    problem(client.get(SIMILAR, params={"k": k}), 422, "invalid-request", "k")
 
 
 @pytest.mark.parametrize("text", ["", "   \n", None, 5])
 def test_an_empty_text_is_refused(client: TestClient, text: Any) -> None:
-    problem(client.post(TEXT, json={"text": text}), 422, "invalid-request", "text")
+    problem(client.post(SEARCH, json={"text": text}), 422, "invalid-request", "text")
 
 
 def test_a_text_over_the_limit_is_refused_without_being_repeated(client: TestClient) -> None:
-    document = problem(client.post(TEXT, json={"text": "secret " * 2000}), 422, "invalid-request", "text")
+    document = problem(client.post(SEARCH, json={"text": "secret " * 2000}), 422, "invalid-request", "text")
     assert "10,000" in document["detail"]
     assert "secret" not in json.dumps(document)
 
 
 def test_unknown_fields_are_refused(client: TestClient, indexed: Indexed) -> None:
-    problem(client.post(TEXT, json={"text": "x", "top_k": 5}), 422, "invalid-request", "top_k")
-    problem(search_image(client, indexed.image_bytes(0), top_k="5"), 422, "invalid-request", "top_k")
-    problem(client.get(SIMILAR, params={"top_k": 5}), 422, "invalid-request", "top_k")
+    problem(client.post(SEARCH, json={"text": "x", "top_k": 5}), 422, "invalid-request", "top_k")
+    problem(search_image(client, indexed.image_bytes(0), top_k=5), 422, "invalid-request", "top_k")
+    files = {"image": ("x.png", indexed.image_bytes(0))}
+    problem(client.post(SEARCH, files=files, data={"k": "5"}), 422, "invalid-request", "k")
 
 
 def test_a_filter_on_an_unknown_field_is_refused_and_told_the_known_ones(
@@ -218,9 +226,9 @@ def test_a_filter_on_an_unknown_field_is_refused_and_told_the_known_ones(
 ) -> None:
     condition = {"field": "colour", "eq": "red"}
     for answer in (
-        client.post(TEXT, json={"text": "x", "filter": condition}),
-        search_image(client, indexed.image_bytes(0), filter=json.dumps(condition)),
-        client.get(SIMILAR, params={"filter": json.dumps(condition)}),
+        client.post(SEARCH, json={"text": "x", "filter": condition}),
+        search_image(client, indexed.image_bytes(0), filter=condition),
+        search_like(client, "image-3", filter=condition),
     ):
         document = problem(answer, 422, "invalid-filter", "filter.colour")
         assert "view" in document["detail"]
@@ -230,43 +238,50 @@ def test_a_filter_on_an_unknown_field_is_refused_and_told_the_known_ones(
     "condition", [{}, {"field": "view"}, {"and": 1}, {"field": "age", "gte": "x", "lt": 3}, {"fields": 1}]
 )
 def test_a_malformed_filter_is_refused(client: TestClient, condition: Any) -> None:
-    document = client.post(TEXT, json={"text": "x", "filter": condition})
+    document = client.post(SEARCH, json={"text": "x", "filter": condition})
     assert document.status_code == 422
     assert document.json()["type"] == "urn:recoquest:invalid-filter"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "5", '"x"', "[" * 5000, '{"a":' * 5000])
-def test_a_filter_that_is_no_json_object_is_refused(client: TestClient, indexed: Indexed, text: str) -> None:
-    problem(search_image(client, indexed.image_bytes(0), filter=text), 422, "invalid-request", "filter")
-    problem(client.get(SIMILAR, params={"filter": text}), 422, "invalid-request", "filter")
+def test_a_query_in_a_form_that_is_no_json_object_is_refused(
+    client: TestClient, indexed: Indexed, text: str
+) -> None:
+    files = {"image": ("x.png", indexed.image_bytes(0))}
+    assert problem_of(client.post(SEARCH, files=files, data={"query": text})) == (422, "invalid-request")
+
+
+@pytest.mark.parametrize("condition", [[], 5, "x", True])
+def test_a_filter_that_is_no_json_object_is_refused(client: TestClient, condition: Any) -> None:
+    problem(search_like(client, "image-3", filter=condition), 422, "invalid-request", "filter")
 
 
 def test_a_deeply_nested_filter_is_refused(client: TestClient) -> None:
     body = '{"text": "x", "filter": ' + '{"not":' * 3000 + "{}" + "}" * 3000 + "}"
-    answer = client.post(TEXT, content=body, headers={"content-type": "application/json"})
+    answer = client.post(SEARCH, content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("cursor", ["x", "%%%", "eyJhIjoxfQ", "x" * 4000])
 def test_a_damaged_cursor_is_refused(client: TestClient, cursor: str) -> None:
-    problem(client.post(TEXT, json={"text": "x", "cursor": cursor}), 422, "invalid-cursor", "cursor")
+    problem(client.post(SEARCH, json={"text": "x", "cursor": cursor}), 422, "invalid-cursor", "cursor")
 
 
 def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
     cursor = search(client, k=2)["next_cursor"]
     answer = client.post(
-        TEXT, json={"text": "x", "k": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
+        SEARCH, json={"text": "x", "k": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
     )
     problem(answer, 422, "invalid-cursor", "cursor")
 
 
 def test_unknown_collections_and_images_are_not_found(client: TestClient, indexed: Indexed) -> None:
-    problem(client.post("/v1/collections/none/search/text", json={"text": "x"}), 404, "unknown-collection")
-    files = {"image": ("x.png", indexed.image_bytes(0))}
-    problem(client.post("/v1/collections/none/search/image", files=files), 404, "unknown-collection")
-    problem(client.get("/v1/collections/none/images/image-1/similar"), 404, "unknown-collection")
-    problem(client.get(f"/v1/collections/{COLLECTION}/images/none/similar"), 404, "unknown-image")
+    none = "/v1/collections/none/search"
+    problem(client.post(none, json={"text": "x"}), 404, "unknown-collection")
+    problem(client.post(none, files={"image": ("x.png", indexed.image_bytes(0))}), 404, "unknown-collection")
+    problem(client.post(none, json={"like": [{"id": "image-1"}]}), 404, "unknown-collection")
+    problem(search_like(client, "none"), 404, "unknown-image")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +313,7 @@ def test_a_file_over_the_limit_is_refused(client: TestClient) -> None:
 
 def test_a_body_over_the_limit_is_refused(client: TestClient) -> None:
     problem(search_image(client, bytes(25 * 2**20)), 413, "content-too-large")
-    problem(client.post(TEXT, json={"text": "x" * 2**20}), 413, "content-too-large")
+    problem(client.post(SEARCH, json={"text": "x" * 2**20}), 413, "content-too-large")
 
 
 def test_a_streamed_body_over_the_limit_is_refused(client: TestClient) -> None:
@@ -307,48 +322,45 @@ def test_a_streamed_body_over_the_limit_is_refused(client: TestClient) -> None:
         for _ in range(30):
             yield b"x" * 2**16
 
-    answer = client.post(TEXT, content=endless(), headers={"content-type": "application/json"})
+    answer = client.post(SEARCH, content=endless(), headers={"content-type": "application/json"})
     problem(answer, 413, "content-too-large")
 
 
-def test_a_form_without_an_image_says_what_is_missing(client: TestClient) -> None:
-    document = problem(client.post(IMAGE, files={"file": ("x.png", b"x")}), 422, "invalid-request", "image")
-    assert "`image`" in document["detail"]
+def test_a_form_names_its_fields(client: TestClient, indexed: Indexed) -> None:
+    document = problem(client.post(SEARCH, files={"file": ("x.png", b"x")}), 422, "invalid-request", "file")
+    assert "query, image, unlike_image" in document["detail"]
     body = b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\ntext\r\n--x--\r\n'
     headers = {"content-type": "multipart/form-data; boundary=x"}
-    problem(client.post(IMAGE, content=body, headers=headers), 422, "invalid-request", "image")
-
-
-def test_fields_of_a_form_may_come_once_and_as_text(client: TestClient, indexed: Indexed) -> None:
-    part = b'--x\r\nContent-Disposition: form-data; name="k"\r\n\r\n5\r\n'
+    problem(client.post(SEARCH, content=body, headers=headers), 422, "invalid-request", "image")
+    part = b'--x\r\nContent-Disposition: form-data; name="query"\r\n\r\n{}\r\n'
     image = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
     body = part + part + image + indexed.image_bytes(0) + b"\r\n--x--\r\n"
-    headers = {"content-type": "multipart/form-data; boundary=x"}
-    problem(client.post(IMAGE, content=body, headers=headers), 422, "invalid-request", "k")
+    problem(client.post(SEARCH, content=body, headers=headers), 422, "invalid-request", "query")
+
+
+def test_a_query_in_a_form_may_be_a_file(client: TestClient, indexed: Indexed) -> None:
+    files = [("query", ("blob", b'{"k": 3}')), ("image", ("x.png", indexed.image_bytes(4)))]
+    page = client.post(SEARCH, files=files).json()
+    assert ids(page)[0] == "image-4"
+    assert len(ids(page)) == 3
 
 
 @pytest.mark.parametrize("body", [b"", b"--x", b"nothing", b"--x\r\nContent-Disposition: form-data\r\n\r\n"])
 def test_a_broken_form_is_refused(client: TestClient, body: bytes) -> None:
     for boundary in ("; boundary=x", ""):
-        answer = client.post(IMAGE, content=body, headers={"content-type": f"multipart/form-data{boundary}"})
+        answer = client.post(SEARCH, content=body, headers={"content-type": f"multipart/form-data{boundary}"})
         assert answer.status_code in (400, 422)
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_two_images_are_refused(client: TestClient, indexed: Indexed) -> None:
-    files = [("image", ("a.png", indexed.image_bytes(0))), ("image", ("b.png", indexed.image_bytes(1)))]
-    assert client.post(IMAGE, files=files).status_code == 400
-
-
 def test_the_wrong_media_type_is_refused(client: TestClient, indexed: Indexed) -> None:
-    problem(client.post(IMAGE, content=indexed.image_bytes(0)), 415, "unsupported-media-type")
-    problem(client.post(IMAGE, json={"image": "x"}), 415, "unsupported-media-type")
-    problem(client.post(TEXT, data={"text": "x"}), 415, "unsupported-media-type")
+    problem(client.post(SEARCH, content=indexed.image_bytes(0)), 415, "unsupported-media-type")
+    problem(client.post(SEARCH, data={"text": "x"}), 415, "unsupported-media-type")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"text"', b'{"text": "\\ud800"}', b"\xff"])
 def test_a_body_that_is_not_the_asked_object_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post(TEXT, content=body, headers={"content-type": "application/json"})
+    answer = client.post(SEARCH, content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -371,6 +383,4 @@ def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
     place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True)
     for dim in (768, 4096):
         cursor = encode_cursor(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place)
-        assert TextQuery(text="a dog", cursor=cursor).cursor == cursor
-        assert SimilarQuery(cursor=cursor).cursor == cursor
-        assert ImageQueryFields(cursor=cursor).cursor == cursor
+        assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor

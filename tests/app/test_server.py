@@ -45,11 +45,11 @@ def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> N
     address = process.stdout.readline().strip()
     with httpx.Client(base_url=address, timeout=10) as client:
         _wait_until_ready(client)
-        answer = client.post(f"/v1/collections/{COLLECTION}/search/text", json={"text": "two dogs"})
+        answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
         assert answer.status_code == 200
         assert "server" not in answer.headers
         large = client.post(
-            f"/v1/collections/{COLLECTION}/search/text",
+            f"/v1/collections/{COLLECTION}/search",
             content=(b" " * 2**16 for _ in range(40)),
             headers={"content-type": "application/json"},
         )
@@ -80,7 +80,7 @@ def _wait_until_ready(client: httpx.Client) -> None:
 def _leave_in_the_middle(address: str) -> None:
     """Send half a request and go."""
     url = httpx.URL(address)
-    path = f"/v1/collections/{COLLECTION}/search/text"
+    path = f"/v1/collections/{COLLECTION}/search"
     with socket.create_connection((url.host, url.port or 80)) as connection:
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode())
         connection.sendall(b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")

@@ -17,7 +17,7 @@ from app.logging import configure_logging
 from app.service import create_app
 from index.errors import CatalogueError, StoreError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
-from tests.app.test_search import SIMILAR, TEXT, problem, search_image
+from tests.app.test_search import SEARCH, problem, search_image, search_like
 from training.errors import RecoquestError
 
 QUERY = "unusual cardiomegaly words"
@@ -32,7 +32,7 @@ def served(indexed: Indexed, **settings: Any) -> Iterator[TestClient]:
 
 def test_unknown_addresses_and_methods_are_problems_too(client: TestClient) -> None:
     problem(client.get("/v2"), 404, "not-found")
-    answer = client.delete(TEXT)
+    answer = client.delete(SEARCH)
     problem(answer, 405, "method-not-allowed")
     assert answer.headers["allow"] == "POST"
 
@@ -81,7 +81,7 @@ def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, i
             "access-control-request-method": "POST",
             "access-control-request-headers": "content-type",
         }
-        assert shared.options(TEXT, headers=headers | preflight).status_code == 200
+        assert shared.options(SEARCH, headers=headers | preflight).status_code == 200
         other = shared.get("/livez", headers={"origin": "https://evil.example.org"})
         assert "access-control-allow-origin" not in other.headers
 
@@ -89,7 +89,7 @@ def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, i
 def test_errors_can_be_read_by_the_named_origins(indexed: Indexed) -> None:
     with served(indexed, cors_origins=("https://viewer.example.org",), max_json_bytes=1024) as client:
         answer = client.post(
-            TEXT, json={"text": "x" * 2000}, headers={"origin": "https://viewer.example.org"}
+            SEARCH, json={"text": "x" * 2000}, headers={"origin": "https://viewer.example.org"}
         )
         problem(answer, 413, "content-too-large")
         assert answer.headers["access-control-allow-origin"] == "https://viewer.example.org"
@@ -109,7 +109,7 @@ def test_a_defect_is_answered_without_its_internals(
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
     with served(indexed) as client:
-        answer = client.post(TEXT, json={"text": QUERY})
+        answer = client.post(SEARCH, json={"text": QUERY})
     document = problem(answer, 500, "internal-error")
     assert PATIENT not in answer.text
     logged = capsys.readouterr()
@@ -136,19 +136,19 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
     name = f"{PATIENT} %237%3F"
     with served(indexed) as client:
         assert (
-            client.post(TEXT, json={"text": QUERY, "filter": {"field": "id", "eq": PATIENT}}).status_code
+            client.post(SEARCH, json={"text": QUERY, "filter": {"field": "id", "eq": PATIENT}}).status_code
             == 200
         )
-        client.post(TEXT, json={"text": QUERY, "k": 0})
-        client.post(TEXT, json={"text": QUERY, "filter": {"field": PATIENT, "eq": 1}})
-        for path in ("", "/similar", "/thumbnail", "/content"):
+        client.post(SEARCH, json={"text": QUERY, "k": 0})
+        client.post(SEARCH, json={"text": QUERY, "filter": {"field": PATIENT, "eq": 1}})
+        for path in ("", "/thumbnail", "/content"):
             assert client.get(f"/v1/collections/{COLLECTION}/images/{name}{path}").status_code == 200
-        client.get(SIMILAR, params={"filter": json.dumps({"field": "id", "eq": PATIENT})})
+        search_like(client, f"{PATIENT} #7?", words=QUERY, filter={"field": "id", "eq": PATIENT})
         client.get(f"/v1/collections/{COLLECTION}/images/{PATIENT}-none")
-        search_image(client, b"no image", filter=json.dumps({"field": "id", "eq": PATIENT}))
+        search_image(client, b"no image", filter={"field": "id", "eq": PATIENT})
     lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
     answered = [line for line in lines if line["event"] == "answered"]
-    assert [line["operation"] for line in answered[:2]] == ["search_text", "search_text"]
+    assert [line["operation"] for line in answered[:2]] == ["search", "search"]
     assert all({"request_id", "status", "ms", "timestamp", "level"} <= set(line) for line in answered)
     text = json.dumps(lines)
     for secret in (PATIENT, QUERY, REPORT, "cardiomegaly"):
@@ -157,14 +157,14 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
 
 def test_figures_count_requests_batches_and_searches(indexed: Indexed) -> None:
     with served(indexed) as client:
-        client.post(TEXT, json={"text": QUERY})
-        client.post(TEXT, json={"text": ""})
+        client.post(SEARCH, json={"text": QUERY})
+        client.post(SEARCH, json={"text": ""})
         client.get("/none")
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     figures = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
-    assert figures['recoquest_requests_total{operation="search_text",status="200"}'] == "1.0"
-    assert figures['recoquest_requests_total{operation="search_text",status="422"}'] == "1.0"
+    assert figures['recoquest_requests_total{operation="search",status="200"}'] == "1.0"
+    assert figures['recoquest_requests_total{operation="search",status="422"}'] == "1.0"
     assert figures['recoquest_requests_total{operation="none",status="404"}'] == "1.0"
     assert figures['recoquest_encode_batch_size_count{kind="text"}'] == "1.0"
     assert figures["recoquest_search_seconds_count"] == "1.0"
@@ -186,10 +186,10 @@ def test_nothing_is_opened_before_the_service_starts(indexed: Indexed) -> None:
 
 def test_many_callers_at_once_get_their_own_answers(client: TestClient) -> None:
     texts = ["two dogs", "a boat at sea", "the heart is enlarged", "a red square"] * 6
-    alone = {text: client.post(TEXT, json={"text": text}).json()["hits"] for text in set(texts)}
+    alone = {text: client.post(SEARCH, json={"text": text}).json()["hits"] for text in set(texts)}
 
     async def ask() -> list[Any]:
-        calls = [asyncio.to_thread(client.post, TEXT, json={"text": text}) for text in texts]
+        calls = [asyncio.to_thread(client.post, SEARCH, json={"text": text}) for text in texts]
         return [answer.json() for answer in await asyncio.gather(*calls)]
 
     for text, page in zip(texts, asyncio.run(ask()), strict=True):
@@ -206,7 +206,7 @@ def test_an_answer_to_a_defect_carries_the_headers_of_every_answer(
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
     with served(indexed) as client:
-        answer = client.post(TEXT, json={"text": QUERY})
+        answer = client.post(SEARCH, json={"text": QUERY})
     problem(answer, 500, "internal-error")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"
@@ -234,7 +234,7 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
     with served(indexed) as client:
-        answer = client.post(TEXT, json={"text": QUERY})
+        answer = client.post(SEARCH, json={"text": QUERY})
     document = problem(answer, status, slug)
     assert str(error) not in answer.text
     lines = [json.loads(line) for line in json_log.getvalue().splitlines()]

@@ -71,12 +71,12 @@ def _measure_all(client: httpx.Client, image: bytes, queries: int) -> float:
     base = f"/v1/collections/{COLLECTION}"
     condition = {"field": "view", "eq": "PA"}
     kinds: dict[str, Callable[[], httpx.Response]] = {
-        "text": lambda: client.post(f"{base}/search/text", json={"text": "two dogs in the snow"}),
+        "text": lambda: client.post(f"{base}/search", json={"text": "two dogs in the snow"}),
         "text, filter, k 100": lambda: client.post(
-            f"{base}/search/text", json={"text": "two dogs in the snow", "filter": condition, "k": 100}
+            f"{base}/search", json={"text": "two dogs in the snow", "filter": condition, "k": 100}
         ),
-        "image": lambda: client.post(f"{base}/search/image", files={"image": ("query.png", image)}),
-        "similar": lambda: client.get(f"{base}/images/image-1/similar"),
+        "image": lambda: client.post(f"{base}/search", files={"image": ("query.png", image)}),
+        "similar": lambda: client.post(f"{base}/search", json={"like": [{"id": "image-1"}]}),
     }
     typer.echo(f"{'milliseconds':22}" + "".join(f"{part + ' p50':>12}{part + ' p95':>12}" for part in _PARTS))
     medians = []

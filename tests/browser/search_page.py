@@ -46,7 +46,7 @@ class SearchPage:
     def search(self, text: str) -> None:
         """Type a text, press Enter, and wait for the answer."""
         self.field.fill(text)
-        with self.page.expect_response("**/search/text"):
+        with self.page.expect_response("**/search"):
             self.field.press("Enter")
         self.settle()
 
@@ -113,5 +113,5 @@ class SearchPage:
 
     def found_by_text(self, text: str, **query: Any) -> list[str]:
         """The ids that the service finds for a text."""
-        answer = self.ask("v1/collections/shapes/search/text", {"text": text, "k": PAGE_SIZE, **query})
+        answer = self.ask("v1/collections/shapes/search", {"text": text, "k": PAGE_SIZE, **query})
         return [hit["id"] for hit in answer["hits"]]

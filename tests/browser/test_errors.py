@@ -64,7 +64,7 @@ def test_overload_says_when_to_try_again(open_search: OpenSearch, watch: Watch) 
         "body": json.dumps(problem),
     }
     search = open_search()
-    search.page.route("**/search/text", lambda route: route.fulfill(**answer), times=1)
+    search.page.route("**/search", lambda route: route.fulfill(**answer), times=1)
     search.field.fill("circle")
     search.field.press("Enter")
     expect(search.notice).to_contain_text("Come back in a second.")
@@ -80,7 +80,7 @@ def test_without_a_connection_the_page_says_so_and_can_try_again(
     open_search: OpenSearch, watch: Watch
 ) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
-    search = open_search(before=_cut_off("**/search/text"))
+    search = open_search(before=_cut_off("**/search"))
     search.field.fill("circle")
     search.field.press("Enter")
     expect(search.notice).to_contain_text("The service cannot be reached")
@@ -92,7 +92,7 @@ def test_hits_stay_when_the_next_page_fails(open_search: OpenSearch, watch: Watc
     watch.allow("ERR_INTERNET_DISCONNECTED")
     search = open_search("?q=circle")
     search.settle()
-    _cut_off("**/search/text")(search.page)
+    _cut_off("**/search")(search.page)
     search.page.get_by_role("button", name="Show more").click()
     expect(search.notice).to_contain_text("cannot be reached")
     expect(search.tiles).to_have_count(24)

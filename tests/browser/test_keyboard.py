@@ -131,7 +131,7 @@ def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) 
     held: list[Route] = []
     search = open_search(
         "?q=circle&image=shape-1",
-        before=lambda page: page.route("**/search/text", lambda route: held.append(route)),
+        before=lambda page: page.route("**/search", lambda route: held.append(route)),
     )
     expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)
     search.page.keyboard.press("+")

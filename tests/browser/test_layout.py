@@ -52,7 +52,7 @@ def test_colours_follow_the_reader(open_search: OpenSearch, scheme: str, darker:
 
 def test_reduced_motion_stills_the_animations(open_search: OpenSearch) -> None:
     search = open_search(reduced_motion="reduce")
-    search.page.route("**/search/text", lambda _: None)
+    search.page.route("**/search", lambda _: None)
     search.field.fill("circle")
     search.field.press("Enter")
     expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import pytest
 
@@ -39,7 +38,7 @@ def test_tiles_show_text_and_labels(open_search: OpenSearch) -> None:
 def test_scores_are_cosines_and_never_percentages(open_search: OpenSearch) -> None:
     search = open_search("?q=blue+square")
     search.settle()
-    first = search.ask("v1/collections/shapes/search/text", {"text": "blue square"})["hits"][0]
+    first = search.ask("v1/collections/shapes/search", {"text": "blue square"})["hits"][0]
     shown = search.page.locator(".hit-score").first.inner_text()
     assert shown == f"{first['score']:.3f} cosine".replace("-", "\u2212")
     assert "%" not in search.page.locator("image-search").inner_text()
@@ -116,7 +115,7 @@ def test_more_like_this_searches_by_the_stored_image(open_search: OpenSearch) ->
     search.tiles.nth(2).locator(".hit-like").click()
     expect(search.page.locator(".field-chip")).to_contain_text(f"like {liked}")
     search.settle()
-    similar = search.ask(f"v1/collections/shapes/images/{quote(liked)}/similar?k={PAGE_SIZE}")
+    similar = search.ask("v1/collections/shapes/search", {"like": [{"id": liked}], "k": PAGE_SIZE})
     expect(search.tiles.first).to_have_attribute("data-id", similar["hits"][0]["id"])
     assert search.ids() == [hit["id"] for hit in similar["hits"]]
     assert liked not in search.ids()
@@ -168,7 +167,7 @@ def test_late_answer_of_an_old_query_never_shows(open_search: OpenSearch, watch:
         else:
             route.continue_()
 
-    search.page.route("**/search/text", hold_the_old)
+    search.page.route("**/search", hold_the_old)
     search.field.fill("old query")
     search.field.press("Enter")
     expect(search.page.locator(".skeleton").first).to_be_visible()

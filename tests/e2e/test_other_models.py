@@ -1,5 +1,6 @@
 """Encoders of other kinds are evaluated, indexed, served and searched like any other."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -40,9 +41,11 @@ def test_all_are_searched_by_text_by_image_and_by_likeness(work: Work) -> None:
         for kind in KINDS:
             place = f"/v1/collections/{kind}"
             answers = [
-                client.post(f"{place}/search/text", json={"text": record.texts[0], "k": IMAGES}),
-                client.post(f"{place}/search/image", files={"image": picture}, data={"k": IMAGES}),
-                client.get(f"{place}/images/{record.id}/similar", params={"k": IMAGES}),
+                client.post(f"{place}/search", json={"text": record.texts[0], "k": IMAGES}),
+                client.post(
+                    f"{place}/search", files={"image": picture}, data={"query": json.dumps({"k": IMAGES})}
+                ),
+                client.post(f"{place}/search", json={"like": [{"id": record.id}], "k": IMAGES}),
             ]
             for answer, expected in zip(answers, (IMAGES, IMAGES, IMAGES - 1), strict=True):
                 assert answer.status_code == 200, answer.text

@@ -1,0 +1,186 @@
+"""What callers ask over the wire; the command line builds the same."""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StringConstraints, model_validator
+
+from index.errors import QueryError
+from index.filters import parse_filter
+from index.request import SearchRequest
+from index.searcher import unit_query
+from index.vectors.protocol import Vectors
+
+MAX_K = 1000
+MAX_EXAMPLES = 16
+# A cursor holds the query's vector: this is enough for 6,000 dimensions.
+MAX_CURSOR_LENGTH = 32_768
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Request(BaseModel):
+    """Base of request bodies: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Example(Request):
+    """Something to find more of, or less of: exactly one of an image's id, a text and a vector."""
+
+    id: str | None = Field(default=None, description="An image of the collection.")
+    text: Text | None = Field(default=None, description="A text.")
+    vector: list[float] | None = Field(
+        default=None, description="A vector by the collection's own encoder; its length does not matter."
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Example":
+        if sum(given is not None for given in (self.id, self.text, self.vector)) != 1:
+            raise ValueError("Give exactly one of id, text and vector.")
+        return self
+
+
+Examples = Annotated[list[Example], Field(max_length=MAX_EXAMPLES)]
+
+
+class SearchQuery(Request):
+    """A search: what to find, among what, and in which order.
+
+    A text, liked and disliked examples, and the images of a form make up one query together.
+    """
+
+    text: Text | None = Field(
+        default=None,
+        description="What the images should show.",
+        examples=["two dogs run through shallow water"],
+    )
+    like: Examples = Field(
+        default=[], description="Examples of what is wanted.", examples=[[{"id": "scene00012"}]]
+    )
+    unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
+    words: Text | None = Field(
+        default=None,
+        description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
+        "by reciprocal rank. Any of the words matches; more and rarer words rank higher.",
+    )
+    target: Literal["images", "texts"] = Field(
+        default="images",
+        description="What to find: images, or the texts that belong to them (captions, reports).",
+    )
+    filter: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="A condition on metadata or on the built-in fields id, split, group and labels; for "
+        "texts, those of their image.",
+        examples=[{"field": "view", "eq": "PA"}],
+    )
+    group_by: Literal["group"] | None = Field(
+        default=None,
+        description="One hit for each group (patient, study): its best. An image without a group is a group "
+        "of its own.",
+    )
+    exclude_same_group: bool = Field(
+        default=False,
+        description="Leave out all images of the groups that the stored examples belong to.",
+    )
+    diversity: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
+        "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
+    )
+    k: Annotated[int, Strict(), Field(ge=1, le=MAX_K)] = Field(
+        default=10, description="How many hits to return.", examples=[10]
+    )
+    cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
+        default=None,
+        description="`next_cursor` of the page before; everything but k must be the same.",
+    )
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The images of the collection that are examples, by id."""
+        return tuple(example.id for example in (*self.like, *self.unlike) if example.id is not None)
+
+    def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
+        """Refuse what makes no search, whatever the collection.
+
+        Args:
+            images: Image files that are sent as liked examples.
+            unlike_images: Image files that are sent as disliked examples.
+
+        Raises:
+            QueryError: There is nothing to search for, too many examples, or a part that goes without none.
+        """
+        examples = len(self.like) + len(self.unlike) + images + unlike_images
+        if self.text is None and not examples:
+            raise QueryError("Give a text, an image, or liked or disliked examples.", field="text")
+        if examples > MAX_EXAMPLES:
+            raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
+        if self.exclude_same_group and not self.stored:
+            raise QueryError(
+                "exclude_same_group goes with an example that the collection holds: give its id in `like`.",
+                field="exclude_same_group",
+            )
+
+    def request(self, **known: Any) -> SearchRequest:
+        """Return what the engine is asked for; `known` are further values of it, such as the query's kind.
+
+        Raises:
+            FilterError: The filter is none.
+        """
+        return SearchRequest(
+            k=self.k,
+            filter=None if self.filter is None else parse_filter(self.filter),
+            cursor=self.cursor,
+            # An image that is an example is no answer, but its texts may be.
+            exclude=self.stored if self.target == "images" else (),
+            exclude_groups_of=self.stored if self.exclude_same_group else (),
+            words=self.words,
+            target=self.target,
+            group_by=self.group_by,
+            diversity=self.diversity,
+            **known,
+        )
+
+
+def given_vector(example: Example, dim: int, field: str) -> Vectors:
+    """Return the vector (D,) of an example at length one; `field` is where the example stands in the query.
+
+    Raises:
+        QueryError: It is none of a collection of this dimension.
+    """
+    try:
+        return unit_query(np.array(example.vector, dtype=np.float32), dim)
+    except QueryError as error:
+        raise QueryError(str(error), field=f"{field}.vector") from None
+
+
+_FILES: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string", "format": "binary"},
+    "maxItems": MAX_EXAMPLES,
+}
+_QUERY: dict[str, Any] = {"$ref": f"#/components/schemas/{SearchQuery.__name__}"}
+SEARCH_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": _QUERY},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "query": _QUERY,
+                        "image": {
+                            **_FILES,
+                            "description": "Files to find more of: JPEG, PNG, WebP, GIF, BMP or TIFF.",
+                        },
+                        "unlike_image": {**_FILES, "description": "Files to find less of."},
+                    },
+                },
+                "encoding": {"query": {"contentType": "application/json"}},
+            },
+        },
+    }
+}
