@@ -34,6 +34,17 @@ class UnknownCollectionError(RecoquestError):
         super().__init__(f"There is no collection {collection!r}. {have}")
 
 
+class CollectionExistsError(RecoquestError):
+    """A new collection would have the name of one that there is."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f"There is a collection {collection!r} already: remove it, or choose another name.")
+
+
+class UnknownModelError(RecoquestError):
+    """A bundle that is not registered, or a name that several have."""
+
+
 class UnknownImageError(RecoquestError):
     """An image that a collection does not have."""
 
@@ -56,6 +67,10 @@ class NoActiveGenerationError(RecoquestError):
 
 class GenerationError(RecoquestError):
     """A generation that cannot be built, activated or searched as asked."""
+
+
+class IncompleteGenerationError(GenerationError):
+    """A generation that lacks images or texts of its collection, so that it cannot be searched in full."""
 
 
 class QueryError(RecoquestError):

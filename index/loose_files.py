@@ -8,7 +8,7 @@ who use files share. Whoever uses files looks under it whether they are there, a
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import Select, delete, select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
@@ -48,24 +48,43 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
             store.put(read())
 
 
-def remove_loose(catalogue: Catalogue, store: ImageStore) -> None:
-    """Remove the files that were noted and that no image uses; a process that was killed may have left some.
+def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
+    """Remove those files that were noted and that no image uses.
+
+    Args:
+        catalogue: Where they are noted.
+        store: Where they lie.
+        digests: Look at these only; None for all, such as those that a killed process has left.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file; it stays noted.
     """
-    while True:
-        with catalogue.read() as session:
-            noted = session.execute(select(LooseFileRow.sha256).limit(_AT_ONCE)).scalars().all()
-        if not noted:
-            return
-        with catalogue.write() as session:
-            _lock(session, shared=False)
-            used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
-            store.remove(sorted(set(noted) - set(used)))
-            session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(noted)))
+    query = select(LooseFileRow.sha256).order_by(LooseFileRow.sha256).limit(_AT_ONCE)
+    if digests is not None:
+        wanted = sorted(digests)
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            _remove(catalogue, store, query.where(LooseFileRow.sha256.in_(part)))
+        return
+    while _remove(catalogue, store, query):
+        pass
+
+
+def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool:
+    """Remove the unused ones among the noted files that a query finds; return whether it finds any."""
+    with catalogue.read() as session:
+        # Most often there is nothing, and nobody has to wait for a lock.
+        if not session.execute(query).first():
+            return False
+    with catalogue.write() as session:
+        _lock(session, shared=False)
+        noted = session.execute(query).scalars().all()
+        used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
+        store.remove(sorted(set(noted) - set(used)))
+        session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(noted)))
+    return True
 
 
 def _lock(session: Session, *, shared: bool) -> None:
