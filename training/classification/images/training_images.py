@@ -24,7 +24,7 @@ class TrainingImages:
     """Images and labels of a run's steps.
 
     Attributes:
-        batches: Every image once an epoch in random order; what does not fill a batch waits for the next.
+        batches: Every image once an epoch in random order; the first of it fill the last batch up.
         batch_size: That of the recipe, or all images where there are fewer.
         targets: (N, L), 1 where an image of the split has a label.
         prepare: Makes pixels of images in the way of a step.
@@ -83,7 +83,7 @@ def opened(
         if not records:
             raise DataError(f"No training image of {split.folder} can be read: mend the data.")
         size = min(train.batch_size, len(records))
-        sampler = PairSampler(records, size, train.seed, text_unit=None)
+        sampler = PairSampler(records, size, train.seed, text_unit=None, fill_up=True)
         yield TrainingImages(
             batches=BatchLoader(sampler, images, None, rows=images.readable, training=True),
             batch_size=size,

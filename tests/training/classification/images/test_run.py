@@ -162,6 +162,13 @@ def test_a_small_share_is_one_batch(squares: Path, tmp_path: Path) -> None:
     assert results["steps"] == 2
 
 
+def test_every_image_of_a_share_is_trained_on(squares: Path, tmp_path: Path) -> None:
+    run(tiny_recipe(data={"share": 0.3}), squares, tmp_path / "out")
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["examples"]["train"] == 12
+    assert results["steps"] == 4  # two epochs, each of a batch of 8 and one that 4 fill up
+
+
 def test_a_single_image_is_too_few_for_batch_norm(squares: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="batch norm"):
         run(tiny_recipe(data={"share": 0.01}), squares, tmp_path / "out")
