@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ModelRow
+from index.generations import Generation
 from training.atomic import atomic_folder
 from training.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
@@ -22,7 +23,7 @@ def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
     target = bundles_folder / info.digest
     if target.exists():
         try:
-            return read_bundle(target)
+            return check_digest(read_bundle(target), info.digest)
         except BundleError:
             shutil.rmtree(target)
     try:
@@ -34,7 +35,30 @@ def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
         # Another process may have put the same bundle there first.
         if not target.exists():
             raise BundleError(f"The bundle cannot be copied to {target}: {error.strerror}.") from error
-    return read_bundle(target)
+    return check_digest(read_bundle(target), info.digest)
+
+
+def registered_bundle(generation: Generation, bundles_folder: Path) -> BundleInfo:
+    """Return the bundle that a generation was made with, whole and of its digest.
+
+    Raises:
+        BundleError: It is missing, damaged, or another lies in its place.
+    """
+    return check_digest(read_bundle(bundles_folder / generation.digest), generation.digest)
+
+
+def check_digest(info: BundleInfo, digest: str) -> BundleInfo:
+    """Return a bundle if it has this digest.
+
+    Raises:
+        BundleError: It is another one.
+    """
+    if info.digest != digest:
+        raise BundleError(
+            f"The bundle at {info.folder} has digest {info.digest[:12]}, but {digest[:12]} belongs there: "
+            "put the right bundle back, or register it again with `recoquest reindex`."
+        )
+    return info
 
 
 def register_bundle(session: Session, info: BundleInfo) -> ModelRow:

@@ -5,6 +5,7 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from index.activation import announced
 from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.composing import Parts
@@ -17,6 +18,7 @@ from index.generations import (
     count_embeddings,
     find_active,
     find_generation,
+    get_generation,
     require_collection,
 )
 from index.images import read_image, require_image
@@ -137,17 +139,7 @@ class SearchEngine:
             count = self._count(session, generation, sequence)
         self._views.retire(generation.collection_id, generation.id)
         self._searcher.retire(generation.collection_id, generation.id)
-        return ActiveGeneration(
-            collection=collection,
-            generation=generation.id,
-            model=generation.model,
-            digest=generation.digest,
-            dim=generation.dim,
-            blades=generation.blades,
-            unsigned=generation.unsigned,
-            bundle=self.bundles_folder / generation.digest,
-            count=count,
-        )
+        return self._described(generation, count)
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
         """Make one query vector (D,) of length one; see `index.composing.compose`.
@@ -238,6 +230,40 @@ class SearchEngine:
             generation = find_generation(session, row.id, "active")
             if generation is not None:
                 self._views.save(session, generation, row.sequence)
+
+    def save_snapshot_of(self, generation: Generation) -> None:
+        """Write the snapshot of any generation, so that whoever searches it next reads it."""
+        with self.catalogue.read() as session:
+            found, sequence = get_generation(session, generation.id)
+            self._views.save(session, found, sequence)
+
+    def warm(self, generation: int) -> None:
+        """Load the view of a generation, or catch it up, before a search needs it.
+
+        Raises:
+            GenerationError: The generation is gone.
+        """
+        with self.catalogue.read() as session:
+            found, sequence = get_generation(session, generation)
+            self._views.current(session, found, sequence)
+
+    def announced(self) -> list[ActiveGeneration]:
+        """Return the generations that will be active soon, of all collections."""
+        with self.catalogue.read() as session:
+            return [self._described(generation, 0) for generation in announced(session)]
+
+    def _described(self, generation: Generation, count: int) -> ActiveGeneration:
+        return ActiveGeneration(
+            collection=generation.collection,
+            generation=generation.id,
+            model=generation.model,
+            digest=generation.digest,
+            dim=generation.dim,
+            blades=generation.blades,
+            unsigned=generation.unsigned,
+            bundle=self.bundles_folder / generation.digest,
+            count=count,
+        )
 
     def _sha256(self, collection: str, image_id: str) -> str:
         with self.catalogue.read() as session:

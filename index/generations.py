@@ -1,8 +1,9 @@
-"""Collections, models and generations in the catalogue, and the step that makes a generation active."""
+"""Collections and generations in the catalogue: finding them and beginning them."""
 
 import re
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from sqlalchemy import bindparam, func, select, update
@@ -12,7 +13,6 @@ from index.catalogue.tables import (
     CollectionRow,
     EmbeddingRow,
     GenerationRow,
-    ImageRow,
     ModelRow,
     TextEmbeddingRow,
 )
@@ -23,7 +23,6 @@ GenerationState = Literal["building", "active", "retired"]
 # What a generation has vectors of.
 Target = Literal["images", "texts"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_NAMED_MISSING: Final = 3
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 
 
@@ -94,6 +93,11 @@ def next_sequence(session: Session, collection_id: int) -> int:
     return sequence
 
 
+def now() -> str:
+    """Return the time as the catalogue keeps it: UTC, so that later times are greater texts."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
 def get_generation(session: Session, generation_id: int) -> tuple[Generation, int]:
     """Return a generation and the sequence number of its collection.
 
@@ -139,7 +143,11 @@ def count_embeddings(session: Session, generation: Generation, target: Target = 
 def add_generation(session: Session, collection_id: int, model_id: int) -> Generation:
     """Begin a generation of a collection by a registered bundle."""
     row = GenerationRow(
-        collection_id=collection_id, model_id=model_id, uid=uuid.uuid4().hex, state="building"
+        collection_id=collection_id,
+        model_id=model_id,
+        uid=uuid.uuid4().hex,
+        state="building",
+        created=now(),
     )
     session.add(row)
     session.flush()
@@ -163,46 +171,6 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
                 session.execute(again.values(state="building"))
             return generation
     return add_generation(session, row.id, model.id)
-
-
-def activate(session: Session, generation: Generation) -> None:
-    """Make a generation the one that is searched, and retire the one before.
-
-    Raises:
-        GenerationError: Some images of the collection have no embedding in it; nothing changes.
-    """
-    # First of all the lock: an image that another writer adds now must not be missed.
-    next_sequence(session, generation.collection_id)
-    lacking = (
-        select(ImageRow.external_id)
-        .outerjoin(
-            EmbeddingRow,
-            (EmbeddingRow.image_id == ImageRow.id) & (EmbeddingRow.generation_id == generation.id),
-        )
-        .where(ImageRow.collection_id == generation.collection_id, EmbeddingRow.image_id.is_(None))
-    )
-    missing = session.execute(select(func.count()).select_from(lacking.subquery())).scalar_one()
-    if missing:
-        names = session.execute(lacking.order_by(ImageRow.id).limit(_NAMED_MISSING)).scalars()
-        raise GenerationError(_incomplete(session, generation, missing, list(names)))
-    ours = GenerationRow.collection_id == generation.collection_id
-    session.execute(
-        update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")
-    )
-    session.execute(update(GenerationRow).where(GenerationRow.id == generation.id).values(state="active"))
-
-
-def _incomplete(session: Session, generation: Generation, missing: int, names: list[str]) -> str:
-    images = session.execute(
-        select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    ).scalar_one()
-    active = find_generation(session, generation.collection_id, "active")
-    stays = "" if active is None else f" Generation {active.id} by {active.model!r} stays active."
-    more = ", ..." if missing > len(names) else ""
-    return (
-        f"Generation {generation.id} by {generation.model!r} lacks {missing:,} of the {images:,} images of "
-        f"{generation.collection!r} ({', '.join(names)}{more}).{stays} Index a manifest that has them too."
-    )
 
 
 _GENERATIONS: Final = (

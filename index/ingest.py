@@ -1,68 +1,30 @@
 """Bring a manifest into a collection: embed what is new or changed, and make it searchable."""
 
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
 
-import numpy as np
-import torch
-from PIL import Image
 from sqlalchemy.orm import Session
-from torch import Tensor
 
 from index.abandoned import remove_abandoned
+from index.activation import activate
+from index.ahead import prepared_ahead
 from index.bundles import install_bundle, register_bundle
+from index.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.engine import SearchEngine
-from index.errors import GenerationError
-from index.generations import Generation, activate, find_generation, next_sequence, open_generation
+from index.generations import Generation, find_generation, open_generation
 from index.image_intake import Intake, Prepared, known_images, read_limited
 from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
 from index.loose_files import keep_files, remove_loose
-from index.text_writes import (
-    TextWithoutVector,
-    add_missing_vectors,
-    count_texts_without_vectors,
-    texts_without_vectors,
-)
-from index.vectors.codec import encode_vectors
-from index.vectors.protocol import Vectors
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejection, Rejections
 from training.errors import BundleError, DataError, ImageError
-from training.models.bundle import BundleInfo
-from training.models.encoder import TextEmbeddings
-from training.models.features import Modality
 from training.progress import progress_bar
 
-_BATCHES_AHEAD: Final = 2
-_TEXTS_AT_ONCE: Final = 1024
 _Outcome = Prepared | ImageError | None
-
-
-class ImageEncoder(Protocol):
-    """What ingest needs of an encoder; `training.models.encoder.Encoder` is one."""
-
-    @property
-    def info(self) -> BundleInfo | None:
-        """The bundle it was loaded from."""
-
-    @property
-    def modalities(self) -> frozenset[Modality]:
-        """What it can embed."""
-
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        """Return a decoded image as uint8 (3, S, S)."""
-
-    def embed_images(self, images: Tensor) -> Vectors:
-        """Return vectors (B, D) of length one for uint8 images (B, 3, S, S)."""
-
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Return vectors (B, D) of length one for texts, if it has a text encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,52 +97,23 @@ def ingest_manifest(
     with engine.catalogue.read() as session:
         known = known_images(session, generation)
     intake = Intake(engine.store, known, encoder.prepare_image, limits or ImageLimits())
-    embedder = _Embedder(generation, encoder)
+    embedder = Embedder(generation, encoder)
+
+    def prepare(record: Record) -> _Outcome:
+        return intake.prepare(record, manifest.image_path(record))
+
     run = _Run(engine, embedder, intake, manifest, Rejections(len(manifest.records), max_rejected))
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
-        for batch in _batches(intake, manifest, batch_size, decoders):
+        for batch in prepared_ahead(manifest.records, prepare, batch_size, decoders):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
-    _embed_other_texts(engine, embedder, shown=show_progress)
+    embed_missing_texts(engine, embedder, shown=show_progress)
     with engine.catalogue.write() as session:
-        activated = _activate_when_complete(session, generation)
+        activated = _activate_when_complete(session, generation, texts=embedder.reads_texts)
     if activated or run.embedded:
         engine.save_snapshot(collection)
     remove_loose(engine.catalogue, engine.store)
     return run.report()
-
-
-class _Embedder:
-    """An encoder and the generation that its vectors go to."""
-
-    def __init__(self, generation: Generation, encoder: ImageEncoder) -> None:
-        self.generation = generation
-        self._encoder = encoder
-
-    def images(self, pixels: Sequence[Tensor]) -> list[bytes]:
-        """Embed prepared images."""
-        return self._encoded(self._encoder.embed_images(torch.stack(list(pixels)))) if pixels else []
-
-    def texts(self, texts: Sequence[str]) -> dict[str, bytes]:
-        """Embed texts, each once; none where the bundle has no text encoder."""
-        different = list(dict.fromkeys(texts))
-        if not different or not self.reads_texts:
-            return {}
-        vectors = self._encoded(self._encoder.embed_texts(different).vectors)
-        return dict(zip(different, vectors, strict=True))
-
-    @property
-    def reads_texts(self) -> bool:
-        """Whether texts have vectors at all."""
-        return "text" in self._encoder.modalities
-
-    def _encoded(self, vectors: Vectors) -> list[bytes]:
-        if vectors.shape[1:] != (self.generation.dim,) or not np.isfinite(vectors).all():
-            raise GenerationError(
-                f"The bundle {self.generation.model!r} gives vectors that are not {self.generation.dim} "
-                "finite numbers: train it again."
-            )
-        return encode_vectors(vectors)
 
 
 class _Run:
@@ -189,7 +122,7 @@ class _Run:
     def __init__(
         self,
         engine: SearchEngine,
-        embedder: _Embedder,
+        embedder: Embedder,
         intake: Intake,
         manifest: Manifest,
         rejections: Rejections,
@@ -259,54 +192,10 @@ def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, byt
     return ImageWrite(item.record, item.record_digest, picture, item.sha256, own)
 
 
-def _embed_other_texts(engine: SearchEngine, embedder: _Embedder, *, shown: bool) -> None:
-    """Embed the texts that have no vector in the generation, such as those of an older catalogue."""
-    if not embedder.reads_texts:
-        return
-    generation = embedder.generation
-    with engine.catalogue.read() as session:
-        lacking = count_texts_without_vectors(session, generation)
-    if not lacking:
-        return
-    with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
-        after = 0
-        while texts := _texts_after(engine, generation, after):
-            found = embedder.texts([item.text for item in texts])
-            with engine.catalogue.write() as session:
-                vectors = {item.key: found[item.text] for item in texts}
-                sequence = next_sequence(session, generation.collection_id)
-                add_missing_vectors(session, generation, sequence, vectors)
-            bar.advance(len(texts))
-            after = texts[-1].key
-
-
-def _texts_after(engine: SearchEngine, generation: Generation, after: int) -> list[TextWithoutVector]:
-    with engine.catalogue.read() as session:
-        return texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)
-
-
-def _activate_when_complete(session: Session, generation: Generation) -> bool:
+def _activate_when_complete(session: Session, generation: Generation, *, texts: bool) -> bool:
     """Make a generation active that is not yet; return whether it was not."""
     active = find_generation(session, generation.collection_id, "active")
     if active is not None and active.id == generation.id:
         return False
-    activate(session, generation)
+    activate(session, generation, texts=texts)
     return True
-
-
-def _batches(
-    intake: Intake, manifest: Manifest, batch_size: int, decoders: int
-) -> Iterator[list[tuple[Record, _Outcome]]]:
-    """Prepare records in their order, some batches ahead of the encoder."""
-    waiting: deque[list[tuple[Record, Future[_Outcome]]]] = deque()
-    pool = ThreadPoolExecutor(decoders, thread_name_prefix="intake")
-    try:
-        for start in range(0, len(manifest.records), batch_size):
-            records = manifest.records[start : start + batch_size]
-            waiting.append([(r, pool.submit(intake.prepare, r, manifest.image_path(r))) for r in records])
-            if len(waiting) > _BATCHES_AHEAD:
-                yield [(record, future.result()) for record, future in waiting.popleft()]
-        for batch in waiting:
-            yield [(record, future.result()) for record, future in batch]
-    finally:
-        pool.shutdown(cancel_futures=True)

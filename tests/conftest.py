@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
 from training.host import keep_order_of_sums
 
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
@@ -20,3 +21,22 @@ def heed_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A server for the tests that need one; it starts with the first of them."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed: `apt-get install postgresql` brings initdb and postgres")
+    pytest.importorskip("psycopg", reason="the driver is missing: pip install psycopg[binary]")
+    with serve_postgresql(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgresqlServer) -> Iterator[str]:
+    """An empty database of its own."""
+    url = postgresql.new_database()
+    yield url
+    postgresql.drop(url)

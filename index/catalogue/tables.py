@@ -147,8 +147,9 @@ class ModelRow(Table):
 class GenerationRow(Table):
     """One embedding of one collection by one bundle.
 
-    `uid` tells generations of different catalogues apart, which count from one each. `activated` is when it
-    last became active, in ISO 8601; `comparison` what was measured of it against the one before.
+    `uid` tells generations of different catalogues apart, which count from one each. Times are in ISO 8601:
+    `announced` is when services were last told to load it, `activated` when it last became active.
+    `comparison` is what was measured of it against the one before.
     """
 
     __tablename__ = "generations"
@@ -163,6 +164,7 @@ class GenerationRow(Table):
     uid: Mapped[str] = mapped_column(String(32))
     state: Mapped[str] = mapped_column(String(10))
     created: Mapped[str | None] = mapped_column(Text)
+    announced: Mapped[str | None] = mapped_column(Text)
     activated: Mapped[str | None] = mapped_column(Text)
     comparison: Mapped[dict[str, Any] | None] = mapped_column(JSON)
 

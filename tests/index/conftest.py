@@ -14,15 +14,24 @@ from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, load_encoder
 
 
-def open_home(home: Path) -> SearchEngine:
-    return SearchEngine(
-        open_catalogue(f"sqlite:///{home / 'catalogue.db'}"), ImageStore(home / "images"), home / "bundles"
-    )
+def open_home(home: Path, url: str | None = None) -> SearchEngine:
+    """Open the engine of a folder, by default on an SQLite catalogue in it."""
+    catalogue = open_catalogue(url or f"sqlite:///{home / 'catalogue.db'}")
+    return SearchEngine(catalogue, ImageStore(home / "images"), home / "bundles")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def catalogue_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The catalogue of `engine`, on either database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'home' / 'catalogue.db'}"
+    url: str = request.getfixturevalue("postgresql_url")
+    return url
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[SearchEngine]:
-    opened = open_home(tmp_path / "home")
+def engine(tmp_path: Path, catalogue_url: str) -> Iterator[SearchEngine]:
+    opened = open_home(tmp_path / "home", catalogue_url)
     yield opened
     opened.close()
 

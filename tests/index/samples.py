@@ -8,9 +8,10 @@ import numpy as np
 from PIL import Image
 from sqlalchemy import select
 
+from index.activation import activate
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
-from index.generations import Generation, activate, find_generation, open_generation
+from index.generations import Generation, find_generation, open_generation
 from index.image_intake import record_digest
 from index.image_writes import ImageWrite, PictureWrite, write_images
 from index.vectors.codec import encode_vectors

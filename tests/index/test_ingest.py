@@ -250,12 +250,17 @@ def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         statements.append(statement)
 
+    def begin(_connection: object) -> None:
+        statements.append("BEGIN")
+
     event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "begin", begin)
     try:
         _ingest(engine, other_encoder, manifest)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    counted = next(i for i, text in enumerate(statements) if "count(" in text and "LEFT OUTER JOIN" in text)
+        event.remove(Engine, "begin", begin)
+    counted = next(i for i, text in enumerate(statements) if "count(" in text and "NOT (EXISTS" in text)
     locked = max(i for i, text in enumerate(statements) if text.startswith("UPDATE collections"))
     begun = max(i for i, text in enumerate(statements[:counted]) if text.startswith("BEGIN"))
     assert begun < locked < counted

@@ -1,0 +1,37 @@
+"""Work in threads, a few batches ahead of whoever takes the results."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Final, TypeVar
+
+_BATCHES_AHEAD: Final = 2
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prepared_ahead(
+    items: Iterable[Item], prepare: Callable[[Item], Result], batch_size: int, threads: int
+) -> Iterator[list[tuple[Item, Result]]]:
+    """Prepare items in their order, at most two batches ahead, and give them in batches with their results.
+
+    Args:
+        items: Taken in the caller's thread.
+        prepare: Called in the threads; what it raises is raised here.
+        batch_size: Items in a batch.
+        threads: How many prepare at the same time.
+    """
+    waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
+    source = iter(items)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="intake")
+    try:
+        while batch := [(item, pool.submit(prepare, item)) for item in islice(source, batch_size)]:
+            waiting.append(batch)
+            if len(waiting) > _BATCHES_AHEAD:
+                yield [(item, future.result()) for item, future in waiting.popleft()]
+        for batch in waiting:
+            yield [(item, future.result()) for item, future in batch]
+    finally:
+        pool.shutdown(cancel_futures=True)
