@@ -12,8 +12,8 @@ from index.errors import GenerationError, StaleWriteError
 from index.filters import BUILT_IN_FIELDS, kind_of
 from index.generations import Generation, next_sequence
 from index.loose_files import note_loose
-from index.text_writes import add_text_vectors, replace_texts
-from index.words import replace_words
+from index.text_writes import add_text_vectors, add_texts, replace_texts
+from index.words import add_words, replace_words
 from training.data.manifest import Record
 
 # What became of an image that was written.
@@ -77,11 +77,14 @@ def write_images(
         session.execute(
             update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**_image_values(write))
         )
-    texts = {keys[write.record.id]: write.record.texts for write in (*new, *changed)}
-    replace_texts(session, collection_id, sequence, texts)
-    replace_words(session, list(texts))
+    add_texts(session, {keys[write.record.id]: write.record.texts for write in new})
+    replace_texts(
+        session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
+    )
+    add_words(session, [keys[write.record.id] for write in new])
+    replace_words(session, [keys[write.record.id] for write in changed])
     _replace_attributes(session, collection_id, new, changed, keys)
-    _replace_embeddings(session, generation.id, sequence, writes, keys)
+    _replace_embeddings(session, generation.id, sequence, writes, keys, set(stored))
     vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
@@ -122,6 +125,8 @@ def _refuse_or_forget(
     session: Session, generation: Generation, writes: Sequence[ImageWrite], keys: dict[str, int]
 ) -> None:
     """Drop other generations' embeddings of pictures that change, unless one of them is being searched."""
+    if not writes:
+        return
     ids = [keys[write.record.id] for write in writes]
     others = (EmbeddingRow.image_id.in_(ids)) & (EmbeddingRow.generation_id != generation.id)
     searched = session.execute(
@@ -222,6 +227,7 @@ def _replace_embeddings(
     sequence: int,
     writes: Sequence[ImageWrite],
     keys: dict[str, int],
+    stored: Collection[str],
 ) -> None:
     rows = [
         {
@@ -234,7 +240,8 @@ def _replace_embeddings(
         if write.picture is not None
     ]
     if rows:
-        ids = [row["image_id"] for row in rows]
+        ids = [keys[write.record.id] for write in writes if write.picture and write.record.id in stored]
         old = (EmbeddingRow.generation_id == generation_id) & EmbeddingRow.image_id.in_(ids)
-        session.execute(delete(EmbeddingRow).where(old))
+        if ids:
+            session.execute(delete(EmbeddingRow).where(old))
         session.execute(insert(EmbeddingRow), rows)

@@ -57,23 +57,30 @@ def put_images(
     files = {
         upload.write.picture.sha256: upload.content for upload in uploads if upload.write.picture is not None
     }
-    originals = {digest: partial(bytes, content) for digest, content in files.items()}
-    touched = set(files)
     try:
-        if files:
-            with engine.catalogue.write() as session:
-                note_loose(session, files)
-        for content in files.values():
-            engine.store.put(content)
+        _store(engine, files)
         with engine.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
-            touched |= _digests(session, generation, [write.record.id for write in writes])
+            before = _digests(session, generation, [write.record.id for write in writes])
             outcomes = write_images(session, generation, writes)
+            originals = {digest: partial(bytes, content) for digest, content in files.items()}
             keep_files(session, engine.store, originals)
-    finally:
-        _tidy(engine, touched)
+    except BaseException:
+        _tidy(engine, files)
+        raise
+    if files:
+        _tidy(engine, before - files.keys())
     return outcomes
+
+
+def _store(engine: SearchEngine, files: Mapping[str, bytes]) -> None:
+    """Put files into the store, noted as loose before."""
+    if files:
+        with engine.catalogue.write() as session:
+            note_loose(session, files)
+    for content in files.values():
+        engine.store.put(content)
 
 
 def change_image(
@@ -177,6 +184,8 @@ def _digests(session: Session, generation: Generation, ids: Collection[str]) -> 
 
 def _tidy(engine: SearchEngine, digests: Collection[str]) -> None:
     """Remove those of these files that no image uses; what fails is done by the next start."""
+    if not digests:
+        return
     try:
         remove_loose(engine.catalogue, engine.store, digests)
     except RecoquestError as error:

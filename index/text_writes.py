@@ -18,14 +18,23 @@ class TextWithoutVector:
     text: str
 
 
+def add_texts(session: Session, texts: Mapping[int, Sequence[str]]) -> None:
+    """Give images that have none, by their keys, these texts."""
+    _insert_texts(
+        session, {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
+    )
+
+
 def replace_texts(
     session: Session, collection_id: int, sequence: int, texts: Mapping[int, Sequence[str]]
 ) -> None:
     """Give images, by their keys, these texts; one that is at its place already keeps its key and vectors."""
+    if not texts:
+        return
     query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text).where(
         TextRow.image_id.in_(list(texts))
     )
-    wanted = {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
+    wanted = _placed(texts)
     gone = []
     for text_id, key, place, text in session.execute(query):
         if wanted.get((key, place)) == text:
@@ -33,7 +42,15 @@ def replace_texts(
         else:
             gone.append(text_id)
     remove_texts(session, collection_id, sequence, gone)
-    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in wanted.items()]
+    _insert_texts(session, wanted)
+
+
+def _placed(texts: Mapping[int, Sequence[str]]) -> dict[tuple[int, int], str]:
+    return {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
+
+
+def _insert_texts(session: Session, texts: Mapping[tuple[int, int], str]) -> None:
+    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in texts.items()]
     if rows:
         session.execute(insert(TextRow), rows)
 
@@ -60,6 +77,8 @@ def add_text_vectors(
         sequence: That of the transaction.
         vectors: For each image, vectors by text; a text that is not among them is passed over.
     """
+    if not vectors:
+        return
     query = _without_vector(generation).where(TextRow.image_id.in_(list(vectors)))
     _insert(
         session,

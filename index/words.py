@@ -65,9 +65,15 @@ def texts_with(session: Session, images: Keys, words: str) -> Keys:
 
 def replace_words(session: Session, keys: Sequence[int]) -> None:
     """Take in the words of these images as their texts and reports are now, in the caller's transaction."""
+    if keys:
+        remove_words(session, keys)
+        add_words(session, keys)
+
+
+def add_words(session: Session, keys: Sequence[int]) -> None:
+    """Take in the words of these images, of which none have been, in the caller's transaction."""
     if not keys:
         return
-    remove_words(session, keys)
     sqlite = session.get_bind().dialect.name == "sqlite"
     session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, {"keys": list(keys)})
 
