@@ -6,7 +6,7 @@ FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors check-image clean
+.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -51,9 +51,14 @@ benchmark-objectives: install
 benchmark-factors: install
 	$(BIN)/python -m tests.benchmarks.shortcut_factors $(ARGS)
 
+# Search beside hnswlib, USearch, Milvus Lite and Qdrant Edge; those that do not install are left out and named.
+bench-search: install
+	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),bench]"
+	$(BIN)/python -m tests.benchmarks.search $(ARGS)
+
 # Builds and starts the Docker image without an engine; needs root, buildah and debootstrap.
 check-image:
 	docker/check.sh $(ARGS)
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .bench .demo .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -1,0 +1,45 @@
+"""How much of the machine's memory bandwidth the exact scan uses."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import torch
+
+from index.vectors.exact import ExactView
+from tests.benchmarks.search.workload import K, Workload
+
+_ROUNDS: Final = 20
+_ROWS_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSpeed:
+    """Bytes a second: `scan` of the vectors as the exact view holds them, `read` of memory at the best."""
+
+    scan: float
+    read: float
+    bytes_a_vector: float
+
+
+def measure_scan(workload: Workload, threads: int) -> ScanSpeed:
+    """Scan all vectors one query at a time, and sum up the same number of bytes with the same threads."""
+    torch.set_num_threads(threads)
+    view = ExactView(workload.dim)
+    for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
+        block = np.ascontiguousarray(workload.vectors[start : start + _ROWS_AT_ONCE])
+        view.add(np.arange(start, start + len(block)), block)
+    size = view.memory_bytes
+    plain = torch.ones(size // 4)
+    scan = min(_seconds(partial(view.search, query, K)) for query in workload.queries[:_ROUNDS])
+    read = min(_seconds(plain.sum) for _ in range(_ROUNDS))
+    return ScanSpeed(size / scan, plain.numel() * 4 / read, size / len(view))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

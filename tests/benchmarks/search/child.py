@@ -1,0 +1,89 @@
+"""One contestant in a process of its own; prints what it found as a line of JSON.
+
+Its arguments are an action, the contestant's name, the workload's folder, the folder of its files, the number
+of threads, and for `search` the recall to reach, for `start` the effort.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import typer
+
+from tests.benchmarks.search.registry import CONTESTANTS
+
+_SEARCHES: Final = 200
+_K: Final = 10
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    action, name, workload, files, threads, *value = sys.argv[1:]
+    _ACTIONS[action](name, Path(workload), Path(files), int(threads), *value)
+
+
+def build(name: str, workload: Path, files: Path, threads: int) -> None:
+    """Build a contestant into a folder."""
+    from tests.benchmarks.search.workload import Workload
+
+    contestant = CONTESTANTS[name].load()(threads)
+    opened = Workload(workload)
+    contestant.fill(opened, files)
+    started = time.perf_counter()
+    contestant.build(opened, files)
+    seconds = time.perf_counter() - started
+    counted = (files / contestant.counted).rglob("*")
+    _answer({"seconds": seconds, "disk_bytes": sum(path.stat().st_blocks * 512 for path in counted)})
+
+
+def start(name: str, workload: Path, files: Path, threads: int, effort: str) -> None:
+    """Answer one query as soon as possible, then some more, and say how much memory is held."""
+    contestant = CONTESTANTS[name].load()(threads)
+    contestant.open(files)
+    queries = np.load(workload / "queries.npy")
+    found = contestant.search(queries[0], _K, int(effort))
+    _answer({"hits": len(found)})
+    from tests.benchmarks.search.measuring import resident_bytes
+
+    for query in queries[:_SEARCHES]:
+        contestant.search(query, _K, int(effort))
+    _answer({"resident_bytes": resident_bytes()})
+
+
+def search(name: str, workload: Path, files: Path, threads: int, recall: str) -> None:
+    """Measure recall and speed, with and without filters."""
+    from tests.benchmarks.search.measuring import as_json, measure
+    from tests.benchmarks.search.workload import Workload
+
+    contestant = CONTESTANTS[name].load()(threads)
+    contestant.open(files)
+    _answer(as_json(measure(contestant, Workload(workload), float(recall))))
+
+
+def scan(_name: str, workload: Path, _files: Path, threads: int) -> None:
+    """Measure the exact scan against the memory's bandwidth."""
+    from tests.benchmarks.search.bandwidth import measure_scan
+    from tests.benchmarks.search.workload import Workload
+
+    _answer(asdict(measure_scan(Workload(workload), threads)))
+
+
+def _answer(value: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(value))
+    sys.stdout.flush()
+
+
+_ACTIONS: Final[Mapping[str, Callable[..., None]]] = {
+    "build": build,
+    "start": start,
+    "search": search,
+    "scan": scan,
+}
+
+if __name__ == "__main__":
+    main()

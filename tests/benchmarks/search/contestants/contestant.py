@@ -1,0 +1,87 @@
+"""What a contestant can do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from tests.benchmarks.search.made_vectors import Vectors
+from tests.benchmarks.search.workload import Condition, Workload
+
+# The same graph for every engine that builds one.
+LINKS: Final = 32
+BUILD_EFFORT: Final = 128
+_GRAPH_EFFORTS: Final = (
+    10,
+    16,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    128,
+    160,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+    1536,
+    2048,
+)
+
+# What was found for each query, best first: fewer than asked for, where an engine finds fewer.
+Found = list[Sequence[int]]
+
+
+class Contestant(ABC):
+    """An engine in the setting that its documentation recommends; one lives in a process of its own.
+
+    Attributes:
+        package: What pip installs it by.
+        setting: How it is set up, in a few words.
+        carries_payload: Whether hits come with what is stored beside their vectors.
+        efforts: The search parameter, rising until the recall is enough; one value if there is none.
+        counted: The folder below its own whose bytes are its index.
+    """
+
+    package: ClassVar[str]
+    setting: ClassVar[str]
+    carries_payload: ClassVar[bool] = False
+    efforts: ClassVar[Sequence[int]] = _GRAPH_EFFORTS
+    counted: ClassVar[str] = "."
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def fill(self, workload: Workload, folder: Path) -> None:  # noqa: B027
+        """Write what an index is built from, if not the vectors in memory; its time is not counted."""
+
+    @abstractmethod
+    def build(self, workload: Workload, folder: Path) -> None:
+        """Make everything that `open` needs, in an empty folder."""
+
+    @abstractmethod
+    def open(self, folder: Path) -> None:
+        """Make ready to search."""
+
+    @abstractmethod
+    def prepare(self, workload: Workload, condition: Condition) -> Any:
+        """Turn a condition into the engine's own form of filter, once for many searches."""
+
+    @abstractmethod
+    def search(self, query: Vectors, k: int, effort: int, filter: Any = None) -> Sequence[int]:
+        """Search for one query (D,)."""
+
+    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Any = None) -> Found:
+        """Search for many queries (Q, D) at once; here, one by one in every thread."""
+        return self.in_threads(lambda query: self.search(query, k, effort, filter), queries)
+
+    def in_threads(self, search: Callable[[Vectors], Sequence[int]], queries: Vectors) -> Found:
+        """Search for queries (Q, D), each by itself, from as many threads as all contestants have."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(search, queries, chunksize=16))

@@ -1,0 +1,142 @@
+"""Recall and speed of one contestant, in the process that runs it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final
+
+from tests.benchmarks.search.brute_force import Keys
+from tests.benchmarks.search.contestants.contestant import Contestant, Found
+from tests.benchmarks.search.made_vectors import Vectors
+from tests.benchmarks.search.workload import FilteredQueries, K, Workload
+
+# Speeds are the best of so many rounds: what else runs on the machine only ever slows one down.
+_ROUNDS: Final = 3
+_ROUND_SECONDS: Final = 0.7
+# Points of the curve, and searches with one of many filters, get less.
+_SHORT_SECONDS: Final = 0.25
+# A recall of a slow search is taken from the queries that fit into this time.
+_RECALL_SECONDS: Final = 0.8
+_CHUNK: Final = 25
+# How far the curve goes on behind the recall that is asked for.
+_BEYOND: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Searches at one effort: recall@10, queries a second one at a time and in batches, hits a query."""
+
+    effort: int
+    recall: float
+    single: float
+    batch: float
+    hits: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that is measured of a contestant's searches; what is below the recall asked for is its best."""
+
+    curve: tuple[Point, ...]
+    chosen: Point
+    filtered: dict[str, Point]
+
+
+def measure(contestant: Contestant, workload: Workload, recall: float) -> Measured:
+    """Raise the effort until the recall is enough, without filters and then with each."""
+    curve: list[Point] = []
+    for effort in contestant.efforts:
+        curve.append(_point(contestant, workload.queries, workload.truth, effort))
+        if sum(point.recall >= recall for point in curve) > _BEYOND:
+            break
+    enough = next((point for point in curve if point.recall >= recall), curve[-1])
+    chosen = replace(
+        enough,
+        single=_best(lambda: _single_speed(contestant, workload.queries, enough.effort, _ROUND_SECONDS)),
+        batch=_best(lambda: _batch_speed(contestant, workload.queries, enough.effort)),
+    )
+    filtered = {case.name: _filtered(contestant, workload, case, recall) for case in workload.filtered()}
+    return Measured(tuple(curve), chosen, filtered)
+
+
+def as_json(measured: Measured) -> dict[str, Any]:
+    """Return plain lists and dictionaries."""
+    return asdict(measured)
+
+
+def recall_at(found: Sequence[Sequence[int]], truth: Keys) -> float:
+    """Return the share of true neighbours (Q, k) that were found."""
+    hits = sum(len(set(ours) & set(true)) for ours, true in zip(found, truth.tolist(), strict=True))
+    return hits / truth.size
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that lies in RAM, mapped files included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("this system does not say how much memory a process holds")
+
+
+def _filtered(contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float) -> Point:
+    """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
+    prepared = contestant.prepare(workload, case.condition)
+    low, high = 0, len(contestant.efforts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        reached = _recall(contestant, case.queries, case.truth, contestant.efforts[middle], prepared)[0]
+        low, high = (low, middle) if reached >= recall else (middle + 1, high)
+    effort = contestant.efforts[low]
+    point = _point(contestant, case.queries, case.truth, effort, prepared)
+    return replace(
+        point,
+        single=_best(lambda: _single_speed(contestant, case.queries, effort, _SHORT_SECONDS, prepared)),
+    )
+
+
+def _point(contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any = None) -> Point:
+    recall, hits, batch = _recall(contestant, queries, truth, effort, filter)
+    single = _single_speed(contestant, queries, effort, _SHORT_SECONDS, filter)
+    return Point(effort, recall, single, batch, hits)
+
+
+def _recall(
+    contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any
+) -> tuple[float, float, float]:
+    """Return recall@10, hits a query, and queries a second in batches."""
+    found: Found = []
+    # The first search of a kind finds nothing cached.
+    contestant.search(queries[0], K, effort, filter)
+    started = time.perf_counter()
+    while len(found) < len(queries) and (not found or time.perf_counter() - started < _RECALL_SECONDS):
+        # Twice as many each time: a fast engine gets a batch worth its while, a slow one can stop early.
+        size = max(_CHUNK, len(found))
+        found += contestant.search_batch(queries[len(found) : len(found) + size], K, effort, filter)
+    taken = time.perf_counter() - started
+    recall = recall_at(found, truth[: len(found)])
+    return recall, sum(map(len, found)) / len(found), len(found) / taken
+
+
+def _best(speed: Callable[[], float]) -> float:
+    return max(speed() for _ in range(_ROUNDS))
+
+
+def _batch_speed(contestant: Contestant, queries: Vectors, effort: int) -> float:
+    started = time.perf_counter()
+    done = 0
+    while time.perf_counter() - started < _ROUND_SECONDS:
+        done += len(contestant.search_batch(queries, K, effort))
+    return done / (time.perf_counter() - started)
+
+
+def _single_speed(
+    contestant: Contestant, queries: Vectors, effort: int, seconds: float, filter: Any = None
+) -> float:
+    asked = cycle(queries)
+    done, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        contestant.search(next(asked), K, effort, filter)
+        done += 1
+    return done / (time.perf_counter() - started)
