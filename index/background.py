@@ -4,11 +4,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow, TextRow
@@ -20,25 +20,56 @@ from training.evaluation.similarity import as_blades, similarity
 
 # What a query is: scores of texts and of images lie in different ranges.
 QueryKind = Literal["text", "image"]
-QUERY_KINDS: Final[tuple[QueryKind, ...]] = ("text", "image")
 Scores = NDArray[np.float32]
 
 _SAMPLE: Final = 2000
-_OWN_QUERIES: Final = 256
-# Fewer of the collection's own queries than this say nothing of how near best hits usually are.
+_SMALLEST: Final = 1e-6
+_OWN_QUERIES: Final = 1000
+# Fewer of the collection's own queries than this say nothing of what is usual.
 _MIN_OWN_QUERIES: Final = 20
-# A query is confident unless its best hit is as far as those of this share of the collection's own queries.
-_DOUBTED: Final = 0.05
+_JUDGED: Final = 256
+# Own queries are searched for until about so many vectors were compared, but at least by so many of them.
+_COMPARED: Final = 20_000_000
+_MIN_SEARCHED: Final = 16
+_MAX_SEARCHED: Final = 128
+# Which of the nearest own queries says how near they are: the first may be a copy by chance.
+_NEIGHBOUR: Final = 5
+# A query is foreign if it is farther from the own queries than this share of them are from each other, ...
+_FOREIGN: Final = 0.05
+# ... unless its best hit is nearer than those of this share of the own queries.
+_OUTSTANDING: Final = 0.5
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class OwnQueries:
-    """Queries that the collection itself holds: `vectors` (Q, D), and for each the keys that are its own."""
+    """Queries of one kind that the collection itself holds.
+
+    Attributes:
+        vectors: (Q, D).
+        owners: The images that they belong to, by key, (Q,).
+        left_out: For each the keys of its own vectors in the view.
+    """
 
     vectors: Vectors
+    owners: Keys
     left_out: Sequence[Keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual for queries of one kind.
+
+    Attributes:
+        vectors: Own queries (Q, D).
+        near: A query that scores this with its fifth nearest own query is of the collection's kind.
+        best: The score of the best hit of the middle one of them.
+    """
+
+    vectors: Vectors
+    near: float
+    best: float
 
 
 @dataclass(frozen=True)
@@ -47,11 +78,13 @@ class ScoreScale:
 
     Attributes:
         sample: The query's scores with the background's vectors (N,), rising.
-        threshold: The z value from which a best hit is confident; None where it is not known.
+        familiar: Whether the query is like the collection's own of its kind; None where that is not known.
+        near: A best hit that scores this speaks for itself; unused where `familiar` is None.
     """
 
     sample: Scores
-    threshold: float | None
+    familiar: bool | None = None
+    near: float = 0.0
 
     @cached_property
     def mean(self) -> float:
@@ -61,7 +94,7 @@ class ScoreScale:
     @cached_property
     def spread(self) -> float:
         """Standard deviation of the query's scores with the background; never zero."""
-        return max(float(self.sample.std(dtype=np.float64)), 1e-6)
+        return max(float(self.sample.std(dtype=np.float64)), _SMALLEST)
 
     def unusual(self, scores: Scores) -> Scores:
         """Return by how many standard deviations scores (K,) lie above the background's mean."""
@@ -75,39 +108,64 @@ class ScoreScale:
         return shares
 
     def confident(self, best: float) -> bool | None:
-        """Tell whether a best hit is as near as best hits usually are; None where that is not known."""
-        if self.threshold is None:
+        """Tell whether the collection has what the query means; None where that cannot be known.
+
+        Either the query is like the collection's own texts or images, or its best hit is as near as theirs
+        are.
+
+        Args:
+            best: The largest score.
+        """
+        if self.familiar is None:
             return None
-        return bool((best - self.mean) / self.spread >= self.threshold)
+        return self.familiar or best >= self.near
 
 
 class Background:
-    """A sample of a generation's vectors, and how near the best hits of its own queries are.
+    """A sample of a generation's vectors, and what is usual for queries of each kind.
 
     Args:
         sample: Vectors (N, D) of a view; at least one.
         count: How many vectors the view held.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
+        usual: What is usual for queries of each kind that is known.
     """
 
-    def __init__(self, sample: Vectors, count: int, *, blades: int = 1, unsigned: bool = False) -> None:
+    def __init__(
+        self,
+        sample: Vectors,
+        count: int,
+        *,
+        blades: int = 1,
+        unsigned: bool = False,
+        usual: Mapping[QueryKind, Usual] | None = None,
+    ) -> None:
         self.sample = sample
         self.count = count
         self.blades = blades
         self.unsigned = unsigned
-        self.thresholds: Mapping[QueryKind, float] = {}
+        self.usual = {} if usual is None else dict(usual)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the sample holds."""
-        return self.sample.nbytes
+        """Memory that the vectors hold."""
+        return self.sample.nbytes + sum(usual.vectors.nbytes for usual in self.usual.values())
 
     @cached_property
     def mean(self) -> Vectors:
         """Mean (D,) of the sample."""
         mean: Vectors = self.sample.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
+
+    @cached_property
+    def usual_spread(self) -> float:
+        """How far the scores of one of the collection's own vectors usually spread."""
+        return float(np.median(self.spreads(self.sample[:_JUDGED])))
+
+    def spreads(self, queries: Vectors) -> NDArray[np.float64]:
+        """Return the standard deviations (Q,) of the scores of queries (Q, D); never zero."""
+        return np.maximum(self.similarity(queries, self.sample).std(axis=1, dtype=np.float64), _SMALLEST)
 
     def scale(self, query: Vectors, kind: QueryKind | None) -> ScoreScale:
         """Return what a query (D,) of length one scores with the background.
@@ -116,17 +174,21 @@ class Background:
             query: What is searched for.
             kind: What it was made of; None where it is of both kinds or of neither.
         """
-        threshold = None if kind is None else self.thresholds.get(kind)
-        return ScoreScale(np.sort(self.scores(query)), threshold)
+        sample = np.sort(self.similarity(query[None], self.sample)[0])
+        usual = None if kind is None else self.usual.get(kind)
+        if usual is None:
+            return ScoreScale(sample)
+        near = _fifth(self.similarity(query[None], usual.vectors))[0]
+        return ScoreScale(sample, bool(near >= usual.near), usual.best)
 
-    def scores(self, query: Vectors) -> Scores:
-        """Return the scores (N,) of a query (D,) with the sample."""
-        single = query[None] if self.blades == 1 else oriented_bases(query[None], self.blades)
-        scores: Scores = similarity(self._shaped(single), self._shaped(self.sample))[0]
+    def similarity(self, first: Vectors, second: Vectors) -> Scores:
+        """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""
+        scores: Scores = similarity(self._shaped(first), self._shaped(second))
         return scores
 
     def _shaped(self, vectors: Vectors) -> Vectors:
-        return as_blades(vectors, self.blades, unsigned=self.unsigned)
+        bases = vectors if self.blades == 1 else oriented_bases(vectors, self.blades)
+        return as_blades(bases, self.blades, unsigned=self.unsigned)
 
 
 def measure_background(
@@ -137,7 +199,7 @@ def measure_background(
     unsigned: bool = False,
     seed: int = 0,
 ) -> Background:
-    """Draw a sample of a view that holds something, and search it by the collection's own queries.
+    """Draw a sample of a view that holds something, and measure what is usual for its own queries.
 
     Args:
         view: What is searched.
@@ -146,19 +208,38 @@ def measure_background(
         unsigned: Whether a vector and its opposite are the same.
         seed: Of the sample.
     """
-    keys = draw(view.keys(), _SAMPLE, seed)
-    background = Background(view.vectors(keys), len(view), blades=blades, unsigned=unsigned)
-    thresholds: dict[QueryKind, float] = {}
+    sample = view.vectors(draw(view.keys(), _SAMPLE, seed))
+    background = Background(sample, len(view), blades=blades, unsigned=unsigned)
     for kind, queries in own.items():
-        best = [
-            value
-            for vector, left_out in zip(queries.vectors, queries.left_out, strict=True)
-            if (value := _best(view, background, vector, left_out)) is not None
-        ]
-        if len(best) >= _MIN_OWN_QUERIES:
-            thresholds[kind] = float(np.quantile(best, _DOUBTED))
-    background.thresholds = thresholds
+        if len(queries.vectors) >= _MIN_OWN_QUERIES:
+            background.usual[kind] = Usual(
+                queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
+            )
     return background
+
+
+def _usually_near(background: Background, own: OwnQueries) -> float:
+    judged = slice(None, None, -(-len(own.vectors) // _JUDGED))
+    alike = background.similarity(own.vectors[judged], own.vectors)
+    alike[own.owners[judged, None] == own.owners] = -np.inf
+    return float(np.quantile(_fifth(alike), _FOREIGN, method="lower"))
+
+
+def _usual_best(view: VectorView, own: OwnQueries) -> float:
+    searched = min(max(_COMPARED // max(len(view), 1), _MIN_SEARCHED), _MAX_SEARCHED, len(own.vectors))
+    best = []
+    for place in np.linspace(0, len(own.vectors) - 1, searched).astype(np.int64).tolist():
+        left_out = own.left_out[place]
+        found = view.search(own.vectors[place], len(left_out) + 1)
+        best.extend(found.scores[~np.isin(found.keys, left_out)][:1].tolist())
+    return float(np.quantile(best, _OUTSTANDING)) if best else np.inf
+
+
+def _fifth(scores: Scores) -> Scores:
+    """Return the fifth largest (N,) of every row of scores (N, M), or the smallest of fewer."""
+    place = max(scores.shape[1] - _NEIGHBOUR, 0)
+    fifth: Scores = np.partition(scores, place, axis=1)[:, place]
+    return fifth
 
 
 def draw(keys: Keys, count: int, seed: int) -> Keys:
@@ -169,12 +250,11 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
     return drawn
 
 
-def _best(view: VectorView, background: Background, query: Vectors, left_out: Keys) -> float | None:
-    found = view.search(query, len(left_out) + 1)
-    scores = found.scores[~np.isin(found.keys, left_out)]
-    if not len(scores):
-        return None
-    return float(background.scale(query, None).unusual(scores[:1])[0])
+@dataclass(slots=True)
+class _Held:
+    collection_id: int
+    lock: threading.Lock
+    background: Background | None = None
 
 
 class Backgrounds:
@@ -182,7 +262,7 @@ class Backgrounds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[tuple[int, int, Target], Background] = {}
+        self._held: dict[tuple[int, Target], _Held] = {}
 
     def of(
         self, session: Session, generation: Generation, view: VectorView, target: Target = "images"
@@ -198,30 +278,43 @@ class Backgrounds:
         Returns:
             None where the view is empty.
         """
-        place = (generation.collection_id, generation.id, target)
         with self._lock:
-            held = self._held.get(place)
-            count = len(view)
-            if held is not None and held.count / _GROWTH <= count <= held.count * _GROWTH:
-                return held
-            if not count:
-                return None
-            own = own_queries(session, generation, view.keys(), target)
-            measured = measure_background(view, own, blades=generation.blades, unsigned=generation.unsigned)
-            self._held[place] = measured
-            return measured
+            held = self._held.setdefault(
+                (generation.id, target), _Held(generation.collection_id, threading.Lock())
+            )
+        count = len(view)
+        known = held.background
+        if count == 0 or (known is not None and _still_fits(known, count)):
+            return known if count else None
+        # While one measures again, the others go on with what was measured before.
+        if not held.lock.acquire(blocking=known is None):
+            return known
+        try:
+            if held.background is None or not _still_fits(held.background, count):
+                own = own_queries(session, generation, view.keys(), target)
+                held.background = measure_background(
+                    view, own, blades=generation.blades, unsigned=generation.unsigned
+                )
+            return held.background
+        finally:
+            held.lock.release()
 
     def retire(self, collection_id: int, active: int) -> None:
         """Forget the backgrounds of every generation of a collection but the active one."""
         with self._lock:
-            for place in [place for place in self._held if place[0] == collection_id and place[1] != active]:
-                del self._held[place]
+            for place, held in list(self._held.items()):
+                if held.collection_id == collection_id and place[0] != active:
+                    del self._held[place]
+
+
+def _still_fits(background: Background, count: int) -> bool:
+    return background.count / _GROWTH <= count <= background.count * _GROWTH
 
 
 def own_queries(
     session: Session, generation: Generation, keys: Keys, target: Target, seed: int = 1
 ) -> dict[QueryKind, OwnQueries]:
-    """Read stored images and texts as queries; what belongs to the same image is left out of their hits.
+    """Read stored images, and one text of each, as queries.
 
     Args:
         session: A read of the catalogue.
@@ -230,35 +323,40 @@ def own_queries(
         target: What the keys are of.
         seed: Of the choice.
     """
-    chosen = draw(keys, _OWN_QUERIES, seed).tolist()
-    of_texts = select(TextRow.image_id, TextRow.id)
-    images = chosen
-    if target == "texts":
-        images = sorted({image for image, _ in session.execute(of_texts.where(TextRow.id.in_(chosen)))})
-    texts: dict[int, list[int]] = {image: [] for image in images}
-    for image, text in session.execute(of_texts.where(TextRow.image_id.in_(images)).order_by(TextRow.id)):
-        texts[image].append(text)
-    own = {image: [image] if target == "images" else texts[image] for image in images}
-    first = {texts[image][0]: image for image in images if texts[image]}
-    by_image = (
-        select(EmbeddingRow.image_id, EmbeddingRow.vector)
-        .where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id.in_(images))
-        .order_by(EmbeddingRow.image_id)
+    drawn = draw(keys, _OWN_QUERIES, seed).tolist()
+    images = drawn if target == "images" else _owners(session, drawn)
+    texts = _texts_of(session, images)
+    by_image = {image: image for image in images}
+    by_text = {texts[image][0]: image for image in images if texts[image]}
+    own = texts if target == "texts" else {image: [image] for image in images}
+    image_query = select(EmbeddingRow.image_id, EmbeddingRow.vector).where(
+        EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id.in_(images)
     )
-    by_text = (
-        select(TextEmbeddingRow.text_id, TextEmbeddingRow.vector)
-        .where(TextEmbeddingRow.generation_id == generation.id, TextEmbeddingRow.text_id.in_(list(first)))
-        .order_by(TextEmbeddingRow.text_id)
+    text_query = select(TextEmbeddingRow.text_id, TextEmbeddingRow.vector).where(
+        TextEmbeddingRow.generation_id == generation.id, TextEmbeddingRow.text_id.in_(list(by_text))
     )
-    found: dict[QueryKind, OwnQueries] = {}
-    sources: dict[QueryKind, tuple[Any, dict[int, int]]] = {
-        "image": (by_image, {image: image for image in images}),
-        "text": (by_text, first),
-    }
-    for kind, (query, image_of) in sources.items():
-        rows = session.execute(query).all()
-        found[kind] = OwnQueries(
+
+    def read(query: Select[int, bytes], owner_of: Mapping[int, int]) -> OwnQueries:
+        rows = sorted((key, vector) for key, vector in session.execute(query))
+        owners = [owner_of[key] for key, _ in rows]
+        return OwnQueries(
             decode_vectors([vector for _, vector in rows], generation.dim),
-            [np.array(own[image_of[key]], dtype=np.int64) for key, _ in rows],
+            np.array(owners, dtype=np.int64),
+            [np.array(own[owner], dtype=np.int64) for owner in owners],
         )
-    return found
+
+    return {"image": read(image_query, by_image), "text": read(text_query, by_text)}
+
+
+def _owners(session: Session, texts: list[int]) -> list[int]:
+    query = select(TextRow.image_id).where(TextRow.id.in_(texts)).distinct()
+    return sorted(session.execute(query).scalars())
+
+
+def _texts_of(session: Session, images: list[int]) -> dict[int, list[int]]:
+    """Return the keys of the texts of each image, rising."""
+    query = select(TextRow.image_id, TextRow.id).where(TextRow.image_id.in_(images)).order_by(TextRow.id)
+    texts: dict[int, list[int]] = {image: [] for image in images}
+    for image, text in session.execute(query):
+        texts[image].append(text)
+    return texts

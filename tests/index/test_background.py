@@ -1,0 +1,216 @@
+"""The background of scores: what is unusual, and when the collection has nothing of the kind."""
+
+import threading
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sqlalchemy import delete, insert, select
+
+from index.background import (
+    Background,
+    Backgrounds,
+    OwnQueries,
+    QueryKind,
+    draw,
+    measure_background,
+    own_queries,
+)
+from index.catalogue.tables import ImageRow, TextEmbeddingRow, TextRow
+from index.engine import SearchEngine
+from index.generations import Generation
+from index.vectors.codec import encode_vectors
+from index.vectors.exact import ExactView
+from index.vectors.protocol import Vectors
+from index.vectors.reference import ReferenceView
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+DIM = 12
+COUNT = 400
+
+
+def _unit(vectors: NDArray[np.float32]) -> Vectors:
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def _around(axis: int, count: int, seed: int, noise: float = 0.5) -> Vectors:
+    vectors = noise * unit_vectors(count, DIM, seed)
+    vectors[:, axis] += 1
+    return _unit(vectors)
+
+
+def _view(vectors: Vectors) -> ExactView:
+    view = ExactView(DIM)
+    view.add(np.arange(1, len(vectors) + 1), vectors)
+    return view
+
+
+def _own(vectors: Vectors) -> OwnQueries:
+    keys = np.arange(1, len(vectors) + 1)
+    return OwnQueries(vectors, keys, [keys[place : place + 1] for place in range(len(vectors))])
+
+
+@pytest.fixture(scope="module")
+def background() -> Background:
+    """Images around the first axis; their texts around the second, leaning to the first."""
+    images = _around(0, COUNT, 1)
+    texts = _unit(_around(1, COUNT, 2) + 0.3 * images)
+    return measure_background(_view(images), {"image": _own(images), "text": _own(texts)})
+
+
+def test_unusual_and_share_above_equal_their_definitions(background: Background) -> None:
+    query = _around(0, 1, 5)[0]
+    scores = np.array([0.9, 0.5, -0.2, 2.0], dtype=np.float32)
+    every = background.sample @ query
+    scale = background.scale(query, "image")
+    np.testing.assert_allclose(scale.unusual(scores), (scores - every.mean()) / every.std(), rtol=1e-3)
+    np.testing.assert_allclose(scale.share_above(scores), [(every > score).mean() for score in scores])
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_queries_like_the_own_ones_are_confident_and_foreign_ones_are_not(
+    background: Background, kind: QueryKind
+) -> None:
+    usual = _around(0, 100, 11)
+    if kind == "text":
+        usual = _unit(_around(1, 100, 11) + 0.3 * _around(0, 100, 13))
+    images = background.sample
+
+    def confident(query: Vectors) -> bool | None:
+        return background.scale(query, kind).confident(float((images @ query).max()))
+
+    like_own = [confident(query) for query in usual]
+    foreign = [confident(query) for query in _around(7, 100, 12)]
+    assert np.mean([value is True for value in like_own]) > 0.85
+    assert np.mean([value is True for value in foreign]) < 0.1
+
+
+def test_what_stands_out_is_confident_though_foreign() -> None:
+    """One image of another kind is there to be found."""
+    images = _around(0, COUNT, 1)
+    rare = _around(7, 1, 4, noise=0.1)
+    view = _view(np.concatenate((images, rare)))
+    background = measure_background(view, {"image": _own(images)})
+    query = _around(7, 1, 6, noise=0.1)[0]
+    scale = background.scale(query, "image")
+    assert scale.familiar is False
+    assert scale.confident(float(view.search(query, 1).scores[0])) is True
+    assert scale.confident(float((images @ query).max())) is False
+
+
+def test_nothing_is_said_where_nothing_is_known(background: Background) -> None:
+    query = _around(0, 1, 5)[0]
+    assert background.scale(query, None).confident(1.0) is None
+    few = _own(_around(0, 19, 1))
+    known = measure_background(_view(_around(0, COUNT, 1)), {"text": few})
+    assert known.scale(query, "text").confident(1.0) is None
+
+
+@pytest.mark.parametrize(("blades", "unsigned"), [(1, False), (3, False), (1, True)])
+def test_scores_are_those_of_the_view(blades: int, unsigned: bool) -> None:
+    vectors = unit_vectors(50, DIM, 3)
+    view = ReferenceView(DIM, blades, unsigned=unsigned)
+    view.add(np.arange(50), vectors)
+    query = unit_vectors(1, DIM, 4)[0]
+    found = view.search(query, 50)
+    scale = Background(vectors, 50, blades=blades, unsigned=unsigned).scale(query, "image")
+    np.testing.assert_allclose(scale.sample, np.sort(found.scores), atol=1e-5)
+
+
+def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
+    vectors = np.repeat(unit_vectors(1, DIM), 30, axis=0)
+    background = measure_background(_view(vectors), {"image": _own(vectors)})
+    scale = background.scale(vectors[0], "image")
+    assert np.isfinite(scale.unusual(np.ones(1, dtype=np.float32))).all()
+    assert scale.confident(1.0) is True
+
+
+def test_the_same_seed_draws_the_same_keys() -> None:
+    keys = np.arange(100, dtype=np.int64) * 7
+    assert draw(keys, 100, 0).tolist() == keys.tolist()
+    drawn = draw(keys, 10, 0)
+    assert drawn.tolist() == draw(keys, 10, 0).tolist() == sorted(set(drawn.tolist()))
+    assert drawn.tolist() != draw(keys, 10, 1).tolist()
+
+
+def _fill(engine: SearchEngine, count: int) -> Generation:
+    """Images with up to two texts each, which have vectors as the images have."""
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
+    with engine.catalogue.write() as session:
+        session.execute(delete(TextEmbeddingRow))
+        texts = session.execute(select(TextRow.id).order_by(TextRow.id)).scalars().all()
+        values = encode_vectors(unit_vectors(len(texts), DIM, 2))
+        session.execute(
+            insert(TextEmbeddingRow),
+            [
+                {"generation_id": generation.id, "text_id": key, "sequence": 1, "vector": value}
+                for key, value in zip(texts, values, strict=True)
+            ],
+        )
+    return generation
+
+
+def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: SearchEngine) -> None:
+    generation = _fill(engine, 60)
+    with engine.catalogue.read() as session:
+        images = np.array(session.execute(select(ImageRow.id).order_by(ImageRow.id)).scalars().all())
+        rows = session.execute(select(TextRow.id, TextRow.image_id).order_by(TextRow.id)).all()
+        texts = np.array([key for key, _ in rows])
+        found = own_queries(session, generation, images, "images")
+        by_text = own_queries(session, generation, texts, "texts")
+    assert found["image"].owners.tolist() == images.tolist()
+    assert [left.tolist() for left in found["image"].left_out] == [[key] for key in images.tolist()]
+    np.testing.assert_allclose(found["image"].vectors, unit_vectors(60, DIM), atol=1e-3)
+    first: dict[int, int] = {}
+    for key, image in rows:
+        first.setdefault(image, key)
+    assert found["text"].owners.tolist() == sorted(first)
+    places = [texts.tolist().index(first[image]) for image in sorted(first)]
+    np.testing.assert_allclose(found["text"].vectors, unit_vectors(len(texts), DIM, 2)[places], atol=1e-3)
+    all_texts = {image: [key for key, owner in rows if owner == image] for image in first}
+    assert [left.tolist() for left in by_text["image"].left_out] == [
+        all_texts[image] for image in by_text["image"].owners.tolist()
+    ]
+
+
+def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEngine) -> None:
+    generation = _fill(engine, 60)
+    backgrounds = Backgrounds()
+    view = _view(unit_vectors(60, DIM))
+    with engine.catalogue.read() as session:
+        first = backgrounds.of(session, generation, view)
+        assert first is not None
+        assert set(first.usual) == {"image", "text"}
+        view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
+        assert backgrounds.of(session, generation, view) is first
+        view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))
+        grown = backgrounds.of(session, generation, view)
+        assert grown is not first
+        assert grown is not None
+        assert grown.count == 101
+        backgrounds.retire(generation.collection_id, generation.id)
+        assert backgrounds.of(session, generation, view) is grown
+        backgrounds.retire(generation.collection_id, generation.id + 1)
+        assert backgrounds.of(session, generation, view) is not grown
+        assert backgrounds.of(session, generation, ExactView(DIM)) is None
+
+
+def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
+    generation = _fill(engine, 60)
+    backgrounds = Backgrounds()
+    view = _view(unit_vectors(60, DIM))
+    found: list[Background | None] = []
+
+    def ask() -> None:
+        with engine.catalogue.read() as session:
+            found.append(backgrounds.of(session, generation, view))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 6
+    assert all(background is found[0] for background in found)
