@@ -11,11 +11,13 @@ from PIL import Image
 from torch import Tensor
 
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
+from index.bundles import check_digest
 from index.results import ActiveGeneration
 from training.errors import RecoquestError
 from training.models.encoder import Encoder
 
 LoadEncoder = Callable[[Path], Encoder]
+_FIRST_TEXT = "ready"
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -34,6 +36,13 @@ class LoadedEncoder:
     def prepare(self, image: Image.Image) -> Tensor:
         """Resize a decoded image to the encoder's input, uint8 (3, S, S); thread-safe."""
         return self.encoder.prepare_image(image)
+
+
+def warm_up(encoder: Encoder) -> None:
+    """Embed an image, and a text if the encoder reads any: what is broken shows before a query needs it."""
+    encoder.embed_images(encoder.prepare_image(Image.new("RGB", (8, 8)))[None])
+    if "text" in encoder.modalities:
+        encoder.embed_texts([_FIRST_TEXT])
 
 
 class Encoders:
@@ -108,7 +117,7 @@ class Encoders:
     async def _open(self, digest: str, bundle: Path) -> LoadedEncoder:
         started = time.monotonic()
         try:
-            encoder = await asyncio.to_thread(self._load, bundle)
+            encoder = await asyncio.to_thread(self._load_checked, digest, bundle)
         except Exception as error:
             _log.error(
                 "encoder cannot be loaded", digest=digest, error=type(error).__name__, reason=str(error)
@@ -116,6 +125,14 @@ class Encoders:
             raise
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
         return LoadedEncoder(encoder, EncodingQueue(encoder, self._limits, self._observer))
+
+    def _load_checked(self, digest: str, bundle: Path) -> Encoder:
+        """Load an encoder, which must have this digest; its first pass, a slow one, is made here."""
+        encoder = self._load(bundle)
+        if encoder.info is not None:
+            check_digest(encoder.info, digest)
+        warm_up(encoder)
+        return encoder
 
     def _close(self, digest: str) -> None:
         self._last_active.pop(digest)

@@ -103,3 +103,8 @@ def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
         with suppress(NoActiveGenerationError):
             actives.append(engine.active(name))
     return actives
+
+
+def followed_generations(engine: SearchEngine) -> list[ActiveGeneration]:
+    """The active generation of every collection, and those that will soon be active."""
+    return [*active_generations(engine), *engine.announced()]

@@ -18,6 +18,7 @@ TAGS = [
     {"name": "search", "description": "Pages of hits."},
     {"name": "images", "description": "What a hit points to."},
     {"name": "collections", "description": "What can be searched."},
+    {"name": "generations", "description": "Which embedding of a collection is searched."},
     {"name": "models", "description": "What encodes the queries."},
     {"name": "health", "description": "For whoever runs the service."},
 ]

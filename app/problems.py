@@ -17,14 +17,21 @@ from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedE
 from app.logging import where
 from index.errors import (
     CatalogueError,
+    CollectionExistsError,
+    CollectionNameError,
     CursorError,
+    DiskFullError,
     FilterError,
     GenerationError,
+    IncompleteGenerationError,
     NoActiveGenerationError,
     QueryError,
+    StaleWriteError,
     StoreError,
     UnknownCollectionError,
+    UnknownGenerationError,
     UnknownImageError,
+    UnknownModelError,
 )
 from training.errors import (
     BundleError,
@@ -139,6 +146,10 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         detail="The catalogue cannot be read; the service's log has the reason.",
         retry_after_s=2,
     ),
+    UnknownGenerationError: Kind("unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND),
+    IncompleteGenerationError: Kind(
+        "incomplete-generation", "The generation is not complete", HTTPStatus.CONFLICT
+    ),
     GenerationError: Kind(
         "generation-replaced",
         "The index was replaced meanwhile",
@@ -151,6 +162,21 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.INTERNAL_SERVER_ERROR,
         detail="The image is known, but its file is missing or damaged, or the disk takes no thumbnail; "
         "the service's log has the reason.",
+    ),
+    CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
+    CollectionExistsError: Kind(
+        "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
+    ),
+    UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
+    StaleWriteError: Kind(
+        "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
+    ),
+    DiskFullError: Kind(
+        "disk-full",
+        "The disk is full",
+        HTTPStatus.INSUFFICIENT_STORAGE,
+        detail="The disk of the service is full, so nothing was written; searches go on. Free some space "
+        "there and send it again.",
     ),
     RecoquestError: DEFECT,
 }

@@ -1,9 +1,19 @@
-"""Headers that keep a browser from doing more with an answer than was meant."""
+"""Headers that keep a browser from doing more with an answer than was meant, and who may change things."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
 
+from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.problems import Kind, RequestError
+
+_NOT_LOCAL = Kind("only-from-this-machine", "Only this machine may do that", HTTPStatus.FORBIDDEN)
+# A proxy says with these for whom it asks.
+_FORWARDING = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
@@ -11,6 +21,42 @@ _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 's
 _FILES = ("/page/", "/docs/assets/")
 _ALL = "base-uri 'none'; form-action 'self'"
 _PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
+
+
+def require_loopback(request: Request) -> None:
+    """Let a request pass only if it comes from a program on this machine, and not through a proxy.
+
+    A page of another site that is open in a browser here comes from this machine as well; it gives itself
+    away by its origin, or by the name under which it has reached the service.
+
+    Raises:
+        RequestError: It does not; the status is 403.
+    """
+    if request.client is None or not _is_loopback(request.client.host):
+        raise RequestError(_NOT_LOCAL, "Changes are taken from this machine only: send this from there.")
+    if any(name in request.headers for name in _FORWARDING):
+        raise RequestError(
+            _NOT_LOCAL, "Changes are not taken through a proxy: send this to the service itself."
+        )
+    host = urlsplit(f"//{request.headers.get('host', '')}")
+    if not _is_local_name(host.hostname):
+        raise RequestError(_NOT_LOCAL, "Changes are taken under localhost or a loopback address only.")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host.netloc:
+        raise RequestError(_NOT_LOCAL, "Changes are not taken from pages of other sites.")
+
+
+def _is_local_name(name: str | None) -> bool:
+    return name is not None and (name == "localhost" or _is_loopback(name))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
 
 
 @dataclass(slots=True)

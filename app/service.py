@@ -20,13 +20,13 @@ from app.context import REQUEST_ID_HEADER, RequestContext
 from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
-from app.health import Readiness, active_generations
+from app.health import Readiness, followed_generations
 from app.intake import QueryImages
 from app.limits import BodyLimit
 from app.metrics import Metrics
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.problems import install_problems
-from app.routes import collections, health, images, models, pages, search
+from app.routes import collections, generations, health, images, models, pages, search
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
@@ -67,7 +67,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
     )
     install_problems(application)
-    for module in (search, images, collections, models, health, pages):
+    for module in (search, images, collections, generations, models, health, pages):
         application.include_router(module.router)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
@@ -96,24 +96,39 @@ async def _run(
     application.state.services = Services(
         settings, engine, encoders, QueryImages(settings), readiness, metrics
     )
-    following = asyncio.create_task(_follow(engine, encoders, settings.refresh_s))
+    following = [
+        asyncio.create_task(_follow(engine, encoders, settings.refresh_s)),
+        asyncio.create_task(_keep_warm(engine, settings.refresh_s)),
+    ]
     try:
         yield
     finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        for task in following:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         await encoders.close()
         await anyio.to_thread.run_sync(engine.catalogue.close)
 
 
 async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> None:
-    """Keep the encoders of the active generations loaded, those that another process makes active too."""
+    """Keep the encoders of the generations that are active, or were announced by any process, loaded."""
     while True:
         try:
-            encoders.follow(await anyio.to_thread.run_sync(active_generations, engine))
+            encoders.follow(await anyio.to_thread.run_sync(followed_generations, engine))
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("active generations cannot be read", error=type(error).__name__)
+        await asyncio.sleep(every_s)
+
+
+async def _keep_warm(engine: SearchEngine, every_s: float) -> None:
+    """Keep the views of these generations current, so that no search has to load one or catch much up."""
+    while True:
+        try:
+            for active in await anyio.to_thread.run_sync(followed_generations, engine):
+                await anyio.to_thread.run_sync(engine.warm, active.generation)
+        except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
+            _log.warning("a view cannot be loaded ahead", error=type(error).__name__)
         await asyncio.sleep(every_s)
 
 

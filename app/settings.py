@@ -62,6 +62,10 @@ class Settings(BaseSettings):
         default=1.0, gt=0, description="How often new active generations are looked for."
     )
 
+    keep_generations: int = Field(
+        default=1, ge=1, description="How many generations that were active before are kept to roll back to."
+    )
+
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins of other pages that may call the service, separated by commas."
     )

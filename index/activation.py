@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import GenerationRow, ImageRow
 from index.completeness import count_missing_images, images_without_vectors
-from index.errors import GenerationError, IncompleteGenerationError
+from index.errors import IncompleteGenerationError, UnknownGenerationError
 from index.generations import (
     Generation,
     find_generation,
@@ -40,13 +40,7 @@ def activate(session: Session, generation: Generation, *, texts: bool = False) -
     # First of all the lock: an image that another writer adds now must not be missed.
     next_sequence(session, generation.collection_id)
     get_generation(session, generation.id)
-    if images := count_missing_images(session, generation):
-        raise IncompleteGenerationError(_lacks_images(session, generation, images))
-    if texts and (lacking := count_texts_without_vectors(session, generation)):
-        raise IncompleteGenerationError(
-            f"Generation {generation.id} by {generation.model!r} lacks {lacking:,} texts of "
-            f"{generation.collection!r}. {_catch_up(generation)}"
-        )
+    require_complete(session, generation, texts=texts)
     ours = GenerationRow.collection_id == generation.collection_id
     session.execute(
         update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")
@@ -56,6 +50,21 @@ def activate(session: Session, generation: Generation, *, texts: bool = False) -
         .where(GenerationRow.id == generation.id)
         .values(state="active", activated=_later_than_all(session, generation.collection_id))
     )
+
+
+def require_complete(session: Session, generation: Generation, *, texts: bool) -> None:
+    """Refuse a generation that some images, or texts if `texts`, have no vector in.
+
+    Raises:
+        IncompleteGenerationError: It lacks some.
+    """
+    if images := count_missing_images(session, generation):
+        raise IncompleteGenerationError(_lacks_images(session, generation, images))
+    if texts and (lacking := count_texts_without_vectors(session, generation)):
+        raise IncompleteGenerationError(
+            f"Generation {generation.id} by {generation.model!r} lacks {lacking:,} texts of "
+            f"{generation.collection!r}. {_catch_up(generation)}"
+        )
 
 
 def announce(session: Session, generation: Generation) -> None:
@@ -75,7 +84,7 @@ def generation_before(session: Session, collection: str) -> Generation:
 
     Raises:
         UnknownCollectionError: There is no such collection.
-        GenerationError: No other was active, or it has been dropped.
+        UnknownGenerationError: No other was active, or it has been dropped.
     """
     row = require_collection(session, collection)
     query = (
@@ -90,7 +99,7 @@ def generation_before(session: Session, collection: str) -> Generation:
     )
     number = session.execute(query).scalar_one_or_none()
     if number is None:
-        raise GenerationError(
+        raise UnknownGenerationError(
             f"Collection {collection!r} cannot be rolled back: no other generation of it was active and is "
             f"still kept. `recoquest generations {collection}` lists those that there are."
         )
@@ -102,7 +111,7 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
 
     Raises:
         UnknownCollectionError: There is no such collection.
-        GenerationError: The collection has no such generation.
+        UnknownGenerationError: The collection has no such generation.
     """
     row = require_collection(session, collection)
     numbers = (
@@ -114,7 +123,7 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
     )
     if number not in numbers:
         known = ", ".join(map(str, numbers)) or "none"
-        raise GenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
+        raise UnknownGenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
     return get_generation(session, number)[0]
 
 

@@ -139,7 +139,7 @@ class SearchEngine:
             count = self._count(session, generation, sequence)
         self._views.retire(generation.collection_id, generation.id)
         self._searcher.retire(generation.collection_id, generation.id)
-        return self._described(generation, count)
+        return self.describe(generation, count)
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
         """Make one query vector (D,) of length one; see `index.composing.compose`.
@@ -250,9 +250,10 @@ class SearchEngine:
     def announced(self) -> list[ActiveGeneration]:
         """Return the generations that will be active soon, of all collections."""
         with self.catalogue.read() as session:
-            return [self._described(generation, 0) for generation in announced(session)]
+            return [self.describe(generation) for generation in announced(session)]
 
-    def _described(self, generation: Generation, count: int) -> ActiveGeneration:
+    def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
+        """Return what a query must know of a generation."""
         return ActiveGeneration(
             collection=generation.collection,
             generation=generation.id,

@@ -69,6 +69,10 @@ class GenerationError(RecoquestError):
     """A generation that cannot be built, activated or searched as asked."""
 
 
+class UnknownGenerationError(GenerationError):
+    """A generation that a collection does not have."""
+
+
 class IncompleteGenerationError(GenerationError):
     """A generation that lacks images or texts of its collection, so that it cannot be searched in full."""
 

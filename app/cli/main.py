@@ -10,9 +10,11 @@ from app.cli.demo import demo
 from app.cli.duplicates import duplicates
 from app.cli.endings import ended
 from app.cli.evaluate import evaluate
+from app.cli.generations import activate, generations, rollback
 from app.cli.import_ import import_data
 from app.cli.index import index
 from app.cli.lists import collections, recipes
+from app.cli.reindex import reindex
 from app.cli.sample_data import sample_data
 from app.cli.search import search
 from app.cli.serve import serve
@@ -49,6 +51,10 @@ def build() -> typer.Typer:
     recoquest.command()(evaluate)
     recoquest.command()(classify)
     recoquest.command()(index)
+    recoquest.command()(reindex)
+    recoquest.command()(generations)
+    recoquest.command()(activate)
+    recoquest.command()(rollback)
     recoquest.command()(collections)
     recoquest.command()(search)
     recoquest.command()(duplicates)

@@ -125,6 +125,7 @@ def test_a_hanging_encoder_makes_the_service_unready_and_no_search_hangs(quick: 
 def test_a_worker_that_died_is_replaced_and_counted(quick: Settings) -> None:
     trouble = Trouble()
     with served(quick, trouble.load) as client:
+        assert client.get("/readyz").status_code == 200
         trouble.error = SystemExit()
         problem(client.post(SEARCH, json={"text": "x"}), 500, "encoding-failed")
         trouble.error = None

@@ -1,0 +1,116 @@
+"""`recoquest reindex`: embed a collection with another bundle, beside the one that is searched."""
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.endings import stoppable
+from app.cli.generations import print_comparison
+from app.cli.options import BatchSize, Device, Home, indexed
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from index.engine import SearchEngine
+    from index.generations import Generation
+    from training.models.encoder import Encoder
+
+
+def reindex(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option("--generation", help="Instead of a bundle: give this generation what it lacks."),
+    ] = None,
+    activate: Annotated[
+        bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")
+    ] = False,
+    batch_size: BatchSize = 64,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Embed a collection from its stored images with another bundle; run again, it goes on."""
+    from app.settings import load_settings
+    from training.host import keep_freed_memory
+
+    if (bundle is None) == (generation is None):
+        raise typer.BadParameter("give exactly one of --bundle and --generation.")
+    keep_freed_memory()
+    settings = load_settings(home=home, device=device)
+    with (
+        indexed(settings) as engine,
+        stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
+    ):
+        found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
+        _build(engine, found, encoder, batch_size)
+        if activate:
+            swap_to(engine, settings, found, encoder, seconds, batch_size)
+
+
+def open_generation(
+    engine: "SearchEngine", settings: "Settings", collection: str, bundle: Path | None, number: int | None
+) -> "tuple[Generation, Encoder, float]":
+    """The generation of a bundle or a number, its encoder, and the seconds that loading this took."""
+    from index.activation import generation_of
+    from index.bundles import registered_bundle
+    from index.reindex import generation_for
+    from training.models.encoder import load_encoder
+
+    if number is not None:
+        with engine.catalogue.read() as session:
+            found = generation_of(session, collection, number)
+        bundle = registered_bundle(found, engine.bundles_folder).folder
+    assert bundle is not None
+    started = monotonic()
+    encoder = load_encoder(bundle, settings.device)
+    seconds = monotonic() - started
+    if number is None:
+        found = generation_for(engine, collection, encoder)
+    return found, encoder, seconds
+
+
+def swap_to(
+    engine: "SearchEngine",
+    settings: "Settings",
+    generation: "Generation",
+    encoder: "Encoder",
+    load_seconds: float,
+    batch_size: int,
+) -> None:
+    """Make a generation the one that is searched, and drop those that are too old to roll back to."""
+    from index.retention import drop_old_generations
+    from index.swap import swap
+
+    embedded = swap(
+        engine, generation, encoder, settle_s=settings.refresh_s + load_seconds, batch_size=batch_size
+    )
+    if embedded:
+        typer.echo(f"{embedded:,} images that it lacked were embedded first.")
+    typer.echo(
+        f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
+    )
+    dropped = drop_old_generations(engine, generation.collection, settings.keep_generations)
+    if dropped:
+        typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
+
+
+def _build(engine: "SearchEngine", generation: "Generation", encoder: "Encoder", batch_size: int) -> None:
+    from index.comparison import compare
+    from index.generations import find_generation
+    from index.reindex import reindex as embed
+
+    report = embed(engine, generation, encoder, batch_size=batch_size)
+    typer.echo(
+        f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "
+        f"{report.images:,} images were embedded."
+    )
+    with engine.catalogue.read() as session:
+        active = find_generation(session, generation.collection_id, "active")
+    if active is None or active.id == generation.id:
+        return
+    comparison = compare(engine, active, generation)
+    if comparison is not None:
+        print_comparison(comparison, generation.id)
+    typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)

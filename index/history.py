@@ -1,0 +1,68 @@
+"""The generations of a collection, as a list shows them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import GenerationRow
+from index.comparison import Comparison
+from index.completeness import count_missing_images
+from index.engine import SearchEngine
+from index.generations import count_embeddings, get_generation, require_collection
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInfo:
+    """A generation with its state; times are in ISO 8601, None where nobody wrote them down.
+
+    Attributes:
+        images: Images that have a vector in it.
+        texts: Texts that have one.
+        missing: Images of the collection that have none in it.
+        comparison: What was measured of it against the one that was active.
+    """
+
+    number: int
+    state: str
+    model: str
+    digest: str
+    images: int
+    texts: int
+    missing: int
+    created: str | None
+    activated: str | None
+    comparison: Comparison | None
+
+
+def list_generations(engine: SearchEngine, collection: str) -> list[GenerationInfo]:
+    """Return the generations of a collection, the latest first.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    with engine.catalogue.read() as session:
+        row = require_collection(session, collection)
+        query = (
+            select(GenerationRow)
+            .where(GenerationRow.collection_id == row.id)
+            .order_by(GenerationRow.id.desc())
+        )
+        return [_describe(session, each) for each in session.execute(query).scalars().all()]
+
+
+def _describe(session: Session, row: GenerationRow) -> GenerationInfo:
+    generation, _ = get_generation(session, row.id)
+    comparison = None if row.comparison is None else Comparison.model_validate(row.comparison)
+    return GenerationInfo(
+        number=row.id,
+        state=row.state,
+        model=generation.model,
+        digest=generation.digest,
+        images=count_embeddings(session, generation),
+        texts=count_embeddings(session, generation, "texts"),
+        missing=count_missing_images(session, generation),
+        created=row.created,
+        activated=row.activated,
+        comparison=comparison,
+    )

@@ -1,0 +1,133 @@
+"""Old generations: how many are kept to roll back to, and how the others go."""
+
+import shutil
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from index.activation import generation_of
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.engine import SearchEngine
+from index.errors import GenerationError
+from index.generations import Generation, find_generation, get_generation, require_collection
+from index.leftovers import remove_leftovers
+from training.errors import RecoquestError
+
+# A search that began before a swap may still be at work in the generation before.
+_IN_USE_SECONDS: Final = 60
+_ROWS_AT_ONCE: Final = 1000
+# Between two batches other writers get their turn.
+_PAUSE_SECONDS: Final = 0.01
+
+
+def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
+    """Drop the generations of a collection that were active, but for the last `keep` before the present one.
+
+    One that was searched a minute ago stays until the next time.
+
+    Args:
+        engine: Where the collection is.
+        collection: Its name.
+        keep: How many stay to roll back to.
+
+    Returns:
+        The numbers of those that were dropped.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    with engine.catalogue.read() as session:
+        old = _old(session, require_collection(session, collection).id, keep)
+    for generation in old:
+        _drop(engine, generation)
+    return [generation.id for generation in old]
+
+
+def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:
+    """Drop one generation of a collection, such as one that is never to be finished.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        GenerationError: It has no such generation, or this one is being searched.
+    """
+    with engine.catalogue.read() as session:
+        generation = generation_of(session, collection, number)
+        active = find_generation(session, generation.collection_id, "active")
+    if active is not None and active.id == number:
+        raise GenerationError(f"Generation {number} is the one that {collection!r} is searched in: it stays.")
+    _drop(engine, generation)
+
+
+def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
+    query = (
+        select(GenerationRow.id, GenerationRow.state, GenerationRow.activated)
+        .where(GenerationRow.collection_id == collection_id, GenerationRow.activated.is_not(None))
+        .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
+    )
+    rows = session.execute(query).all()
+    since = (datetime.now(UTC) - timedelta(seconds=_IN_USE_SECONDS)).isoformat(timespec="microseconds")
+    before = [row for row in rows if row.state != "active"]
+    # One was retired when the next one became active.
+    retired_at = {row.id: _next_activation(rows, row.activated) for row in before}
+    return [
+        get_generation(session, row.id)[0]
+        for row in before[keep:]
+        if row.state == "retired" and retired_at[row.id] < since
+    ]
+
+
+def _next_activation(rows: Any, activated: str) -> str:
+    return min((row.activated for row in rows if row.activated > activated), default=activated)
+
+
+def _drop(engine: SearchEngine, generation: Generation) -> None:
+    """Remove a generation's vectors batch by batch, then itself, its snapshots and its bundle if unused."""
+    while _drop_batch(engine, generation, EmbeddingRow, EmbeddingRow.image_id):
+        time.sleep(_PAUSE_SECONDS)
+    while _drop_batch(engine, generation, TextEmbeddingRow, TextEmbeddingRow.text_id):
+        time.sleep(_PAUSE_SECONDS)
+    with engine.catalogue.write() as session:
+        session.execute(
+            delete(GenerationRow).where(GenerationRow.id == generation.id, GenerationRow.state != "active")
+        )
+        unused = not session.execute(_uses_of(generation.digest)).scalar_one()
+        if unused:
+            session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
+    if unused:
+        shutil.rmtree(engine.bundles_folder / generation.digest, ignore_errors=True)
+    # What stays on the disk now is removed by the next one that looks for it.
+    with suppress(RecoquestError):
+        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+
+
+def _drop_batch(
+    engine: SearchEngine,
+    generation: Generation,
+    table: type[EmbeddingRow] | type[TextEmbeddingRow],
+    key: InstrumentedAttribute[int],
+) -> bool:
+    """Remove some vectors; return whether there were any."""
+    with engine.catalogue.write() as session:
+        state = session.execute(
+            select(GenerationRow.state).where(GenerationRow.id == generation.id).with_for_update()
+        ).scalar_one_or_none()
+        if state == "active":
+            raise GenerationError(f"Generation {generation.id} was activated meanwhile: it stays.")
+        some = select(key).where(table.generation_id == generation.id).limit(_ROWS_AT_ONCE)
+        keys = session.execute(some).scalars().all()
+        if keys:
+            session.execute(delete(table).where(table.generation_id == generation.id, key.in_(keys)))
+    return bool(keys)
+
+
+def _uses_of(digest: str) -> Any:
+    return (
+        select(func.count())
+        .select_from(GenerationRow)
+        .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+        .where(ModelRow.digest == digest)
+    )

@@ -1,0 +1,56 @@
+"""A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
+
+import time
+
+from index.activation import activate, announce
+from index.embedder import ImageEncoder
+from index.engine import SearchEngine
+from index.errors import IncompleteGenerationError
+from index.generations import Generation
+from index.reindex import reindex
+
+
+def swap(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    settle_s: float,
+    batch_size: int = 64,
+    show_progress: bool = True,
+) -> int:
+    """Give a generation what it lacks and make it the one that is searched, in one step.
+
+    A generation that was active before lacks the images that were written since: nobody keeps it current,
+    which would cost every write a second pass and every service a second encoder, but it never comes back
+    without them either. Services are told before, so that none has to load anything when it happens.
+
+    Args:
+        engine: Where the collection is.
+        generation: What to search from now on.
+        encoder: Loaded from its bundle.
+        settle_s: How long services may take to notice and to load it.
+        batch_size: Images a forward pass.
+        show_progress: Show a bar on standard error.
+
+    Returns:
+        How many images had to be embedded.
+
+    Raises:
+        GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
+    """
+    options = {"batch_size": batch_size, "show_progress": show_progress}
+    embedded = reindex(engine, generation, encoder, **options).images
+    with engine.catalogue.write() as session:
+        announce(session, generation)
+    engine.warm(generation.id)
+    time.sleep(settle_s)
+    while True:
+        # What was written in the meantime, and what is written while that is embedded.
+        embedded += reindex(engine, generation, encoder, **options).images
+        try:
+            with engine.catalogue.write() as session:
+                activate(session, generation, texts="text" in encoder.modalities)
+        except IncompleteGenerationError:
+            continue
+        return embedded
