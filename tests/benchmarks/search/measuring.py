@@ -20,6 +20,7 @@ _SHORT_SECONDS: Final = 0.25
 # A recall of a slow search is taken from the queries that fit into this time.
 _RECALL_SECONDS: Final = 0.8
 _CHUNK: Final = 25
+_FEWEST: Final = 5
 # How far the curve goes on behind the recall that is asked for.
 _BEYOND: Final = 2
 
@@ -110,9 +111,13 @@ def _recall(
     # The first search of a kind finds nothing cached.
     contestant.search(queries[0], K, effort, filter)
     started = time.perf_counter()
+    contestant.search(queries[0], K, effort, filter)
+    fitting = round(_RECALL_SECONDS / (time.perf_counter() - started))
+    first = min(max(fitting, _FEWEST), _CHUNK)
+    started = time.perf_counter()
     while len(found) < len(queries) and (not found or time.perf_counter() - started < _RECALL_SECONDS):
         # Twice as many each time: a fast engine gets a batch worth its while, a slow one can stop early.
-        size = max(_CHUNK, len(found))
+        size = max(first, len(found))
         found += contestant.search_batch(queries[len(found) : len(found) + size], K, effort, filter)
     taken = time.perf_counter() - started
     recall = recall_at(found, truth[: len(found)])

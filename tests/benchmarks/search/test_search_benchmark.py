@@ -1,0 +1,113 @@
+"""The benchmark's own arithmetic: true neighbours, made vectors, recall, filters, and a small run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.search.brute_force import nearest
+from tests.benchmarks.search.made_vectors import make_vectors
+from tests.benchmarks.search.measuring import Point, recall_at
+from tests.benchmarks.search.neighbour_statistics import neighbour_statistics
+from tests.benchmarks.search.report import ratios, table
+from tests.benchmarks.search.runs import Result
+from tests.benchmarks.search.workload import K, prepare
+from tests.index.samples import unit_vectors
+
+
+def test_brute_force_finds_what_sorting_all_scores_finds() -> None:
+    vectors, queries = unit_vectors(45_000, 8, seed=1), unit_vectors(3, 8, seed=2)
+    scores = queries @ vectors.T
+    order = np.argsort(-scores, axis=1)
+    assert np.array_equal(nearest(vectors, queries, 7).keys, order[:, :7])
+    among = np.arange(0, 45_000, 2)
+    expected = [[key for key in row if key % 2 == 0][:7] for row in order.tolist()]
+    found = nearest(vectors, queries, 7, among=among)
+    assert found.keys.tolist() == expected
+    assert np.allclose(found.scores, np.take_along_axis(scores, np.array(expected), axis=1))
+
+
+def test_made_vectors_lie_like_real_ones_and_not_like_noise() -> None:
+    made = neighbour_statistics(make_vectors(20_000, 1, 128).vectors)
+    noise = neighbour_statistics(unit_vectors(20_000, 128))
+    name = "local dimension by 20 neighbours, median"
+    # all-MiniLM-L6-v2's vectors of captions have 12.9.
+    assert 10 < made[name] < 18 < noise[name]
+    assert made["cosine of neighbour 1, percentile 50"] > 0.7 > noise["cosine of neighbour 1, percentile 50"]
+
+
+def test_made_vectors_depend_on_the_seed_alone() -> None:
+    first, second, other = (make_vectors(500, 20, 64, seed) for seed in (0, 0, 1))
+    assert np.array_equal(first.vectors, second.vectors)
+    assert np.array_equal(first.queries, second.queries)
+    assert not np.array_equal(first.vectors, other.vectors)
+    for made in (first.vectors, first.queries):
+        assert np.allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
+    assert (first.queries @ first.vectors.T).max() < 0.9999
+
+
+def test_a_workload_is_the_same_when_it_is_opened_again_and_its_filters_pass_their_shares(
+    tmp_path: Path,
+) -> None:
+    workload = prepare(tmp_path, 3000, 32, None)
+    again = prepare(tmp_path, 3000, 32, None)
+    assert np.array_equal(workload.queries, again.queries)
+    cases = workload.filtered()
+    assert {case.name for case in cases} >= {"50 %, any", "1 %, near", "0.1 %, far"}
+    near = {}
+    for case in cases:
+        passing = workload.passing(case.condition)
+        assert len(passing) == max(K, round(case.condition.share * 3000))
+        assert np.isin(case.truth, passing).all()
+        scores = case.queries @ workload.vectors[passing].T
+        best = np.sort(scores, axis=1)[:, ::-1][:, :K]
+        found = np.take_along_axis(case.queries @ workload.vectors.T, case.truth, axis=1)
+        assert np.allclose(found, best, atol=1e-5)
+        near[case.name] = float(scores.mean())
+    assert near["10 %, near"] > near["10 %, any"] > near["10 %, far"]
+
+
+def test_real_vectors_are_held_out_as_queries(tmp_path: Path) -> None:
+    file = tmp_path / "real.npy"
+    np.save(file, 3 * unit_vectors(10_500, 16))
+    workload = prepare(tmp_path, 1, 1, file)
+    assert workload.vectors.shape == (10_000, 16)
+    assert np.allclose(np.linalg.norm(workload.vectors, axis=1), 1, atol=1e-5)
+    np.save(file, np.zeros((10, 16)))
+    with pytest.raises(SystemExit, match="at least"):
+        prepare(tmp_path, 1, 1, file)
+
+
+def test_recall_counts_what_is_missing() -> None:
+    truth = np.array([[1, 2], [3, 4]])
+    assert recall_at([[2, 1], [3, 4]], truth) == 1
+    assert recall_at([[2, 9], []], truth) == 0.25
+
+
+def test_ratios_above_one_mean_that_ours_is_better() -> None:
+    def result(speed: float, cost: int, *, recall: float = 1.0) -> Result:
+        point = Point(0, recall, speed, speed, 10)
+        return Result("", False, cost, cost, cost, cost, (point,), point, {"10 %": point})
+
+    text = ratios({"recoquest view": result(30, 2), "hnswlib": result(10, 3)}, 0.99)
+    cells = [cell.strip() for cell in text.splitlines()[-1].strip("|").split("|")]
+    assert cells == ["hnswlib", "recoquest view", "3.00", "3.00", *["1.50"] * 4, "3.00", "3.00"]
+    short = ratios({"recoquest view": result(30, 2), "hnswlib": result(10, 3, recall=0.5)}, 0.99)
+    assert short.splitlines()[-1].strip("|").split("|")[-1].strip() == "-"
+
+
+def test_tables_are_markdown() -> None:
+    assert table([("", "q/s"), ("a", "10")]) == "|   | q/s |\n| - | --: |\n| a |  10 |"
+
+
+@pytest.mark.slow
+def test_a_small_run_measures_ours_and_keeps_what_it_built(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.search", "--count", "2000", "--dim", "32"]
+    command += ["--cache", str(tmp_path), "--only", "recoquest view"]
+    first = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280)
+    assert "recall 1.000" in first.stdout
+    assert "GB/s" in first.stdout
+    assert (tmp_path / "made-2000-32-1-results.png").stat().st_size > 10_000
+    assert len(list((tmp_path / "made-2000-32-1-builds").iterdir())) == 1
