@@ -1,0 +1,71 @@
+"""New collections that are empty, and the models that they can be searched with."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.activation import activate
+from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.engine import SearchEngine
+from index.errors import CollectionExistsError, NoActiveGenerationError, UnknownModelError
+from index.generations import add_generation, get_or_add_collection, require_collection
+from training.errors import BundleError
+
+_SHOWN = 5
+
+
+def create_collection(
+    engine: SearchEngine, name: str, *, model: str | None = None, same_as: str | None = None
+) -> None:
+    """Begin a collection without images that can be searched and written to at once.
+
+    Args:
+        engine: Where to make it.
+        name: Its name.
+        model: Digest or name of a registered bundle.
+        same_as: Instead of a model, a collection whose bundle it takes.
+
+    Raises:
+        CollectionNameError: It cannot be a name.
+        CollectionExistsError: There is one of this name.
+        UnknownModelError: There is no such model, or several have this name.
+        UnknownCollectionError: There is no collection `same_as`.
+        NoActiveGenerationError: `same_as` cannot be searched yet.
+        BundleError: The bundle's files are gone.
+    """
+    with engine.catalogue.write() as session:
+        row = _model_of(session, same_as) if same_as is not None else _find_model(session, model or "")
+        if not (engine.bundles_folder / row.digest).is_dir():
+            raise BundleError(
+                f"The files of model {row.name!r} are missing: index a collection with it again."
+            )
+        if session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).first():
+            raise CollectionExistsError(name)
+        collection = get_or_add_collection(session, name)
+        activate(session, add_generation(session, collection.id, row.id))
+
+
+def _model_of(session: Session, collection: str) -> ModelRow:
+    collection_id = require_collection(session, collection).id
+    query = (
+        select(ModelRow)
+        .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
+        .where(GenerationRow.collection_id == collection_id, GenerationRow.state == "active")
+    )
+    row = session.execute(query).scalar_one_or_none()
+    if row is None:
+        raise NoActiveGenerationError(collection)
+    return row
+
+
+def _find_model(session: Session, model: str) -> ModelRow:
+    rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
+    found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
+    if not found:
+        known = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
+        raise UnknownModelError(
+            f"There is no registered model {model!r}; there are: {known}. `recoquest index` registers one."
+        )
+    if len(found) > 1:
+        digests = ", ".join(row.digest for row in found[:_SHOWN])
+        raise UnknownModelError(f"Several models have the name {model!r}: give a digest, {digests}.")
+    return found[0]
