@@ -4,6 +4,7 @@ The catalogue stays the truth: a snapshot that is missing, damaged or of another
 """
 
 import hashlib
+import json
 import logging
 import os
 import uuid
@@ -14,11 +15,10 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.abandoned import remove_abandoned
-from index.vectors.exact import ExactView
-from index.vectors.kinds import exact_view
+from index.vectors.kinds import StoredView, new_view
 from training.atomic import atomic_file, sync
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MANIFEST: Final = "snapshot.json"
 
 _log = logging.getLogger(__name__)
@@ -49,53 +49,47 @@ class _Manifest(BaseModel):
     generation: str
     digest: str
     dim: int
-    count: int
     sequence: int
-    vectors: _File
-    keys: _File
+    files: dict[str, _File]
 
 
 class _UnusableError(Exception):
     """Why a snapshot is not used."""
 
 
-def write_snapshot(folder: Path, view: ExactView, of: SnapshotOf, sequence: int) -> None:
+def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
+        RuntimeError: FAISS says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = uuid.uuid4().hex
-    vectors, keys = folder / f"{name}.faiss", folder / f"{name}.npy"
-    old = _stored_manifest(folder)
-    named = {_MANIFEST} if old is None else {_MANIFEST, old.vectors.name, old.keys.name}
-    remove_abandoned(path for path in folder.iterdir() if path.name not in named)
+    stem = uuid.uuid4().hex
+    old = _stored_names(folder)
+    remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
-        count = view.write(vectors, keys)
+        files = {part: _synced(path) for part, path in view.write(folder, stem).items()}
         manifest = _Manifest(
             format=_FORMAT,
             generation=of.generation,
             digest=of.digest,
             dim=of.dim,
-            count=count,
             sequence=sequence,
-            vectors=_synced(vectors),
-            keys=_synced(keys),
+            files=files,
         )
         sync(folder)
         with atomic_file(folder / _MANIFEST) as file:
             file.write(manifest.model_dump_json(indent=2).encode())
     except BaseException:
-        vectors.unlink(missing_ok=True)
-        keys.unlink(missing_ok=True)
+        for path in folder.glob(f"{stem}.*"):
+            path.unlink(missing_ok=True)
         raise
-    if old is not None:
-        (folder / old.vectors.name).unlink(missing_ok=True)
-        (folder / old.keys.name).unlink(missing_ok=True)
+    for name in old:
+        (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[ExactView, int] | None:
+def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[StoredView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Returns:
@@ -104,14 +98,12 @@ def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[ExactView, int] | None:
     try:
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
-        view = exact_view(of.dim, of.blades, unsigned=of.unsigned)
-        view.read(_checked(folder, manifest.vectors), _checked(folder, manifest.keys))
-        if len(view) != manifest.count:
-            raise _UnusableError("its vectors are not those that it names")
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned)
+        view.read({part: _checked(folder, file) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)
         return None
-    except (ValidationError, _UnusableError, OSError, RuntimeError, ValueError) as error:
+    except (ValidationError, _UnusableError, OSError, RuntimeError, ValueError, KeyError) as error:
         _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
         return None
     return view, manifest.sequence
@@ -131,11 +123,14 @@ def _checked(folder: Path, file: _File) -> Path:
     return path
 
 
-def _stored_manifest(folder: Path) -> _Manifest | None:
+def _stored_names(folder: Path) -> set[str]:
+    """Return the files of the snapshot that is there, of whatever format it is."""
     try:
-        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-    except (OSError, ValidationError):
-        return None
+        held = json.loads((folder / _MANIFEST).read_bytes())
+        files = held.get("files") or {"vectors": held["vectors"], "keys": held["keys"]}
+        return {Path(file["name"]).name for file in files.values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def _synced(path: Path) -> _File:

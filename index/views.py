@@ -15,8 +15,7 @@ from index.errors import CatalogueError
 from index.generations import Generation, Target, count_embeddings
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors
-from index.vectors.exact import ExactView
-from index.vectors.kinds import exact_view
+from index.vectors.kinds import StoredView, new_view
 from index.vectors.protocol import VectorView
 
 _ROWS_AT_ONCE: Final = 4096
@@ -35,7 +34,7 @@ class _Held:
         self.collection_id = collection_id
         self.target = target
         self.lock = threading.Lock()
-        self.view: ExactView | None = None
+        self.view: StoredView | None = None
         self.sequence = 0
         self.used = time.monotonic()
 
@@ -87,7 +86,7 @@ class Views:
         held.used = time.monotonic()
         return held
 
-    def _catch_up(self, session: Session, generation: Generation, held: _Held, sequence: int) -> ExactView:
+    def _catch_up(self, session: Session, generation: Generation, held: _Held, sequence: int) -> StoredView:
         if held.view is None:
             held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
@@ -97,7 +96,7 @@ class Views:
 
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
-    ) -> tuple[ExactView, int]:
+    ) -> tuple[StoredView, int]:
         found = read_snapshot(self._place(generation, target), _identity(generation))
         if found is not None:
             view, held = found
@@ -106,13 +105,13 @@ class Views:
             if held <= sequence and len(view) == count_embeddings(session, generation, target):
                 return view, sequence
             _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
-        view = exact_view(generation.dim, generation.blades, unsigned=generation.unsigned)
+        view = new_view(generation.dim, generation.blades, unsigned=generation.unsigned)
         _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
         return view, sequence
 
-    def _write(self, generation: Generation, view: ExactView, sequence: int, target: Target) -> None:
+    def _write(self, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
         try:
             write_snapshot(self._place(generation, target), view, _identity(generation), sequence)
         except (OSError, RuntimeError) as error:
@@ -128,7 +127,9 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _follow(session: Session, generation: Generation, view: ExactView, sequence: int, target: Target) -> None:
+def _follow(
+    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
+) -> None:
     """Do to the view what was done to the catalogue after a sequence number."""
     _add_since(session, generation, view, sequence, target)
     removed = select(RemovalRow.key).where(
@@ -142,7 +143,7 @@ def _follow(session: Session, generation: Generation, view: ExactView, sequence:
 
 
 def _add_since(
-    session: Session, generation: Generation, view: ExactView, sequence: int, target: Target
+    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
 ) -> None:
     """Add all embeddings that were written after a sequence number."""
     table = EmbeddingRow if target == "images" else TextEmbeddingRow

@@ -20,7 +20,12 @@ def decode_vectors(values: Sequence[bytes], dim: int) -> Vectors:
     """
     if any(len(value) != 2 * dim for value in values):
         raise ValueError(f"a stored vector does not have {dim} numbers")
-    vectors = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), dim).astype(np.float32)
+    stored = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), dim)
+    return unit(stored.astype(np.float32))
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Make vectors (N, D) of length one, in place; zero stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float32)
     lengths[lengths == 0] = 1
     vectors /= lengths

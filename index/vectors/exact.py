@@ -1,5 +1,6 @@
 """Exact search: FAISS compares the query with every vector, or with those that a filter allows."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,14 +31,14 @@ class ExactView:
         self._order: _Positions = np.empty(0, dtype=np.int64)
         self._lock = ReadWriteLock()
 
-    def read(self, vectors: Path, keys: Path) -> None:
-        """Take what `write` put into these files in place of what the view holds.
+    def read(self, files: Mapping[str, Path]) -> None:
+        """Take what `write` put into files in place of what the view holds.
 
         Raises:
             ValueError: They do not hold a flat index of this dimension and one key for each of its vectors.
         """
-        index = faiss.read_index(str(vectors))
-        with keys.open("rb") as file:
+        index = faiss.read_index(str(files["rows"]))
+        with files["keys"].open("rb") as file:
             held = np.load(file, allow_pickle=False)
         if (
             not isinstance(index, faiss.IndexFlatIP)
@@ -116,13 +117,14 @@ class ExactView:
                     return Neighbours(keys[first:last], scores[first:last], exact=True)
                 wanted *= 2
 
-    def write(self, vectors: Path, keys: Path) -> int:
-        """Write both files that `read` takes, and return the number of vectors; writers wait meanwhile."""
+    def write(self, folder: Path, stem: str) -> dict[str, Path]:
+        """Write the view into files of this folder, by part; writers wait meanwhile."""
+        files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
-            faiss.write_index(self._index, str(vectors))
-            with keys.open("wb") as file:
+            faiss.write_index(self._index, str(files["rows"]))
+            with files["keys"].open("wb") as file:
                 np.save(file, self._keys)
-            return len(self)
+        return files
 
     def _append(self, keys: Keys, vectors: Vectors) -> None:
         largest = self._keys[self._order[-1:]]

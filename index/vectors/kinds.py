@@ -1,11 +1,15 @@
 """The view that fits a model's vectors."""
 
 from index.vectors.blade import BladeView
+from index.vectors.cosine import CosineView
 from index.vectors.exact import ExactView
 from index.vectors.unsigned import UnsignedView
 
+# What a generation's vectors lie in; all can be written and read.
+StoredView = CosineView | ExactView
 
-def exact_view(dim: int, blades: int = 1, *, unsigned: bool = False) -> ExactView:
+
+def new_view(dim: int, blades: int = 1, *, unsigned: bool = False) -> StoredView:
     """Return an empty view for vectors of `dim` numbers.
 
     Args:
@@ -15,4 +19,4 @@ def exact_view(dim: int, blades: int = 1, *, unsigned: bool = False) -> ExactVie
     """
     if unsigned:
         return UnsignedView(dim)
-    return ExactView(dim) if blades == 1 else BladeView(dim, blades)
+    return CosineView(dim) if blades == 1 else BladeView(dim, blades)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pytest
 
@@ -16,8 +15,8 @@ from index.engine import SearchEngine
 from index.generations import Generation
 from index.request import SearchRequest
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
-from index.vectors.exact import ExactView
-from index.vectors.kinds import exact_view
+from index.vectors.cosine import CosineView
+from index.vectors.kinds import new_view
 from index.vectors.protocol import Keys, Vectors
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
@@ -26,8 +25,8 @@ DIM = 8
 OF = SnapshotOf("generation", "digest", DIM)
 
 
-def _view(count: int = 30, seed: int = 0) -> ExactView:
-    view = ExactView(DIM)
+def _view(count: int = 30, seed: int = 0) -> CosineView:
+    view = CosineView(DIM)
     view.add(np.arange(count), unit_vectors(count, DIM, seed))
     return view
 
@@ -49,7 +48,7 @@ def test_a_snapshot_holds_the_view(tmp_path: Path) -> None:
 
 def test_a_snapshot_holds_a_view_of_vectors_without_a_sign(tmp_path: Path) -> None:
     of = SnapshotOf("generation", "digest", DIM, unsigned=True)
-    view = exact_view(DIM, unsigned=True)
+    view = new_view(DIM, unsigned=True)
     view.add(np.arange(30), unit_vectors(30, DIM))
     write_snapshot(tmp_path, view, of, 7)
     found = read_snapshot(tmp_path, of)
@@ -72,11 +71,11 @@ def test_the_next_snapshot_replaces_the_one_before(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_snapshot(tmp_path, _view(10), OF, 1)
 
-    def full_disk(self: ExactView, vectors: Path, keys: Path) -> int:
-        vectors.write_bytes(b"half")
+    def full_disk(self: CosineView, folder: Path, stem: str) -> dict[str, Path]:
+        (folder / f"{stem}.rows").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ExactView, "write", full_disk)
+    monkeypatch.setattr(CosineView, "write", full_disk)
     with pytest.raises(OSError, match="No space"):
         write_snapshot(tmp_path, _view(20), OF, 2)
     found = read_snapshot(tmp_path, OF)
@@ -86,12 +85,12 @@ def test_a_failed_write_leaves_the_one_before(tmp_path: Path, monkeypatch: pytes
 
 
 def _truncate(folder: Path) -> None:
-    path = _files(folder, "faiss")[0]
+    path = _files(folder, "rows")[0]
     path.write_bytes(path.read_bytes()[:-100])
 
 
 def _flip_a_bit(folder: Path) -> None:
-    path = _files(folder, "faiss")[0]
+    path = _files(folder, "rows")[0]
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
@@ -99,21 +98,24 @@ def _flip_a_bit(folder: Path) -> None:
 
 def _exchange_vectors(folder: Path) -> None:
     """Another index of the same size and dimension."""
-    other = faiss.IndexFlatIP(DIM)
-    other.add(unit_vectors(30, DIM, seed=99))
-    path = _files(folder, "faiss")[0]
+    path = _files(folder, "rows")[0]
     size = path.stat().st_size
-    faiss.write_index(other, str(path))
+    other = _view(seed=99).write(folder, "other")
+    other["rows"].replace(path)
+    other["keys"].unlink()
     assert path.stat().st_size == size
 
 
 def _reorder_keys(folder: Path) -> None:
-    path = _files(folder, "npy")[0]
-    np.save(path, np.load(path)[::-1])
+    path = _files(folder, "keys")[0]
+    with path.open("r+b") as file:
+        keys = np.load(file)
+        file.seek(0)
+        np.save(file, keys[::-1].copy())
 
 
 def _remove_keys(folder: Path) -> None:
-    _files(folder, "npy")[0].unlink()
+    _files(folder, "keys")[0].unlink()
 
 
 def _remove_manifest(folder: Path) -> None:
@@ -127,7 +129,7 @@ def _halve_manifest(folder: Path) -> None:
 
 def _name_a_file_outside(folder: Path) -> None:
     path = folder / "snapshot.json"
-    name = _files(folder, "faiss")[0].name
+    name = _files(folder, "rows")[0].name
     path.write_text(path.read_text().replace(name, f"../{folder.name}/{name}"))
 
 
@@ -189,13 +191,13 @@ def test_a_start_reads_the_snapshot_and_catches_up(
     engine.save_snapshot("c")
     put_vectors(engine, generation, make_records(40)[25:], unit_vectors(15, DIM, seed=8))
     added: list[int] = []
-    add = ExactView.add
+    add = CosineView.add
 
-    def counted(self: ExactView, keys: Keys, vectors: Vectors) -> None:
+    def counted(self: CosineView, keys: Keys, vectors: Vectors) -> None:
         added.append(len(keys))
         add(self, keys, vectors)
 
-    monkeypatch.setattr(ExactView, "add", counted)
+    monkeypatch.setattr(CosineView, "add", counted)
     again = open_home(tmp_path / "home")
     found = _found(again)
     again.close()
@@ -248,8 +250,8 @@ def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
 
 def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
     write_snapshot(tmp_path, _view(10), OF, 1)
-    old, young = tmp_path / "0.faiss", tmp_path / "1.faiss"
-    for path, age in ((old, 25 * 3600), (young, 23 * 3600), (_files(tmp_path, "npy")[0], 99 * 3600)):
+    old, young = tmp_path / "0.rows", tmp_path / "1.rows"
+    for path, age in ((old, 25 * 3600), (young, 23 * 3600), (_files(tmp_path, "keys")[0], 99 * 3600)):
         path.touch()
         os.utime(path, (time.time() - age,) * 2)
     write_snapshot(tmp_path, _view(20), OF, 2)

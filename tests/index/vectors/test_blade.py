@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors.blade import BladeView, oriented_bases
-from index.vectors.exact import ExactView
-from index.vectors.kinds import exact_view
+from index.vectors.cosine import CosineView
+from index.vectors.kinds import new_view
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 
@@ -78,17 +78,17 @@ def test_parallel_vectors_give_numbers() -> None:
 
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
-    view = exact_view(DIM, 2)
+    view = new_view(DIM, 2)
     assert type(view) is BladeView
     view.add(np.arange(20), _blades(20))
-    view.write(tmp_path / "vectors", tmp_path / "keys")
-    again = exact_view(DIM, 2)
-    again.read(tmp_path / "vectors", tmp_path / "keys")
+    files = view.write(tmp_path, "v")
+    again = new_view(DIM, 2)
+    again.read(files)
     query = _blades(1, seed=3)[0]
     _assert_equal(again.search(query, 20), view.search(query, 20))
     with pytest.raises(ValueError, match="no flat index of this dimension"):
-        exact_view(DIM + 2, 2).read(tmp_path / "vectors", tmp_path / "keys")
+        new_view(DIM + 2, 2).read(files)
 
 
 def test_a_single_vector_is_no_blade() -> None:
-    assert type(exact_view(DIM, 1)) is ExactView
+    assert type(new_view(DIM, 1)) is CosineView

@@ -130,9 +130,9 @@ def test_files_hold_the_view(tmp_path: Path) -> None:
     vectors = unit_vectors(50, 8)
     view = ExactView(8)
     view.add(np.arange(50)[::-1].copy(), vectors)
-    assert view.write(tmp_path / "vectors", tmp_path / "keys") == 50
+    files = view.write(tmp_path, "v")
     again = ExactView(8)
-    again.read(tmp_path / "vectors", tmp_path / "keys")
+    again.read(files)
     _assert_same(again, view, vectors[3], 50)
     again.add(np.array([50]), unit_vectors(1, 8, seed=7))
     assert len(again) == 51

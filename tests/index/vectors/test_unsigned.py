@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors import scan
-from index.vectors.kinds import exact_view
+from index.vectors.kinds import new_view
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 from index.vectors.unsigned import UnsignedView
@@ -79,11 +79,11 @@ def test_itself_and_its_opposite_are_nearest() -> None:
 
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
-    view = exact_view(DIM, unsigned=True)
+    view = new_view(DIM, unsigned=True)
     assert type(view) is UnsignedView
     view.add(np.arange(20), _vectors(20))
-    view.write(tmp_path / "vectors", tmp_path / "keys")
-    again = exact_view(DIM, unsigned=True)
-    again.read(tmp_path / "vectors", tmp_path / "keys")
+    files = view.write(tmp_path, "v")
+    again = new_view(DIM, unsigned=True)
+    again.read(files)
     query = _vectors(1, seed=3)[0]
     _same(again.search(query, 20), view.search(query, 20))

@@ -1,0 +1,109 @@
+"""Which view a collection gets, and how each query goes through it: by codes or by an exact scan."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ViewName = Literal["exact", "ivf"]
+VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf")
+
+# Scanning fewer float16 numbers exactly takes about two milliseconds a core: nothing is gained by codes.
+_SCANNED_AT_ONCE: Final = 50_000 * 512
+# What a row takes beside its vector: its key, its place, and whether it is alive.
+_PLACE_BYTES: Final = 25
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How to search the codes so that the nearest `depth` vectors are among the candidates.
+
+    Attributes:
+        depth: How many of the nearest are found with the recall that the build measured.
+        lists: Lists of the inverted file to scan.
+        candidates: Candidates to take from them.
+        recall: The share of the nearest `depth` that are among the candidates, measured.
+        cost: Nanoseconds that it takes, measured.
+    """
+
+    depth: int
+    lists: int
+    candidates: int
+    recall: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Chooses between codes and an exact scan by what each was measured to cost.
+
+    Attributes:
+        probes: By depth, rising.
+        row_cost: Nanoseconds to compare a query exactly with one row that passes a filter.
+        pass_cost: Nanoseconds to step over one row that does not.
+    """
+
+    probes: tuple[Probe, ...]
+    row_cost: float
+    pass_cost: float
+
+    def choose(self, rank: int, passing: int, total: int) -> Probe | None:
+        """Return how to search the codes for hits down to a rank, or None to scan exactly.
+
+        Args:
+            rank: How many hits are needed, those of pages before included.
+            passing: How many rows may be found.
+            total: How many rows there are.
+        """
+        if passing <= rank:
+            return None
+        # Where a filter lets one of ten pass, hits lie ten times as deep among all; half as much again, as
+        # the tenth that pass are not spread evenly.
+        depth = rank if passing == total else 1.5 * rank * total / passing
+        exact = passing * self.row_cost + (total - passing) * self.pass_cost
+        for probe in self.probes:
+            if probe.depth >= depth:
+                return probe if probe.cost < exact else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A view that a collection could have: what it takes, and why it is or is not the one."""
+
+    name: ViewName
+    bytes: int
+    chosen: bool
+    reason: str
+
+
+def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = None) -> list[Choice]:
+    """Weigh all views for `count` vectors of `dim` numbers against the bytes of memory that are free.
+
+    Args:
+        count: Number of vectors.
+        dim: Length of a vector.
+        memory: Bytes that the views may take.
+        wanted: What the operator has chosen; None leaves it to the size.
+    """
+    exact = count * (2 * dim + _PLACE_BYTES)
+    # Half a byte for every two of a quarter of the numbers, and the row's number in the lists.
+    ivf = exact + count * (dim // 16 + 8)
+    small = count * dim < _SCANNED_AT_ONCE
+    if wanted is not None:
+        reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
+        best = wanted
+    elif small:
+        best = "exact"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": "nothing is gained for so few"}
+    elif ivf > memory:
+        best = "exact"
+        free = f"{memory / _GIB:.1f} GiB of memory are free"
+        reasons = {"exact": "it takes the least memory", "ivf": free}
+    else:
+        best = "ivf"
+        reasons = {"exact": f"a scan reads {exact / _GIB:.2f} GiB a query", "ivf": "the fastest"}
+    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf}
+    return [
+        Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
+        for name in VIEW_NAMES
+    ]

@@ -1,0 +1,138 @@
+"""Short codes of vectors in an inverted file, which name candidates for exact ranking.
+
+A vector is rotated onto the directions that carry most of the collection's energy, rotated among those at
+random so that each carries alike, and its distance from the centre of its list coded in 4 bits for every two
+numbers (product quantisation: Jégou, Douze and Schmid 2011; scanned in registers: André, Kermarrec and
+Le Scouarnec 2015). Measured against graphs (HNSW) of 8-bit numbers it was faster, more exact at a million
+vectors, twenty times quicker to build and half as large.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import faiss
+import numpy as np
+
+from index.vectors.positions import Rows
+from index.vectors.protocol import Vectors
+from index.vectors.threads import cores, use_threads
+
+# The share of energy that the rotated numbers must keep.
+_ENERGY: Final = 0.93
+# Dimensions come in steps that FAISS's kernels like.
+_STEP: Final = 32
+_SEED: Final = 0
+_TRAINED_ON_A_LIST: Final = 64
+_FEWEST_LISTS: Final = 16
+_MOST_LISTS: Final = 8192
+# Encoded at once: its rotated copy stays small.
+_BLOCK: Final = 50_000
+
+
+def list_count(count: int) -> int:
+    """Return how many lists suit so many vectors: about twice the root, a power of two."""
+    lists = 2 ** round(float(np.log2(max(1.0, 2 * count**0.5))))
+    return int(min(max(lists, _FEWEST_LISTS), _MOST_LISTS))
+
+
+def sample_size(count: int) -> int:
+    """Return how many of so many vectors `Codes` should be trained on."""
+    return min(count, _TRAINED_ON_A_LIST * list_count(count))
+
+
+class Codes:
+    """Codes by row; its owner sees to it that nobody searches while rows are added."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self._inverted: Any = faiss.downcast_index(index.index)
+
+    @classmethod
+    def train(cls, sample: Vectors, count: int) -> "Codes":
+        """Learn rotation, lists and codes from a sample (S, D) for about `count` vectors."""
+        use_threads(cores())
+        kept, rotation = _rotation(sample)
+        library: Any = faiss
+        transform = library.LinearTransform(sample.shape[1], kept, False)
+        library.copy_array_to_vector(rotation.ravel(), transform.A)
+        transform.is_trained = True
+        lists = min(list_count(count), max(1, len(sample) // _TRAINED_ON_A_LIST * 2))
+        inverted = library.IndexIVFPQFastScan(
+            library.IndexFlatIP(kept), kept, lists, kept // 2, 4, faiss.METRIC_INNER_PRODUCT
+        )
+        inverted.by_residual = True
+        inverted.cp.spherical = True
+        inverted.cp.niter = 8
+        inverted.cp.seed = _SEED
+        inverted.cp.min_points_per_centroid = 1
+        inverted.cp.max_points_per_centroid = _TRAINED_ON_A_LIST
+        index = library.IndexPreTransform(transform, inverted)
+        index.train(sample)
+        return cls(index)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self._index.ntotal)
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self._index.d)
+
+    @property
+    def lists(self) -> int:
+        """Number of lists."""
+        return int(self._inverted.nlist)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that codes, row numbers and centres hold."""
+        return int(len(self) * (self._inverted.code_size + 8) + self.lists * self._inverted.d * 4)
+
+    def add(self, vectors: Vectors) -> None:
+        """Append vectors (N, D)."""
+        use_threads(cores() if len(vectors) >= _BLOCK else 1)
+        for start in range(0, len(vectors), _BLOCK):
+            self._index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
+
+    def search(self, queries: Vectors, lists: int, candidates: int) -> Rows:
+        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
+        library: Any = faiss
+        use_threads(cores() if len(queries) > 1 else 1)
+        parameters = library.SearchParametersPreTransform(
+            index_params=library.SearchParametersIVF(nprobe=min(lists, self.lists))
+        )
+        _, rows = self._index.search(queries, min(candidates, len(self)), params=parameters)
+        found: Rows = rows
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write the codes into a file."""
+        faiss.write_index(self._index, str(path))
+
+    @classmethod
+    def read(cls, path: Path) -> "Codes":
+        """Return what `write` put into a file.
+
+        Raises:
+            ValueError: It holds no such codes.
+        """
+        index: Any = faiss.read_index(str(path))
+        if not isinstance(index, faiss.IndexPreTransform) or not isinstance(
+            faiss.downcast_index(index.index), faiss.IndexIVFPQFastScan
+        ):
+            raise ValueError("the file holds no codes of vectors")
+        return cls(index)
+
+
+def _rotation(sample: Vectors) -> tuple[int, Vectors]:
+    """Return how many numbers are kept of a vector, and the matrix (kept, D) that makes them."""
+    dim = sample.shape[1]
+    energies, directions = np.linalg.eigh((sample.T @ sample).astype(np.float64))
+    shares = np.cumsum(energies[::-1]) / energies.sum()
+    needed = int(np.searchsorted(shares, _ENERGY)) + 1
+    kept = min(dim, -(-needed // _STEP) * _STEP)
+    kept -= kept % 2 if kept > 1 else 0
+    mixed = np.linalg.qr(np.random.default_rng(_SEED).standard_normal((kept, kept)))[0]
+    rotation: Vectors = np.ascontiguousarray(mixed @ directions[:, ::-1].T[:kept], dtype=np.float32)
+    return kept, rotation

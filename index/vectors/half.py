@@ -1,0 +1,181 @@
+"""Rows of float16 vectors, as the catalogue has them, scanned by FAISS on all cores."""
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.codec import unit
+from index.vectors.positions import Mask, Rows
+from index.vectors.protocol import Vectors
+from index.vectors.threads import cores, use_threads
+
+Guard = Callable[[], AbstractContextManager[None]]
+
+# Below so many rows one thread is done before others have begun.
+_WORTH_THREADS: Final = 20_000
+# Rows that are decoded at once.
+_BLOCK: Final = 16_384
+
+
+class HalfRows:
+    """Vectors (N, D) in float16; rows are only appended. Its owner sees to it that nobody reads meanwhile."""
+
+    def __init__(self, dim: int) -> None:
+        self._index: Any = faiss.IndexScalarQuantizer(
+            dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        )
+        self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
+        # How far the length of a rounded vector lies from one: scores by FAISS are off by this factor.
+        self._slack = 0.0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self._index.ntotal)
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self._index.d)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the rows hold."""
+        return len(self) * self.dim * 2
+
+    @property
+    def error(self) -> float:
+        """Upper bound of the difference between a score by `nearest` and the cosine."""
+        return self._slack + 1e-5
+
+    def add(self, vectors: Vectors) -> None:
+        """Append vectors (N, D) of length one."""
+        # FAISS rounds otherwise than NumPy, by which the catalogue's vectors come out again as they were.
+        self._append(np.ascontiguousarray(vectors, dtype="<f2"))
+
+    def get(self, rows: Rows) -> Vectors:
+        """Return the vectors (N, D) of these rows, exactly of length one."""
+        return unit(self.rough(rows))
+
+    def rough(self, rows: Rows) -> Vectors:
+        """Return the vectors (N, D) of these rows as they were rounded."""
+        codes = self._stored().take(rows, axis=0).view(np.uint8)
+        vectors: Vectors = self._index.sa_decode(codes)
+        return vectors
+
+    def keep(self, alive: Mask) -> None:
+        """Let go of all other rows; those behind them move up."""
+        kept = self._stored()[alive]
+        self._index.reset()
+        self._append(kept)
+
+    def nearest(self, query: Vectors, count: int, among: Mask | None) -> Rows:
+        """Return the `count` rows with the largest inner products with a query (D,), in no order.
+
+        Args:
+            query: What to search for.
+            count: How many rows; fewer come back only when fewer are there.
+            among: Which rows (N,) may be found; None for all.
+        """
+        bits = None if among is None else np.packbits(among, bitorder="little")
+        parts = cores() if len(self) >= _WORTH_THREADS else 1
+        edges = np.linspace(0, len(self), parts + 1).astype(np.int64).tolist()
+        ranges = list(itertools.pairwise(edges))
+        if parts == 1:
+            use_threads(1)
+            found = [self._scan(query, count, bits, *ranges[0])]
+        else:
+            found = list(self._pool.map(lambda part: self._scan(query, count, bits, *part), ranges))
+        scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+        if len(rows) > count:
+            rows = rows[np.argpartition(-scores, count - 1)[:count]]
+        return rows
+
+    def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
+        """Return the `count` nearest rows (Q, count) of each query (Q, D); -1 where there are fewer.
+
+        Args:
+            queries: What to search for.
+            count: How many rows for each.
+            among: Which of the first rows (N,) may be found.
+            guard: Held whenever rows are read, and let go in between.
+        """
+        library: Any = faiss
+        use_threads(cores())
+        best = np.full((len(queries), count), -np.inf, dtype=np.float32)
+        rows = np.full((len(queries), count), -1, dtype=np.int64)
+        for start in range(0, len(among), _BLOCK):
+            block = start + np.flatnonzero(among[start : start + _BLOCK])
+            if not len(block):
+                continue
+            with guard():
+                vectors = self.rough(block)
+            scores, places = library.knn(
+                queries, vectors, min(count, len(block)), metric=faiss.METRIC_INNER_PRODUCT
+            )
+            both = np.concatenate((best, scores), axis=1)
+            chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
+            rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
+            best = np.take_along_axis(both, chosen, axis=1)
+        return rows
+
+    def write(self, path: Path) -> None:
+        """Write the rows into a file."""
+        faiss.write_index(self._index, str(path))
+
+    def read(self, path: Path) -> None:
+        """Take the rows of a file in place of those here.
+
+        Raises:
+            ValueError: It does not hold float16 rows of this dimension.
+        """
+        index: Any = faiss.read_index(str(path))
+        if (
+            not isinstance(index, faiss.IndexScalarQuantizer)
+            or index.d != self.dim
+            or index.sq.qtype != faiss.ScalarQuantizer.QT_fp16
+            or index.metric_type != faiss.METRIC_INNER_PRODUCT
+        ):
+            raise ValueError("the file holds no float16 rows of this dimension")
+        self._index = index
+        self._measure(0)
+
+    def _append(self, vectors: NDArray[np.float16]) -> None:
+        before = len(self)
+        if len(vectors):
+            self._index.add_sa_codes(vectors.view(np.uint8))
+        self._measure(before)
+
+    def _measure(self, start: int) -> None:
+        for first in range(start, len(self), _BLOCK):
+            vectors = self.rough(np.arange(first, min(first + _BLOCK, len(self))))
+            off = np.abs(np.einsum("nd,nd->n", vectors, vectors) ** 0.5 - 1)
+            # A vector that was never of length one, such as zero, cannot be told by its rounded length.
+            self._slack = max(self._slack, float(off[off < 0.01].max(initial=0)))
+
+    def _scan(
+        self, query: Vectors, count: int, bits: NDArray[np.uint8] | None, start: int, stop: int
+    ) -> tuple[Vectors, Rows]:
+        library: Any = faiss
+        part: Any = library.IDSelectorRange(start, stop)
+        chosen = part if bits is None else library.IDSelectorAnd(part, library.IDSelectorBitmap(bits))
+        parameters = library.SearchParameters(sel=chosen)
+        scores, rows = self._index.search(query[None], count, params=parameters)
+        found = rows[0] >= 0
+        return scores[0][found], rows[0][found]
+
+    def _stored(self) -> NDArray[np.float16]:
+        """Return FAISS's own memory of the rows (N, D), not a copy."""
+        if not len(self):
+            return np.empty((0, self.dim), dtype="<f2")
+        codes = self._index.codes
+        stored: NDArray[np.float16] = (
+            faiss.rev_swig_ptr(codes.data(), codes.size()).view("<f2").reshape(len(self), self.dim)
+        )
+        return stored

@@ -1,0 +1,75 @@
+"""Where the vectors of keys lie: rows are only appended, so what is removed or replaced leaves a dead one."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.protocol import Keys
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Positions:
+    """The key of each row, which rows are alive, and the row of each key."""
+
+    def __init__(self) -> None:
+        self.keys: Keys = np.empty(0, dtype=np.int64)
+        self.alive: Mask = np.empty(0, dtype=bool)
+        # Living keys in rising order, and the row of each.
+        self._sorted: Keys = np.empty(0, dtype=np.int64)
+        self._rows: Rows = np.empty(0, dtype=np.int64)
+
+    @classmethod
+    def of(cls, keys: Keys) -> "Positions":
+        """Return the places of rows (N,) that are all alive."""
+        made = cls()
+        made.keys, made.alive = keys, np.ones(len(keys), dtype=bool)
+        made._rows = np.argsort(keys, kind="stable")
+        made._sorted = keys[made._rows]
+        return made
+
+    def __len__(self) -> int:
+        """Return the number of living rows."""
+        return len(self._sorted)
+
+    @property
+    def dead(self) -> int:
+        """Number of rows that are dead."""
+        return len(self.keys) - len(self)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it holds."""
+        return self.keys.nbytes + self.alive.nbytes + self._sorted.nbytes + self._rows.nbytes
+
+    def rising(self) -> Keys:
+        """Return the living keys, rising."""
+        return self._sorted
+
+    def find(self, keys: Keys) -> tuple[Rows, Mask]:
+        """Return the row of each key and whether it has one."""
+        if not len(self):
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
+        place = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
+        return self._rows[place], self._sorted[place] == keys
+
+    def append(self, keys: Keys) -> None:
+        """Put different keys in new rows; the rows that they had are dead."""
+        self.drop(keys)
+        rows = np.arange(len(self.keys), len(self.keys) + len(keys))
+        order = np.argsort(keys, kind="stable")
+        place = np.searchsorted(self._sorted, keys[order])
+        # New arrays, so that whoever holds the old ones sees them whole.
+        self._sorted = np.insert(self._sorted, place, keys[order])
+        self._rows = np.insert(self._rows, place, rows[order])
+        self.keys = np.concatenate((self.keys, keys))
+        self.alive = np.concatenate((self.alive, np.ones(len(keys), dtype=bool)))
+
+    def drop(self, keys: Keys) -> int:
+        """Let the rows of keys die, and return how many did."""
+        gone = np.isin(self._sorted, keys) if len(keys) else np.zeros(len(self), dtype=bool)
+        if gone.any():
+            self.alive = self.alive.copy()
+            self.alive[self._rows[gone]] = False
+            self._sorted, self._rows = self._sorted[~gone], self._rows[~gone]
+        return int(np.count_nonzero(gone))

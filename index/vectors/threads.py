@@ -1,0 +1,17 @@
+"""How many threads FAISS takes: one for a query, as others run beside it, and every core for many."""
+
+import os
+
+import faiss
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def use_threads(count: int) -> None:
+    """Let what this thread asks of FAISS from now on run on `count` threads."""
+    # OpenMP keeps the number for each thread that asks. A query that waits for a second thread waits for a
+    # whole time slice of the scheduler whenever the other cores are busy.
+    faiss.omp_set_num_threads(count)
