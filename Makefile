@@ -6,7 +6,7 @@ FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors bench-search check-image clean
+.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -50,6 +50,10 @@ benchmark-objectives: install
 # What InfoNCE, ReCo and QUEST keep beside a shortcut, on sample scenes; trains for some minutes.
 benchmark-factors: install
 	$(BIN)/python -m tests.benchmarks.shortcut_factors $(ARGS)
+
+# What liking and disliking hits does for a search, beside averaging and Rocchio; trains for some minutes.
+benchmark-feedback: install
+	$(BIN)/python -m tests.benchmarks.feedback $(ARGS)
 
 # Search beside hnswlib, USearch, Milvus Lite and Qdrant Edge; those that do not install are left out and named.
 bench-search: install

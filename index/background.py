@@ -165,7 +165,8 @@ class Background:
 
     def spreads(self, queries: Vectors) -> NDArray[np.float64]:
         """Return the standard deviations (Q,) of the scores of queries (Q, D); never zero."""
-        return np.maximum(self.similarity(queries, self.sample).std(axis=1, dtype=np.float64), _SMALLEST)
+        spreads: NDArray[np.float64] = self.similarity(queries, self.sample).std(axis=1, dtype=np.float64)
+        return np.maximum(spreads, _SMALLEST)
 
     def scale(self, query: Vectors, kind: QueryKind | None) -> ScoreScale:
         """Return what a query (D,) of length one scores with the background.

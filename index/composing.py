@@ -13,8 +13,7 @@ from index.vectors.protocol import Vectors
 
 # A sum this much shorter than its parts is what rounding leaves of parts that cancel each other out.
 _NOTHING: Final = 1e-5
-# How many liked examples, and disliked ones, what is asked for and the collection's mean count as (measured).
-_ASKED: Final = 0.5
+# What is asked for counts as one liked example, the collection's mean as so many disliked ones (measured).
 _BACKGROUND: Final = 8.0
 
 
@@ -54,9 +53,9 @@ def compose(parts: Parts, background: Background) -> Vectors:
     the text. Examples make a linear classifier between two shrunken centroids (Tibshirani et al., "Diagnosis
     of multiple cancer types by shrunken centroids of gene expression", 2002, with equal variances):
 
-        w = (a q + sum of liked) / (a + n_liked) - (b m + sum of disliked) / (b + n_disliked)
+        w = (q + sum of liked) / (1 + n_liked) - (b m + sum of disliked) / (b + n_disliked)
 
-    with what is asked for q, the collection's mean m, a = 0.5 and b = 8: a few dislikes, which may be wrong
+    with what is asked for q, the collection's mean m and b = 8: a few dislikes, which may be wrong
     in many ways, say less than a few likes. Whitening by the collection's covariance made it worse
     (measured).
 
@@ -78,8 +77,8 @@ def compose(parts: Parts, background: Background) -> Vectors:
     total = asked
     if parts.liked or parts.disliked:
         mean = background.mean.astype(np.float64)
-        wanted = _ASKED * asked / max(len(parts.asked), 1) + liked
-        weight = _ASKED * bool(parts.asked) + len(parts.liked)
+        wanted = asked / max(len(parts.asked), 1) + liked
+        weight = bool(parts.asked) + len(parts.liked)
         unwanted = (_BACKGROUND * mean + disliked) / (_BACKGROUND + len(parts.disliked))
         total = (wanted / weight if weight else mean) - unwanted
     length = float(np.linalg.norm(total))

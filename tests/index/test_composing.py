@@ -44,12 +44,12 @@ def test_a_single_vector_is_left_as_it_is(background: Background) -> None:
 
 
 def test_examples_golden() -> None:
-    """By hand: (0.5 q + l1 + l2) / 2.5 - (8 m + d) / 9, where all scores spread alike."""
+    """By hand: (q + l1 + l2) / 3 - (8 m + d) / 9, where all scores spread alike."""
     axes = np.eye(4, dtype=np.float32)
     sample = np.concatenate((axes, -axes))
     background = Background(sample, 8)
     parts = Parts(asked=_images(axes[0]), liked=_images(axes[1], axes[2]), disliked=_images(axes[3]))
-    expected = np.array([0.5 / 2.5, 1 / 2.5, 1 / 2.5, -1 / 9])
+    expected = np.array([1 / 3, 1 / 3, 1 / 3, -1 / 9])
     np.testing.assert_allclose(compose(parts, background), expected / np.linalg.norm(expected), rtol=1e-6)
 
 
