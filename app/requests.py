@@ -105,8 +105,8 @@ class SearchQuery(Request):
         """Refuse what makes no search, whatever the collection.
 
         Args:
-            images: Image files that are sent as liked examples.
-            unlike_images: Image files that are sent as disliked examples.
+            images: Image files that are sent.
+            unlike_images: Image files that are sent as examples of what is not wanted.
 
         Raises:
             QueryError: There is nothing to search for, too many examples, or a part that goes without none.

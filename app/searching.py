@@ -67,8 +67,8 @@ async def _make_parts(
     maker = _PartMaker(services, active)
     query = sent.query
     asked = [] if query.text is None else [maker.of_text(query.text, "text")]
+    asked += maker.of_images(sent.images, "image")
     liked = [maker.of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
-    liked += maker.of_images(sent.images, "image")
     disliked = [maker.of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)]
     disliked += maker.of_images(sent.unlike_images, "unlike_image")
     made = await unless_disconnected(request, _all((*asked, *liked, *disliked)))

@@ -158,11 +158,13 @@ class Searcher:
         self, session: Session, generation: Generation, sequence: int, request: SearchRequest, scope: Scope
     ) -> Keys:
         """Return the keys that match the request's words, best first."""
-        words = request.words or ""
-        limit = FUSED_PLACES + len(scope.hidden)
-        images = self._allowed(session, generation, sequence, request, "images")
-        keys = matching(session, generation.collection_id, words, limit, images)
-        if request.target == "texts":
+        words, images = request.words or "", self._allowed(session, generation, sequence, request, "images")
+        if request.target == "images":
+            limit = FUSED_PLACES + len(scope.hidden)
+            keys = matching(session, generation.collection_id, words, limit, images)
+        else:
+            # The words may be in another text of the image, or in its report.
+            keys = matching(session, generation.collection_id, words, MOST_RANKED, images)
             keys = texts_with(session, keys, words)
         return keys[~np.isin(keys, scope.hidden)][:FUSED_PLACES]
 

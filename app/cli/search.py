@@ -38,9 +38,9 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class _Files:
-    """Image files that are examples of what is wanted, and of what is not."""
+    """Image files: what is asked for, and examples of what is not wanted."""
 
-    liked: Sequence[Path]
+    asked: Sequence[Path]
     disliked: Sequence[Path]
 
 
@@ -131,7 +131,7 @@ def _check(query: "SearchQuery", files: _Files) -> None:
     from index.errors import QueryError
 
     try:
-        query.check(images=len(files.liked), unlike_images=len(files.disliked))
+        query.check(images=len(files.asked), unlike_images=len(files.disliked))
     except QueryError as error:
         raise typer.BadParameter(str(error), param_hint=_OPTIONS.get(error.field or "")) from None
 
@@ -187,8 +187,8 @@ class _PartMaker:
         from index.composing import Parts
 
         asked = [] if query.text is None else [self._of_text(query.text, "text")]
+        asked += [self._of_image(path) for path in files.asked]
         liked = [self._of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
-        liked += [self._of_image(path) for path in files.liked]
         disliked = [
             self._of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)
         ]
