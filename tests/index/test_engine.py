@@ -278,7 +278,7 @@ def test_what_another_process_wrote_is_found_by_the_next_search(engine: SearchEn
     assert len(engine.search(active, vectors[30], SearchRequest(k=100)).hits) == 20
     condition = parse_filter({"field": "age", "gte": 35})
     assert len(engine.search(active, vectors[30], SearchRequest(k=100, filter=condition)).hits) == 5
-    other = open_home(tmp_path / "home")
+    other = open_home(tmp_path / "home", engine.catalogue.url)
     put_vectors(other, generation, make_records(40)[20:], vectors[20:])
     other.close()
     assert engine.search(active, vectors[30], SearchRequest(k=1)).hits[0].id == "image-030"

@@ -179,7 +179,7 @@ def test_a_start_with_a_damaged_snapshot_answers_the_same(
     engine.save_snapshot("c")
     expected = _found(engine)
     damage(tmp_path / "home" / "snapshots" / generation.uid)
-    again = open_home(tmp_path / "home")
+    again = open_home(tmp_path / "home", engine.catalogue.url)
     assert _found(again) == expected
     again.close()
 
@@ -198,7 +198,7 @@ def test_a_start_reads_the_snapshot_and_catches_up(
         add(self, keys, vectors)
 
     monkeypatch.setattr(CosineView, "add", counted)
-    again = open_home(tmp_path / "home")
+    again = open_home(tmp_path / "home", engine.catalogue.url)
     found = _found(again)
     again.close()
     # 25 of 40 came from the snapshot: five were replaced and ten are new.
@@ -226,8 +226,9 @@ def test_a_snapshot_of_a_catalogue_that_was_lost_is_not_used(engine: SearchEngin
 
 
 def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
-    engine: SearchEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    engine = open_home(tmp_path / "home")
     generation = _fill(engine, 30)
     with sqlite3.connect(tmp_path / "home" / "catalogue.db") as source:
         with sqlite3.connect(tmp_path / "backup.db") as backup:
