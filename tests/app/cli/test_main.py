@@ -19,6 +19,7 @@ COMMANDS = [
     "classify",
     "collections",
     "demo",
+    "duplicates",
     "evaluate",
     "import",
     "index",
