@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
@@ -17,6 +18,8 @@ from app.problems import INVALID, UNSUPPORTED, FieldError, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
 from training.data.images import ImageLimits, decode_image, read_header
+
+Result = TypeVar("Result")
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
@@ -64,10 +67,10 @@ def invalid(field: str, message: str) -> RequestError:
 
 
 class QueryImages:
-    """Decodes query images in threads, only a few at a time, since each may take hundreds of megabytes."""
+    """Decodes images that are sent, only a few at a time, since each may take hundreds of megabytes."""
 
     def __init__(self, settings: Settings) -> None:
-        self._limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
+        self.limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
         self._slots = anyio.CapacityLimiter(settings.concurrent_decodes)
         self._most_waiting = settings.encode_queue_size
         self._deadline_s = settings.encode_deadline_s
@@ -80,17 +83,26 @@ class QueryImages:
             QueueFullError: Too many images wait to be decoded.
             EncodingTimeoutError: It was not this image's turn in time.
         """
-        await anyio.to_thread.run_sync(read_header, content, self._limits)
+        await anyio.to_thread.run_sync(read_header, content, self.limits)
+        return await self.in_turn(self._decode, content, prepare)
+
+    async def in_turn(self, work: Callable[..., Result], *values: Any) -> Result:
+        """Do what decodes an image, in a thread, when it is its turn.
+
+        Raises:
+            QueueFullError: Too many images wait to be decoded.
+            EncodingTimeoutError: It was not this image's turn in time.
+        """
         if self._slots.statistics().tasks_waiting >= self._most_waiting:
             raise QueueFullError("Too many images are waiting; try again in a moment.")
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await anyio.to_thread.run_sync(self._decode, content, prepare, limiter=self._slots)
+                return await anyio.to_thread.run_sync(work, *values, limiter=self._slots)
         except TimeoutError:
             raise EncodingTimeoutError("The image could not be decoded in time; try again later.") from None
 
     def _decode(self, content: bytes, prepare: Callable[[Image.Image], Tensor]) -> Tensor:
-        return prepare(decode_image(content, self._limits))
+        return prepare(decode_image(content, self.limits))
 
 
 async def _read_form(request: Request, settings: Settings) -> SentSearch:

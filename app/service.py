@@ -26,11 +26,13 @@ from app.limits import BodyLimit
 from app.metrics import Metrics
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.problems import install_problems
-from app.routes import collections, generations, health, images, models, pages, search
+from app.routes import collections, generations, health, images, models, pages, search, writes
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
 from index.engine import SearchEngine
+from index.leftovers import remove_leftovers
+from training.errors import RecoquestError
 from training.models.encoder import load_encoder
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -67,7 +69,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
     )
     install_problems(application)
-    for module in (search, images, collections, generations, models, health, pages):
+    for module in (search, images, writes, collections, generations, models, health, pages):
         application.include_router(module.router)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
@@ -82,6 +84,7 @@ async def _run(
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
     engine = await anyio.to_thread.run_sync(open_engine, settings)
+    await anyio.to_thread.run_sync(_tidy_up, engine)
     limits = QueueLimits(
         batch_size=settings.encode_batch_size,
         batch_wait_s=settings.encode_batch_wait_ms / 1000,
@@ -109,6 +112,14 @@ async def _run(
                 await task
         await encoders.close()
         await anyio.to_thread.run_sync(engine.catalogue.close)
+
+
+def _tidy_up(engine: SearchEngine) -> None:
+    """Remove what a killed process has left; a disk that is full keeps nobody from searching."""
+    try:
+        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+    except RecoquestError as error:
+        _log.warning("leftovers are not removed", error=type(error).__name__)
 
 
 async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> None:

@@ -13,8 +13,8 @@ from index.catalogue.tables import CollectionRow, ImageRow
 from index.deletion import delete_collection, delete_images
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
-from index.generations import Generation, find_active, require_collection
-from index.image_intake import record_digest
+from index.generations import Generation, find_active, get_generation, require_collection
+from index.image_intake import KnownImage, known_images, record_digest
 from index.image_writes import ImageWrite, Outcome, write_images
 from index.images import read_image
 from index.leftovers import remove_leftovers
@@ -32,6 +32,12 @@ class Upload:
 
     write: ImageWrite
     content: bytes
+
+
+def known_now(engine: SearchEngine, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
+    """Return what the catalogue has of images, by id, in a generation."""
+    with engine.catalogue.read() as session:
+        return known_images(session, get_generation(session, active.generation)[0], ids)
 
 
 def put_images(

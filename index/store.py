@@ -16,7 +16,7 @@ from training.errors import ImageError
 
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ImageStore:
@@ -127,7 +127,7 @@ def _write(path: Path, content: bytes) -> None:
         with atomic_file(path) as file:
             file.write(content)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in NO_SPACE:
             raise DiskFullError(f"{path} cannot be written: the disk is full.") from error
         raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
 

@@ -1,0 +1,152 @@
+"""Write to collections: images in, changed and out, and whole collections; from this machine only."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.disconnect import unless_disconnected
+from app.problems import problem_responses
+from app.schemas import CollectionSummary, collection_from
+from app.schemas_writes import (
+    UPLOAD_BODY,
+    UPLOADS_BODY,
+    ImageChanges,
+    NewCollection,
+    Removed,
+    WriteAnswer,
+    WritesAnswer,
+    written_by,
+)
+from app.security import require_loopback
+from app.state import InjectedServices, Services
+from app.uploads import SentImage, read_upload, read_uploads
+from app.writing import WrittenImages, change_one, write_one, write_sent
+from index.errors import UnknownImageError
+from index.live_writes import remove_collection, remove_images
+from index.new_collections import create_collection
+from index.results import CollectionInfo
+
+router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_loopback)])
+
+_PROBLEMS = (
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+_ENCODING_PROBLEMS = problem_responses(
+    *_PROBLEMS,
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+async def sent_images(request: Request, services: InjectedServices) -> list[SentImage]:
+    """Read the form within the service's limits."""
+    return await read_uploads(request, services.settings)
+
+
+async def sent_image(image_id: str, request: Request, services: InjectedServices) -> SentImage:
+    """Read the form within the service's limits."""
+    return await read_upload(request, image_id, services.settings)
+
+
+@router.post(
+    "", summary="Begin a collection", status_code=HTTPStatus.CREATED, responses=problem_responses(*_PROBLEMS)
+)
+async def post_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
+    """Begin a collection without images; it can be written to and searched at once."""
+    return collection_from(await anyio.to_thread.run_sync(_begin, services, new))
+
+
+@router.delete("/{collection}", summary="Remove a collection", responses=problem_responses(*_PROBLEMS))
+async def delete_collection(collection: str, services: InjectedServices) -> Removed:
+    """Remove a collection with its images, their files, and every generation."""
+    await anyio.to_thread.run_sync(remove_collection, services.engine, collection)
+    return Removed(collection=collection)
+
+
+@router.post(
+    "/{collection}/images",
+    summary="Put images in",
+    responses=_ENCODING_PROBLEMS,
+    openapi_extra=UPLOADS_BODY,
+)
+async def post_images(
+    collection: str,
+    sent: Annotated[list[SentImage], Depends(sent_images)],
+    request: Request,
+    services: InjectedServices,
+) -> WritesAnswer:
+    """Put in one or many images, replacing those of the same id; the answer has a status for each.
+
+    An image that cannot be used is refused and the others are written, all in one step. When the answer
+    comes, they are on the disk and the next search finds them. Sent again, they are unchanged.
+    """
+    written = await unless_disconnected(request, write_sent(services, collection, sent))
+    return WritesAnswer(images=written.images, written_to=written_by(written.active))
+
+
+@router.put(
+    "/{collection}/images/{image_id}",
+    summary="Put an image in",
+    responses={**_ENCODING_PROBLEMS, 201: {"model": WriteAnswer, "description": "The image is new."}},
+    openapi_extra=UPLOAD_BODY,
+)
+async def put_image(
+    collection: str,
+    sent: Annotated[SentImage, Depends(sent_image)],
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+) -> WriteAnswer:
+    """Put in an image under this id, or replace the one there with all that is said of it."""
+    written = await unless_disconnected(request, write_one(services, collection, sent))
+    answer = _single(written)
+    if answer.status == "created":
+        response.status_code = HTTPStatus.CREATED
+    return answer
+
+
+@router.patch("/{collection}/images/{image_id}", summary="Change what is said", responses=_ENCODING_PROBLEMS)
+async def patch_image(
+    collection: str,
+    image_id: str,
+    changes: ImageChanges,
+    request: Request,
+    services: InjectedServices,
+) -> WriteAnswer:
+    """Change texts, report, labels, metadata, group or split of an image; what is left out stays."""
+    changing = change_one(services, collection, image_id, changes)
+    active, outcome = await unless_disconnected(request, changing)
+    return WriteAnswer(id=image_id, status=outcome, written_to=written_by(active))
+
+
+@router.delete(
+    "/{collection}/images/{image_id}", summary="Remove an image", responses=problem_responses(*_PROBLEMS)
+)
+async def delete_image(collection: str, image_id: str, services: InjectedServices) -> Removed:
+    """Remove an image with all that is said of it, and its file if no other image has the same."""
+    removed = await anyio.to_thread.run_sync(remove_images, services.engine, collection, [image_id])
+    if not removed:
+        raise UnknownImageError(collection, image_id)
+    return Removed(collection=collection, id=image_id)
+
+
+def _begin(services: Services, new: NewCollection) -> CollectionInfo:
+    create_collection(services.engine, new.name, model=new.model, same_as=new.same_model_as)
+    return services.engine.collection(new.name)
+
+
+def _single(written: WrittenImages) -> WriteAnswer:
+    (image,) = written.images
+    assert image.status != "refused"
+    return WriteAnswer(id=image.id, status=image.status, written_to=written_by(written.active))

@@ -1,0 +1,179 @@
+"""Images on their way into a collection that is served: decoded, embedded in the queue, committed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+
+from app.encoders import LoadedEncoder
+from app.schemas_writes import ImageChanges, Written
+from app.state import Services
+from app.uploads import SentImage, changed_record
+from index.errors import StaleWriteError
+from index.image_intake import Intake, Prepared
+from index.image_writes import ImageWrite, Outcome, PictureWrite
+from index.live_writes import Upload, change_image, known_now, put_images
+from index.results import ActiveGeneration
+from index.vectors.codec import encode_vectors
+from training.data.manifest import Record
+from training.data.record import LineError
+from training.errors import ImageError
+
+Result = TypeVar("Result")
+
+# Another writer, or a change of the model, may come between what is read and what is written.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenImages:
+    """What became of images, and the generation that they were written to."""
+
+    active: ActiveGeneration
+    images: list[Written]
+
+
+async def write_sent(services: Services, collection: str, images: Sequence[SentImage]) -> WrittenImages:
+    """Decode, embed and commit images; those that cannot be used are refused, and the others written.
+
+    Raises:
+        RecoquestError: Nothing is written: the collection cannot be written to, the encoder is busy or
+            failed, the disk is full, or somebody else changes the same images all the time.
+    """
+    return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
+
+
+async def write_one(services: Services, collection: str, image: SentImage) -> WrittenImages:
+    """Write one image, as `write_sent` does.
+
+    Raises:
+        ImageError: The image cannot be used.
+        RecoquestError: As with `write_sent`.
+    """
+    return await _repeated(lambda: _write_once(services, collection, [image], refuse=False))
+
+
+async def change_one(
+    services: Services, collection: str, image_id: str, changes: ImageChanges
+) -> tuple[ActiveGeneration, Outcome]:
+    """Change what is said of an image; new texts are embedded.
+
+    Raises:
+        RecoquestError: Nothing is written, as with `write_sent`.
+    """
+
+    async def once() -> tuple[ActiveGeneration, Outcome]:
+        active = await anyio.to_thread.run_sync(services.engine.active, collection)
+        loaded = await services.encoders.of(active)
+        vectors = await _embed_texts(services, loaded, changes.texts or [])
+
+        def change(record: Record) -> Record:
+            return changed_record(record, changes, services.settings)
+
+        outcome = await anyio.to_thread.run_sync(
+            change_image, services.engine, active, image_id, change, vectors
+        )
+        return active, outcome
+
+    return await _repeated(once)
+
+
+async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except StaleWriteError:
+            continue
+    return await work()
+
+
+async def _write_once(
+    services: Services, collection: str, images: Sequence[SentImage], *, refuse: bool
+) -> WrittenImages:
+    active = await anyio.to_thread.run_sync(services.engine.active, collection)
+    loaded = await services.encoders.of(active)
+    known = await anyio.to_thread.run_sync(known_now, services.engine, active, [image.id for image in images])
+    intake = Intake(services.engine.store, known, loaded.prepare, services.images.limits)
+    prepared = await _each(services, [_prepare(services, intake, loaded, image) for image in images])
+    failed = next((item.error for item in prepared if item.error is not None), None)
+    if failed is not None and not refuse:
+        raise failed
+    ready = [item for item in prepared if item.prepared is not None]
+    texts = [text for item in ready if item.prepared for text in item.prepared.record.texts]
+    vectors = await _embed_texts(services, loaded, texts)
+    outcomes: dict[str, Outcome] = {}
+    if ready:
+        uploads = [item.upload(vectors) for item in ready]
+        outcomes = await anyio.to_thread.run_sync(put_images, services.engine, active, uploads)
+    return WrittenImages(active, [item.written(outcomes) for item in prepared])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An image that has been looked at; without `prepared` and `error`, it is there already as it is."""
+
+    sent: SentImage
+    prepared: Prepared | None = None
+    vector: bytes | None = None
+    error: ImageError | LineError | None = None
+
+    def upload(self, texts: dict[str, bytes]) -> Upload:
+        assert self.prepared is not None
+        picture, record = self.prepared.picture, self.prepared.record
+        write = None
+        if picture is not None and self.vector is not None:
+            write = PictureWrite(
+                picture.sha256, picture.media_type, picture.width, picture.height, self.vector
+            )
+        own = {text: texts[text] for text in record.texts if text in texts}
+        made = ImageWrite(record, self.prepared.record_digest, write, self.prepared.sha256, own)
+        return Upload(made, self.sent.content)
+
+    def written(self, outcomes: dict[str, Outcome]) -> Written:
+        if self.error is not None:
+            reason = str(self.error)
+            if isinstance(self.error, LineError):
+                reason = f"The record cannot be used: {reason}."
+            return Written(id=self.sent.id, status="refused", reason=reason)
+        return Written(id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"))
+
+
+async def _prepare(services: Services, intake: Intake, loaded: LoadedEncoder, image: SentImage) -> _Ready:
+    if isinstance(image.record, LineError):
+        return _Ready(image, error=image.record)
+    try:
+        prepared = await services.images.in_turn(intake.judge, image.record, image.content)
+    except ImageError as error:
+        return _Ready(image, error=error)
+    if prepared is None or prepared.picture is None:
+        return _Ready(image, prepared)
+    encoded = await loaded.queue.encode_image(prepared.picture.pixels)
+    return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
+
+
+async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> dict[str, bytes]:
+    different = list(dict.fromkeys(texts))
+    if not different or "text" not in loaded.encoder.modalities:
+        return {}
+    encoded = await _each(services, [loaded.queue.encode_text(text) for text in different])
+    vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
+    return dict(zip(different, vectors, strict=True))
+
+
+async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Do all, a batch of the encoder's at a time, so that one request cannot fill the queue."""
+    places = asyncio.Semaphore(services.settings.encode_batch_size)
+
+    async def one(part: Coroutine[Any, Any, Result]) -> Result:
+        async with places:
+            return await part
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(part)) for part in work]
+    except BaseExceptionGroup as errors:
+        # The first failure ended the others.
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,371 @@
+"""Writes over HTTP: images and collections in, changed and out, by a real encoder and a real catalogue."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from httpx2 import Response
+from PIL import Image
+from sqlalchemy import select
+
+from app.engine import open_engine
+from app.service import create_app
+from index.catalogue.tables import CollectionRow, ImageRow, LooseFileRow, TextEmbeddingRow
+from index.engine import SearchEngine
+from index.errors import DiskFullError
+from index.store import ImageStore
+from tests.app.conftest import COLLECTION, Indexed, png_of_size
+
+IMAGES = f"/v1/collections/{COLLECTION}/images"
+LOCAL = ("127.0.0.1", 50_000)
+
+
+@pytest.fixture(scope="module")
+def home(make_indexed: Callable[..., Indexed]) -> Indexed:
+    return make_indexed()
+
+
+def serve(home: Indexed, client: tuple[str, int] = LOCAL, host: str = "127.0.0.1") -> TestClient:
+    return TestClient(
+        create_app(home.settings), f"http://{host}", raise_server_exceptions=False, client=client
+    )
+
+
+@pytest.fixture(scope="module")
+def local(home: Indexed) -> Iterator[TestClient]:
+    """A client on the service's own machine."""
+    with serve(home) as running:
+        yield running
+
+
+def picture(seed: int, size: tuple[int, int] = (40, 30)) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    return content.getvalue()
+
+
+def post(
+    client: TestClient, records: list[dict[str, Any]], files: list[bytes], path: str = IMAGES
+) -> Response:
+    sent = [("image", (f"{number}.png", content, "image/png")) for number, content in enumerate(files)]
+    answer: Response = client.post(path, data={"records": json.dumps(records)}, files=sent)
+    return answer
+
+
+def put(client: TestClient, image_id: str, content: bytes, record: dict[str, Any] | None = None) -> Response:
+    answer: Response = client.put(
+        f"{IMAGES}/{image_id}",
+        data={"record": json.dumps(record or {})},
+        files={"image": ("x.png", content, "image/png")},
+    )
+    return answer
+
+
+def statuses(answer: Response) -> list[tuple[str, str]]:
+    assert answer.status_code == 200, answer.text
+    return [(image["id"], image["status"]) for image in answer.json()["images"]]
+
+
+def nearest(client: TestClient, content: bytes, **query: Any) -> dict[str, Any]:
+    answer = client.post(
+        f"/v1/collections/{COLLECTION}/search",
+        data={"query": json.dumps({"k": 1, **query})},
+        files={"image": ("x.png", content, "image/png")},
+    )
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["hits"][0]
+    return found
+
+
+def problem(answer: Response, status: int, slug: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    document: dict[str, Any] = answer.json()
+    assert document["type"] == f"urn:recoquest:{slug}"
+    return document
+
+
+def files_of(home: Indexed) -> int:
+    folder = home.settings.home / "images" / "originals"
+    return sum(path.is_file() for path in folder.glob("*/*"))
+
+
+def test_what_is_sent_is_found_by_the_next_search(local: TestClient) -> None:
+    record = {
+        "id": "new one",
+        "texts": ["two dogs in the snow", "a boat at sea"],
+        "report": "No pneumothorax seen.",
+        "labels": ["Edema"],
+        "group": "patient 9",
+        "split": "val",
+        "metadata": {"age": 71, "view": "PA", "signs": ["a", "b"]},
+    }
+    answer = post(local, [record], [picture(1)])
+    assert statuses(answer) == [("new one", "created")]
+    assert answer.json()["written_to"]["model"] == "tiny-0"
+    hit = nearest(local, picture(1))
+    assert (hit["id"], hit["texts"]) == ("new one", record["texts"])
+    assert hit["score"] == pytest.approx(1, abs=1e-3)
+    assert nearest(local, picture(2), filter={"field": "age", "eq": 71})["id"] == "new one"
+    image = local.get(f"{IMAGES}/new one").json()
+    assert {name: image[name] for name in record} == record
+    assert (image["width"], image["height"]) == (40, 30)
+    assert local.get(f"{IMAGES}/new one/content").content == picture(1)
+    texts = local.post(
+        f"/v1/collections/{COLLECTION}/search", json={"text": "a boat at sea", "target": "texts", "k": 40}
+    ).json()
+    assert any(hit["id"] == "new one" and hit["score"] > 0.999 for hit in texts["hits"])
+
+
+def test_another_process_sees_it_at_once(local: TestClient, home: Indexed) -> None:
+    put(local, "elsewhere", picture(30))
+    engine = open_engine(home.settings)
+    assert engine.image(COLLECTION, "elsewhere").width == 40
+    engine.close()
+
+
+def test_the_same_again_changes_nothing(local: TestClient, home: Indexed) -> None:
+    assert put(local, "same", picture(3), {"texts": ["a text"]}).status_code == 201
+    engine = open_engine(home.settings)
+    before = _sequence(engine)
+    again = put(local, "same", picture(3), {"texts": ["a text"]})
+    assert (again.status_code, again.json()["status"]) == (200, "unchanged")
+    assert _sequence(engine) == before
+    other = put(local, "same", picture(3), {"texts": ["another"]})
+    assert other.json()["status"] == "replaced"
+    engine.close()
+
+
+def _sequence(engine: SearchEngine) -> int:
+    with engine.catalogue.read() as session:
+        query = select(CollectionRow.sequence).where(CollectionRow.name == COLLECTION)
+        return int(session.execute(query).scalar_one())
+
+
+def test_a_replaced_picture_is_found_in_its_new_place_only(local: TestClient, home: Indexed) -> None:
+    put(local, "turned", picture(4))
+    before = files_of(home)
+    assert put(local, "turned", picture(5)).json()["status"] == "replaced"
+    assert nearest(local, picture(5))["id"] == "turned"
+    assert nearest(local, picture(4))["score"] < 0.9999
+    assert files_of(home) == before
+
+
+def test_each_image_has_its_own_status(local: TestClient) -> None:
+    put(local, "there", picture(6))
+    records = [{"id": name} for name in ("fine", "broken", "there", "bo/mb", "bomb")]
+    contents = [picture(7), b"no image", picture(6), picture(8), png_of_size(100_000, 100_000)]
+    answer = post(local, records, contents)
+    assert [status for _, status in statuses(answer)] == [
+        "created", "refused", "unchanged", "refused", "refused",
+    ]  # fmt: skip
+    reasons = [image["reason"] for image in answer.json()["images"]]
+    assert reasons[0] is None
+    assert "not an image" in reasons[1]
+    assert "'/'" in reasons[3]
+    assert "megapixels" in reasons[4]
+    assert local.get(f"{IMAGES}/broken").status_code == 404
+
+
+def test_pictures_are_turned_upright(local: TestClient) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = io.BytesIO()
+    Image.new("RGB", (60, 30), "red").save(content, "JPEG", exif=exif)
+    put(local, "upright", content.getvalue())
+    image = local.get(f"{IMAGES}/upright").json()
+    assert (image["width"], image["height"]) == (30, 60)
+
+
+def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
+    record = {"texts": ["one", "two"], "report": "r", "group": "g", "metadata": {"age": 1, "view": "AP"}}
+    put(local, "changed", picture(9), record)
+    change = {"texts": ["one", "three"], "group": None, "metadata": {"age": 2, "view": None, "new": True}}
+    answer = local.patch(f"{IMAGES}/changed", json=change)
+    assert (answer.status_code, answer.json()["status"]) == (200, "replaced")
+    image = local.get(f"{IMAGES}/changed").json()
+    assert (image["texts"], image["report"], image["group"]) == (["one", "three"], "r", None)
+    assert image["metadata"] == {"age": 2, "new": True}
+    assert local.patch(f"{IMAGES}/changed", json={"report": "r"}).json()["status"] == "unchanged"
+    problem(local.patch(f"{IMAGES}/changed", json={"texts": None}), 422, "invalid-request")
+    problem(local.patch(f"{IMAGES}/changed", json={"labels": [" "]}), 422, "invalid-request")
+    problem(local.patch(f"{IMAGES}/none", json={}), 404, "unknown-image")
+
+
+def test_what_is_removed_does_not_come_back(local: TestClient, home: Indexed) -> None:
+    put(local, "gone", picture(10), {"texts": ["lost words"]})
+    put(local, "twin", picture(10))
+    before = files_of(home)
+    assert local.delete(f"{IMAGES}/gone").json() == {
+        "status": "removed",
+        "id": "gone",
+        "collection": COLLECTION,
+    }
+    assert nearest(local, picture(10))["id"] == "twin"
+    assert files_of(home) == before
+    local.delete(f"{IMAGES}/twin")
+    assert nearest(local, picture(10))["score"] < 0.9999
+    assert files_of(home) == before - 1
+    problem(local.delete(f"{IMAGES}/gone"), 404, "unknown-image")
+    problem(local.get(f"{IMAGES}/gone"), 404, "unknown-image")
+    with serve(home) as restarted:
+        assert nearest(restarted, picture(10))["score"] < 0.9999
+
+
+@pytest.mark.parametrize(
+    ("records", "files", "field"),
+    [
+        ([{"id": "a"}], 2, "records"),
+        ([{"id": "a"}, {"id": "a"}], 2, "records"),
+        ([{"id": "a", "colour": 1}], 1, "records.0.colour"),
+        ([{}], 1, "records.0.id"),
+        ([{"id": "a", "split": "all"}], 1, "records.0.split"),
+        ([], 0, "image"),
+    ],
+)
+def test_a_form_that_is_wrong_is_told_where(
+    local: TestClient, records: list[dict[str, Any]], files: int, field: str
+) -> None:
+    answer = post(local, records, [picture(number) for number in range(files)])
+    if files == 0:
+        assert answer.status_code == 415
+        return
+    document = problem(answer, 422, "invalid-request")
+    assert document["errors"][0]["field"] == field
+    assert local.get(f"{IMAGES}/a").status_code == 404
+
+
+def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: TestClient) -> None:
+    problem(put(local, "x", b"no image"), 415, "not-an-image")
+    problem(put(local, "x", png_of_size(100_000, 100_000)), 413, "image-too-large")
+    problem(put(local, "x", picture(1), {"metadata": {"a": {}}}), 422, "invalid-request")
+    problem(put(local, "x", picture(1), {"texts": ["x" * 10_001]}), 422, "invalid-request")
+
+
+def test_a_collection_is_begun_filled_and_removed(local: TestClient, home: Indexed) -> None:
+    new = local.post("/v1/collections", json={"name": "fresh", "same_model_as": COLLECTION})
+    assert (new.status_code, new.json()["count"]) == (201, 0)
+    search = {"text": "a boat", "k": 5}
+    assert local.post("/v1/collections/fresh/search", json=search).json()["hits"] == []
+    before = files_of(home)
+    assert statuses(post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images"))
+    assert len(local.post("/v1/collections/fresh/search", json=search).json()["hits"]) == 1
+    assert files_of(home) == before + 1
+    for model in (new.json()["generation"]["digest"], "tiny-0"):
+        exists = local.post("/v1/collections", json={"name": "fresh", "model": model})
+        problem(exists, 409, "collection-exists")
+    assert local.delete("/v1/collections/fresh").json()["status"] == "removed"
+    assert files_of(home) == before
+    problem(local.delete("/v1/collections/fresh"), 404, "unknown-collection")
+    problem(local.post("/v1/collections/fresh/search", json=search), 404, "unknown-collection")
+    problem(
+        post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images"), 404, "unknown-collection"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "slug"),
+    [
+        ({"name": "n", "model": "nobody"}, 422, "unknown-model"),
+        ({"name": "n", "same_model_as": "nobody"}, 404, "unknown-collection"),
+        ({"name": "a b", "model": "tiny-0"}, 422, "invalid-name"),
+        ({"name": "n"}, 422, "invalid-request"),
+        ({"name": "n", "model": "tiny-0", "same_model_as": COLLECTION}, 422, "invalid-request"),
+    ],
+)
+def test_no_collection_is_begun_without_a_name_and_a_model(
+    local: TestClient, body: dict[str, str], status: int, slug: str
+) -> None:
+    problem(local.post("/v1/collections", json=body), status, slug)
+    assert local.get("/v1/collections/n").status_code == 404
+
+
+CHANGES: list[tuple[str, str]] = [
+    ("POST", "/v1/collections"),
+    ("DELETE", f"/v1/collections/{COLLECTION}"),
+    ("POST", IMAGES),
+    ("PUT", f"{IMAGES}/image-1"),
+    ("PATCH", f"{IMAGES}/image-1"),
+    ("DELETE", f"{IMAGES}/image-1"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+@pytest.mark.parametrize(
+    ("client", "host", "headers"),
+    [
+        (("192.168.0.7", 1), "127.0.0.1", {}),
+        (("testclient", 1), "127.0.0.1", {}),
+        (LOCAL, "127.0.0.1", {"X-Forwarded-For": "127.0.0.1"}),
+        (LOCAL, "127.0.0.1", {"Forwarded": "for=127.0.0.1"}),
+        (LOCAL, "rebound.example.org", {}),
+        (LOCAL, "127.0.0.1", {"Origin": "https://example.org"}),
+    ],
+)
+def test_only_this_machine_may_change_anything(
+    home: Indexed,
+    method: str,
+    path: str,
+    client: tuple[str, int],
+    host: str,
+    headers: dict[str, str],
+) -> None:
+    # Without its start there are no services to reach: the request must not get that far.
+    stranger = TestClient(create_app(home.settings), f"http://{host}", client=client)
+    problem(stranger.request(method, path, json={}, headers=headers), 403, "only-from-this-machine")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
+def test_every_address_of_this_machine_may(home: Indexed, address: str) -> None:
+    with serve(home, client=(address, 1), host="localhost") as client:
+        origin = {"Origin": "http://localhost"}
+        problem(client.delete(f"{IMAGES}/nobody", headers=origin), 404, "unknown-image")
+
+
+def test_a_full_disk_refuses_writes_and_leaves_searches(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def full(store: ImageStore, content: bytes) -> str:
+        raise DiskFullError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ImageStore, "put", full)
+        document = problem(put(local, "late", picture(40)), 507, "disk-full")
+        assert "nothing was written" in document["detail"]
+        assert nearest(local, picture(40))["id"] != "late"
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert put(local, "late", picture(40)).status_code == 201
+
+
+def test_a_failed_batch_leaves_nothing(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def fail(*_: object) -> None:
+        raise DiskFullError("full")
+
+    # The files are in the store by then.
+    monkeypatch.setattr("index.live_writes.keep_files", fail)
+    problem(post(local, [{"id": "l1"}, {"id": "l2"}], [picture(41), picture(42)]), 507, "disk-full")
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert local.get(f"{IMAGES}/l1").status_code == 404
+
+
+def _loose(home: Indexed) -> list[str]:
+    engine = open_engine(home.settings)
+    with engine.catalogue.read() as session:
+        found = list(session.execute(select(LooseFileRow.sha256)).scalars())
+        # Every text of every image has its vector.
+        assert session.execute(select(TextEmbeddingRow.text_id)).first() is not None
+        assert session.execute(select(ImageRow.id)).first() is not None
+    engine.close()
+    return found
