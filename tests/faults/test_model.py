@@ -2,9 +2,7 @@
 
 import os
 import random
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,18 +39,6 @@ from training.data.manifest import Record
 OPERATIONS = int(os.environ.get("RECOQUEST_TEST_OPERATIONS", "20000"))
 COLLECTIONS = ("a", "b")
 MOST_IMAGES = 60
-MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory if there is one: what the disk does is not what this tests."""
-    if not MEMORY.is_dir():
-        yield tmp_path
-        return
-    folder = Path(tempfile.mkdtemp(prefix="recoquest-test-", dir=MEMORY))
-    yield folder
-    shutil.rmtree(folder)
 
 
 class World:
