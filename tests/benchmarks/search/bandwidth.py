@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import numpy as np
 import torch
 
-from index.vectors.exact import ExactView
+from tests.benchmarks.search.contestants.our_view import filled_view
 from tests.benchmarks.search.workload import K, Workload
 
 _ROUNDS: Final = 20
-_ROWS_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,7 @@ class ScanSpeed:
 def measure_scan(workload: Workload, threads: int) -> ScanSpeed:
     """Scan all vectors one query at a time, and sum up the same number of bytes with the same threads."""
     torch.set_num_threads(threads)
-    view = ExactView(workload.dim)
-    for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
-        block = np.ascontiguousarray(workload.vectors[start : start + _ROWS_AT_ONCE])
-        view.add(np.arange(start, start + len(block)), block)
+    view = filled_view(workload)
     size = view.memory_bytes
     plain = torch.ones(size // 4)
     scan = min(_seconds(partial(view.search, query, K)) for query in workload.queries[:_ROUNDS])

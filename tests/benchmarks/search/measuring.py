@@ -21,6 +21,7 @@ _SHORT_SECONDS: Final = 0.25
 _RECALL_SECONDS: Final = 0.8
 _CHUNK: Final = 25
 _FEWEST: Final = 5
+_HARDLY: Final = 0.001
 # How far the curve goes on behind the recall that is asked for.
 _BEYOND: Final = 2
 
@@ -52,7 +53,9 @@ def measure(contestant: Contestant, workload: Workload, recall: float) -> Measur
         curve.append(_point(contestant, workload.queries, workload.truth, effort))
         if sum(point.recall >= recall for point in curve) > _BEYOND:
             break
-    enough = next((point for point in curve if point.recall >= recall), curve[-1])
+    # What never finds enough is shown where more effort hardly finds more.
+    reachable = recall if curve[-1].recall >= recall else max(point.recall for point in curve) - _HARDLY
+    enough = next(point for point in curve if point.recall >= reachable)
     chosen = replace(
         enough,
         single=_best(lambda: _single_speed(contestant, workload.queries, enough.effort, _ROUND_SECONDS)),

@@ -29,9 +29,9 @@ class Entry:
         return importlib.util.find_spec(self.needs) is not None
 
 
-OURS: Final = ("recoquest view", "recoquest")
 CONTESTANTS: Final = {
     "recoquest view": Entry("our_view", "OurView", "faiss"),
+    "recoquest exact": Entry("our_view", "OurExactView", "faiss"),
     "hnswlib": Entry("hnswlib_graph", "HnswlibGraph", "hnswlib"),
     "usearch f32": Entry("usearch_graph", "UsearchGraph", "usearch"),
     "usearch i8": Entry("usearch_graph", "UsearchBytes", "usearch"),

@@ -73,7 +73,7 @@ def ratios(results: Mapping[str, Result], recall: float) -> str:
     rows: list[Row] = [("", "beside", *_SPEEDS, *_COSTS, "filtered, worst", "filtered, median")]
     for name, result in results.items():
         beside = _ENGINE if result.carries_payload else _VIEW
-        if name in (_VIEW, _ENGINE) or beside not in results:
+        if name.startswith(_ENGINE) or beside not in results:
             continue
         ours = results[beside]
         speeds = [figure(ours) / figure(result) for figure in _SPEEDS.values()]

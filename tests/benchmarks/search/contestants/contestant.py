@@ -46,20 +46,15 @@ class Contestant(ABC):
         setting: How it is set up, in a few words.
         carries_payload: Whether hits come with what is stored beside their vectors.
         efforts: The search parameter, rising until the recall is enough; one value if there is none.
-        counted: The folder below its own whose bytes are its index.
     """
 
     package: ClassVar[str]
     setting: ClassVar[str]
     carries_payload: ClassVar[bool] = False
     efforts: ClassVar[Sequence[int]] = _GRAPH_EFFORTS
-    counted: ClassVar[str] = "."
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-
-    def fill(self, workload: Workload, folder: Path) -> None:  # noqa: B027
-        """Write what an index is built from, if not the vectors in memory; its time is not counted."""
 
     @abstractmethod
     def build(self, workload: Workload, folder: Path) -> None:

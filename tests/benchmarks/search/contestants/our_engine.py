@@ -13,7 +13,7 @@ from tests.benchmarks.search.contestants.contestant import Contestant
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Workload
 
-COLLECTION: Final = "vectors"
+_COLLECTION: Final = "vectors"
 _ROWS_AT_ONCE: Final = 2000
 
 
@@ -26,14 +26,14 @@ class OurEngine(Contestant):
     efforts = (0,)
 
     def build(self, workload: Workload, folder: Path) -> None:
-        engine = open_engine(folder)
-        fill_catalogue(engine, workload)
-        engine.save_snapshot(COLLECTION)
+        engine = _engine(folder)
+        _fill(engine, workload)
+        engine.save_snapshot(_COLLECTION)
         engine.close()
 
     def open(self, folder: Path) -> None:
-        self._engine = open_engine(folder)
-        self._active = self._engine.active(COLLECTION)
+        self._engine = _engine(folder)
+        self._active = self._engine.active(_COLLECTION)
 
     def prepare(self, workload: Workload, condition: Condition) -> Filter:
         return parse_filter({"field": condition.field, "lt": condition.limit})
@@ -43,19 +43,17 @@ class OurEngine(Contestant):
         return [int(hit.id) for hit in page.hits]
 
 
-def open_engine(folder: Path) -> SearchEngine:
-    """Open the engine of a folder."""
+def _engine(folder: Path) -> SearchEngine:
     catalogue = open_catalogue(f"sqlite:///{folder / 'catalogue.db'}")
     return SearchEngine(catalogue, ImageStore(folder / "images"), folder / "bundles")
 
 
-def fill_catalogue(engine: SearchEngine, workload: Workload) -> None:
-    """Write all vectors as a collection's images; key N, counted from 0, becomes the image with that id."""
+def _fill(engine: SearchEngine, workload: Workload) -> None:
     # They bring torch, which a start is not to load.
     from tests.index.samples import begin_generation, put_vectors
     from training.data.manifest import Record
 
-    generation = begin_generation(engine, COLLECTION, workload.dim)
+    generation = begin_generation(engine, _COLLECTION, workload.dim)
     numbers, places = workload.field("number").tolist(), workload.field("place").tolist()
     for start in range(0, len(numbers), _ROWS_AT_ONCE):
         block = workload.vectors[start : start + _ROWS_AT_ONCE]

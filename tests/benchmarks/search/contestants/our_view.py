@@ -1,50 +1,74 @@
 """recoquest's view of vectors alone: keys in, keys out, as with the graph libraries."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from index.generations import find_active
-from index.vectors.protocol import Keys, VectorView
-from index.views import Views
-from tests.benchmarks.search.contestants.contestant import Contestant
-from tests.benchmarks.search.contestants.our_engine import COLLECTION, fill_catalogue, open_engine
+import numpy as np
+
+from index.planner import ViewName, choose_view
+from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from index.vectors.cosine import CosineView
+from index.vectors.protocol import Keys
+from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Workload
 
-# The catalogue counts images from one.
-_FIRST_KEY: Final = 1
+_ROWS_AT_ONCE: Final = 10_000
 
 
 class OurView(Contestant):
-    """The view that recoquest chooses; nothing is left to set."""
+    """The view that recoquest chooses for so many vectors; nothing is left to set."""
 
     package = "recoquest"
-    setting = "the view that it chooses"
+    setting = "float16, codes where the planner wants them"
     efforts = (0,)
-    counted = "snapshots"
-
-    def fill(self, workload: Workload, folder: Path) -> None:
-        engine = open_engine(folder)
-        fill_catalogue(engine, workload)
-        engine.close()
+    wanted: ClassVar[ViewName | None] = None
 
     def build(self, workload: Workload, folder: Path) -> None:
-        engine = open_engine(folder)
-        engine.save_snapshot(COLLECTION)
-        engine.close()
+        view = filled_view(workload)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        choices = choose_view(len(view), view.dim, memory, self.wanted)
+        if any(choice.chosen and choice.name == "ivf" for choice in choices) and not view.build():
+            raise RuntimeError("the view was not built")
+        write_snapshot(folder, view, _identity(view.dim), 1)
+        (folder / "dim").write_text(str(view.dim))
 
     def open(self, folder: Path) -> None:
-        engine = open_engine(folder)
-        with engine.catalogue.read() as session:
-            found = find_active(session, COLLECTION)
-            if found is None:
-                raise RuntimeError("the collection was not built")
-            self._view: VectorView = Views(engine.snapshots_folder).current(session, *found)
+        found = read_snapshot(folder, _identity(int((folder / "dim").read_text())))
+        if found is None or not isinstance(found[0], CosineView):
+            raise RuntimeError("the snapshot is not read")
+        self._view = found[0]
 
     def prepare(self, workload: Workload, condition: Condition) -> Keys:
-        return workload.passing(condition) + _FIRST_KEY
+        return workload.passing(condition)
 
     def search(self, query: Vectors, k: int, effort: int, filter: Keys | None = None) -> Sequence[int]:
-        keys: list[int] = (self._view.search(query, k, allowed=filter).keys - _FIRST_KEY).tolist()
+        keys: list[int] = self._view.search(query, k, allowed=filter).keys.tolist()
         return keys
+
+    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Keys | None = None) -> Found:
+        if filter is not None:
+            return self.in_threads(lambda query: self.search(query, k, effort, filter), queries)
+        return [found.keys.tolist() for found in self._view.search_many(queries, k)]
+
+
+class OurExactView(OurView):
+    """The same without codes: every answer is exact."""
+
+    setting = "float16, every vector compared"
+    wanted = "exact"
+
+
+def filled_view(workload: Workload) -> CosineView:
+    """Return a view of all vectors that answers exactly."""
+    view = CosineView(workload.dim)
+    for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
+        block = np.ascontiguousarray(workload.vectors[start : start + _ROWS_AT_ONCE])
+        view.add(np.arange(start, start + len(block)), block)
+    return view
+
+
+def _identity(dim: int) -> SnapshotOf:
+    return SnapshotOf("benchmark", "benchmark", dim)
