@@ -23,7 +23,8 @@ def matching(
 ) -> Keys:
     """Return the keys of the images whose texts or report have any of the words, best first.
 
-    Images with more and with rarer words come first; equals are in order of key.
+    Images with more of the words come first, with SQLite also those with rarer ones; equals are in order of
+    key.
 
     Args:
         session: A read of the catalogue.

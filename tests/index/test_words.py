@@ -1,6 +1,7 @@
 """Ranks by words, on SQLite's full-text index, and fused ranks."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,3 +155,25 @@ def test_fused_ranks_equal_the_sum_by_definition(rankings: list[list[int]]) -> N
     }
     assert dict(zip(keys.tolist(), sums.tolist(), strict=True)) == pytest.approx(expected)
     assert (np.diff(sums) <= 1e-15).all()
+
+
+def test_written_images_are_found_by_their_words_on_either_database(engine: SearchEngine) -> None:
+    """Texts and reports both count, and quotes, operators and zeros are no syntax of either."""
+    generation = begin_generation(engine, "c", DIM)
+    records = [
+        replace(record, texts=(words,), report="an opacity" if number == 3 else None)
+        for number, (record, words) in enumerate(zip(make_records(len(WORDS)), WORDS, strict=True))
+    ]
+    put_vectors(engine, generation, records, unit_vectors(len(WORDS), DIM))
+    with engine.catalogue.read() as session:
+        keys = session.execute(text("SELECT id FROM images ORDER BY id")).scalars().all()
+
+        def found(words: str) -> list[int]:
+            return [keys.index(key) for key in matching(session, generation.collection_id, words, 9).tolist()]
+
+        assert found("effusion") == [3]
+        assert found("opacity") == [3]
+        assert found("dog beach")[0] == 0
+        assert set(found("dog beach")) == {0, 1, 4}
+        for words in ("dog'", 'dog"', "dog & !", "dog | (", "dog:*", "\\dog", "dog\0", "<-> dog"):
+            assert set(found(words)) == {0, 1}
