@@ -1,0 +1,147 @@
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select, update
+
+from index import retention
+from index.activation import activate, announce, announced, generation_before, generation_of
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow
+from index.engine import SearchEngine
+from index.errors import GenerationError, UnknownGenerationError
+from index.generations import Generation
+from index.history import list_generations
+from index.request import SearchRequest
+from index.retention import drop_generation, drop_old_generations
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+COUNT = 30
+
+
+def _generations(engine: SearchEngine, count: int) -> list[Generation]:
+    """Make that many generations active one after another."""
+    made = []
+    for number in range(count):
+        generation = begin_generation(engine, "c", 8, digest=f"{number:064d}", name=f"model-{number}")
+        put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, 8, seed=number))
+        (engine.bundles_folder / generation.digest).mkdir(parents=True)
+        engine.save_snapshot("c")
+        made.append(generation)
+    return made
+
+
+def _activate(engine: SearchEngine, generation: Generation) -> None:
+    with engine.catalogue.write() as session:
+        activate(session, generation)
+
+
+def _before(engine: SearchEngine) -> int:
+    with engine.catalogue.read() as session:
+        return generation_before(session, "c").id
+
+
+def _count(engine: SearchEngine, generation: Generation) -> int:
+    with engine.catalogue.read() as session:
+        query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+        return session.execute(query).scalar_one()
+
+
+def test_rollback_goes_to_the_one_that_was_active_before(engine: SearchEngine) -> None:
+    first, second, third = _generations(engine, 3)
+    assert _before(engine) == second.id
+    _activate(engine, first)
+    assert _before(engine) == third.id
+    _activate(engine, third)
+    assert _before(engine) == first.id
+
+
+def test_the_order_of_activations_survives_a_clock_that_is_put_back(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="microseconds")
+    with engine.catalogue.write() as session:
+        session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=later))
+    _activate(engine, first)
+    _activate(engine, second)
+    assert _before(engine) == first.id
+
+
+def test_without_another_there_is_nothing_to_roll_back_to(engine: SearchEngine) -> None:
+    _generations(engine, 1)
+    begin_generation(engine, "c", 8, digest="b" * 64)
+    with engine.catalogue.read() as session:
+        with pytest.raises(UnknownGenerationError, match="cannot be rolled back"):
+            generation_before(session, "c")
+        with pytest.raises(UnknownGenerationError, match="no generation 99; it has "):
+            generation_of(session, "c", 99)
+
+
+def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    with engine.catalogue.write() as session:
+        announce(session, first)
+        announce(session, second)
+    assert [each.generation for each in engine.announced()] == [first.id]
+    _activate(engine, first)
+    assert [each.generation for each in engine.announced()] == [second.id]
+    old = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
+    with engine.catalogue.write() as session:
+        session.execute(update(GenerationRow).values(announced=old))
+    with engine.catalogue.read() as session:
+        assert announced(session) == []
+
+
+def test_old_generations_go_with_vectors_snapshots_and_bundles(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 7)
+    first, second, third = _generations(engine, 3)
+    building = begin_generation(engine, "c", 8, digest="b" * 64)
+    assert drop_old_generations(engine, "c", keep=1) == [first.id]
+    assert _count(engine, first) == 0
+    assert (_count(engine, second), _count(engine, third)) == (COUNT, COUNT)
+    numbers = [info.number for info in list_generations(engine, "c")]
+    assert numbers == [building.id, third.id, second.id]
+    snapshots = {path.name for path in engine.snapshots_folder.iterdir()}
+    assert first.uid not in snapshots
+    assert {second.uid, third.uid} <= snapshots
+    assert not (engine.bundles_folder / first.digest).exists()
+    assert (engine.bundles_folder / second.digest).exists()
+    with engine.catalogue.read() as session:
+        assert first.digest not in session.execute(select(ModelRow.digest)).scalars().all()
+    assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
+
+
+def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:
+    first, second, _ = _generations(engine, 3)
+    assert drop_old_generations(engine, "c", keep=0) == []
+    long_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
+    with engine.catalogue.write() as session:
+        session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=long_ago))
+        session.execute(
+            update(GenerationRow).where(GenerationRow.id == first.id).values(activated=long_ago[:-7])
+        )
+    # The first was retired an hour ago, the second just now.
+    assert drop_old_generations(engine, "c", keep=0) == [first.id]
+
+
+def test_a_bundle_that_another_collection_uses_stays(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    first, _, _ = _generations(engine, 3)
+    other = begin_generation(engine, "d", 8, digest=first.digest)
+    put_vectors(engine, other, make_records(5), unit_vectors(5, 8))
+    assert drop_old_generations(engine, "c", keep=1) == [first.id]
+    assert (engine.bundles_folder / first.digest).exists()
+    assert engine.active("d").digest == first.digest
+
+
+def test_the_active_generation_cannot_be_dropped(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    with pytest.raises(GenerationError, match="it stays"):
+        drop_generation(engine, "c", second.id)
+    drop_generation(engine, "c", first.id)
+    assert [info.number for info in list_generations(engine, "c")] == [second.id]
+    with pytest.raises(UnknownGenerationError):
+        drop_generation(engine, "c", first.id)

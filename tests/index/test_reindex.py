@@ -1,0 +1,302 @@
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sqlalchemy import select
+from torch import Tensor
+
+from index.activation import activate, generation_of
+from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
+from index.comparison import compare
+from index.deletion import delete_images
+from index.embedder import Embedder
+from index.engine import SearchEngine
+from index.errors import GenerationError, IncompleteGenerationError, UnknownCollectionError
+from index.generations import Generation, find_generation
+from index.history import list_generations
+from index.ingest import ingest_manifest
+from index.reindex import generation_for, reindex
+from index.request import SearchRequest
+from index.swap import swap
+from tests.index.conftest import open_home
+from tests.index.samples import make_manifest, make_picture, make_records
+from training.data.images import decode_image
+from training.data.manifest import Manifest
+from training.models.bundle import BundleInfo
+from training.models.encoder import Encoder
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from index.reindex import generation_for, reindex
+from tests.index.conftest import open_home
+from training.models.encoder import load_encoder
+
+engine = open_home(Path(sys.argv[1]))
+encoder = load_encoder(Path(sys.argv[2]), "cpu")
+embed = encoder.embed_images
+
+def embed_and_tell(images):
+    vectors = embed(images)
+    print("batch", flush=True)
+    sys.stdin.readline()
+    return vectors
+
+encoder.embed_images = embed_and_tell
+reindex(engine, generation_for(engine, "c", encoder), encoder, batch_size=4, show_progress=False)
+"""
+
+
+def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False)
+
+
+def _build(engine: SearchEngine, encoder: Encoder) -> Generation:
+    generation = generation_for(engine, "c", encoder)
+    reindex(engine, generation, encoder, batch_size=6, show_progress=False)
+    return generation
+
+
+def _vectors(engine: SearchEngine, generation: Generation) -> dict[int, bytes]:
+    with engine.catalogue.read() as session:
+        query = select(EmbeddingRow.image_id, EmbeddingRow.vector).where(
+            EmbeddingRow.generation_id == generation.id
+        )
+        return {row.image_id: row.vector for row in session.execute(query)}
+
+
+def _count_texts(engine: SearchEngine, generation: Generation) -> int:
+    with engine.catalogue.read() as session:
+        query = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
+        return len(session.execute(query).all())
+
+
+def _active(engine: SearchEngine) -> Generation:
+    with engine.catalogue.read() as session:
+        return generation_of(session, "c", engine.active("c").generation)
+
+
+def test_every_image_and_text_is_embedded_beside_the_active_generation(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = engine.active("c")
+    # The manifest's own files are of no use to it.
+    for record in manifest.records:
+        manifest.image_path(record).unlink()
+    new = _build(engine, other_encoder)
+    assert engine.active("c") == first
+    assert len(_vectors(engine, new)) == 20
+    assert _count_texts(engine, new) == sum(len(record.texts) for record in manifest.records)
+    swap(engine, new, other_encoder, settle_s=0, show_progress=False)
+    second = engine.active("c")
+    assert second.generation == new.id != first.generation
+    path = engine.image_path("c", "image-005")
+    direct = other_encoder.embed_images(other_encoder.prepare_image(decode_image(path))[None])[0]
+    np.testing.assert_allclose(engine.vector_of(second, "image-005"), direct, atol=1e-3)
+
+
+def test_images_written_replaced_and_removed_meanwhile_are_followed(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    generation = generation_for(engine, "c", other_encoder)
+    embed, passes = other_encoder.embed_images, 0
+
+    class Meddler:
+        """Writes while a batch is in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        embed_texts = staticmethod(other_encoder.embed_texts)
+
+        def prepare_image(self, image: Image.Image) -> Tensor:
+            return other_encoder.prepare_image(image)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            nonlocal passes
+            passes += 1
+            if passes == 2:
+                with engine.catalogue.write() as session:
+                    # One in this batch, one embedded already, one still to come.
+                    delete_images(session, "c", ["image-007", "image-001", "image-014"])
+                make_picture(manifest.image_path(manifest.records[2]), seed=500)
+                make_picture(manifest.image_path(manifest.records[8]), seed=501)
+                kept = [r for r in manifest.records if r.id not in ("image-007", "image-001", "image-014")]
+                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            return embed(images)
+
+    reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert len(_vectors(engine, generation)) == 17
+    with engine.catalogue.write() as session:
+        activate(session, generation, texts=True)
+    active = engine.active("c")
+    for name in ("image-002", "image-008", "image-019"):
+        path = engine.image_path("c", name)
+        direct = embed(other_encoder.prepare_image(decode_image(path))[None])[0]
+        np.testing.assert_allclose(engine.vector_of(active, name), direct, atol=1e-3)
+    found = {hit.id for hit in engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits}
+    assert len(found) == 17
+    assert not found & {"image-007", "image-001", "image-014"}
+
+
+def test_a_run_that_was_killed_goes_on_where_it_stopped(
+    tmp_path: Path, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    engine = open_home(tmp_path / "home")
+    _ingest(engine, encoder, manifest)
+    assert other_encoder.info is not None
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path / "home"), str(other_encoder.info.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for _ in range(3):
+        assert process.stdout.readline() == "batch\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    process.communicate()
+    generation = generation_for(engine, "c", other_encoder)
+    kept = _vectors(engine, generation)
+    assert len(kept) in (8, 12)
+    report = reindex(engine, generation, other_encoder, batch_size=4, show_progress=False)
+    assert report.images == 20 - len(kept)
+    after = _vectors(engine, generation)
+    assert len(after) == 20
+    assert {key: after[key] for key in kept} == kept
+    engine.close()
+
+
+def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    first = _active(engine)
+    second = _build(engine, other_encoder)
+    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    _ingest(engine, other_encoder, manifest)
+    with (
+        pytest.raises(IncompleteGenerationError, match=r"lacks 5 of the 20 images .*--generation"),
+        engine.catalogue.write() as session,
+    ):
+        activate(session, first, texts=True)
+    assert engine.active("c").generation == second.id
+    assert swap(engine, first, encoder, settle_s=0, show_progress=False) == 5
+    assert engine.active("c").generation == first.id
+    assert swap(engine, second, other_encoder, settle_s=0, show_progress=False) == 0
+    states = {info.number: (info.state, info.images, info.missing) for info in list_generations(engine, "c")}
+    assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
+
+
+def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    engine.image_path("c", "image-003").unlink()
+    engine.image_path("c", "image-009").write_bytes(b"damaged")
+    generation = generation_for(engine, "c", other_encoder)
+    with pytest.raises(GenerationError, match=r"2 images of 'c' cannot be read.*image-003: .*image-009: "):
+        reindex(engine, generation, other_encoder, show_progress=False)
+    assert len(_vectors(engine, generation)) == 18
+    _ingest(engine, encoder, manifest)
+    assert reindex(engine, generation, other_encoder, show_progress=False).images == 2
+
+
+def test_only_the_bundle_of_a_generation_may_fill_it(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    with pytest.raises(GenerationError, match="give the bundle of the generation"):
+        Embedder(_active(engine), other_encoder)
+    with pytest.raises(UnknownCollectionError):
+        generation_for(engine, "nothing", encoder)
+
+
+def test_the_comparison_is_what_a_slow_count_finds(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = _active(engine)
+    second = _build(engine, other_encoder)
+    found = compare(engine, first, second)
+    assert found is not None
+    assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
+    assert list_generations(engine, "c")[0].comparison == found
+    texts = found.text_to_image
+    assert texts is not None
+    held_out = [record for record in manifest.records if record.split == "test"]
+    assert texts.queries == sum(len(record.texts) for record in held_out)
+    names = [record.id for record in manifest.records]
+    for model, generation, recall in ((encoder, first, texts.active), (other_encoder, second, texts.new)):
+        active = engine.describe(generation)
+        images = np.stack([engine.vector_of(active, name) for name in names])
+        ranks = []
+        for record in held_out:
+            for vector in model.embed_texts(list(record.texts)).vectors if record.texts else ():
+                order = [names[row] for row in np.argsort(-(images @ vector))]
+                ranks.append(order.index(record.id))
+        for k, percent in recall.items():
+            assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
+    assert found.image_to_image is not None
+    assert found.image_to_image.queries == len(held_out)
+    same = compare(engine, first, first)
+    assert same is not None
+    assert same.text_to_image is not None
+    assert same.text_to_image.overlap == 100
+    assert same.text_to_image.active == same.text_to_image.new
+
+
+def test_a_sample_is_compared_where_no_split_is_held_out(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
+) -> None:
+    records = [replace(record, split="train", labels=()) for record in make_records(12)]
+    _ingest(engine, encoder, make_manifest(tmp_path / "train", records))
+    found = compare(engine, _active(engine), _build(engine, other_encoder))
+    assert found is not None
+    assert found.held_out == "sample"
+    assert found.image_to_image is not None
+    assert (found.image_to_image.active, found.image_to_image.labelled) == (None, 0)
+
+
+def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, bundle: BundleInfo, manifest: Manifest
+) -> None:
+    from index.bundles import install_bundle, registered_bundle
+    from training.errors import BundleError
+
+    _ingest(engine, encoder, manifest)
+    generation = _active(engine)
+    place = engine.bundles_folder / generation.digest
+    assert other_encoder.info is not None
+    for path in other_encoder.info.folder.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(BundleError, match=f"{generation.digest[:12]} belongs there"):
+        registered_bundle(generation, engine.bundles_folder)
+    assert install_bundle(bundle, engine.bundles_folder).digest == generation.digest
+    assert registered_bundle(generation, engine.bundles_folder).digest == generation.digest
+
+
+def test_the_state_of_a_generation_that_goes_on_stays(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = _active(engine)
+    second = _build(engine, other_encoder)
+    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    assert generation_for(engine, "c", encoder).id == first.id
+    with engine.catalogue.read() as session:
+        retired = find_generation(session, first.collection_id, "retired")
+    assert retired is not None
+    assert retired.id == first.id
