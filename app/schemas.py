@@ -111,9 +111,9 @@ class SearchResponse(Answer):
 
     hits: list[SearchHit]
     confident: bool | None = Field(
-        description="false where the nearest hit of the first page is less unusual than the best hits of "
-        "95 % of the collection's own texts (for a text) or images (for an image), each searched for: likely "
-        "nothing here is what was asked for. null where that is not known, as for several examples at once."
+        description="Whether the collection has what was asked for: the query is like the collection's own "
+        "texts (a text) or images (an image), or its best hit is as near as theirs. Not certain either way. "
+        "null where it cannot be told, as for several examples at once."
     )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho

@@ -111,8 +111,8 @@ class SearchPage:
         next_cursor: Asks for the next page; None on the last.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
-        confident: Whether the best cosine of the first page is as high as the collection's own queries reach;
-            None where that is not known.
+        confident: Whether the collection has what was asked for (see `index.background`); None where that
+            cannot be told.
         fused: Whether scores are sums of a fused ranking.
     """
 
