@@ -75,5 +75,5 @@ def _image_lacks(generation: Generation) -> tuple[Any, ...]:
     return ImageRow.collection_id == generation.collection_id, ~has
 
 
-def _counted(query: Select[tuple[int]]) -> Select[tuple[int]]:
+def _counted(query: Select[int]) -> Select[int]:
     return select(func.count()).select_from(query.subquery())

@@ -77,15 +77,16 @@ class Work:
 
 
 @contextlib.contextmanager
-def service(work: Work) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]]:
-    """`recoquest serve` on a free port, once it is ready."""
+def service(work: Work, **settings: object) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]]:
+    """`recoquest serve` on a free port, once it is ready; settings by keyword."""
+    environment = {f"RECOQUEST_{name.upper()}": str(value) for name, value in settings.items()}
     process = subprocess.Popen(
         [*COMMAND, "serve", "--port", "0"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         cwd=work.folder,
-        env={**os.environ, "RECOQUEST_HOME": "home"},
+        env={**os.environ, "RECOQUEST_HOME": "home", **environment},
     )
     assert process.stderr is not None
     try:

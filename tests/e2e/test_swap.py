@@ -1,0 +1,122 @@
+"""Models are swapped and rolled back under load: no request fails, and no answer mixes two of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from app.engine import open_engine
+from app.settings import Settings
+from index.activation import generation_of
+from index.catalogue.tables import EmbeddingRow, ImageRow
+from index.engine import SearchEngine
+from index.generations import Generation
+from index.ingest import ingest_manifest
+from index.reindex import generation_for, reindex
+from index.swap import swap
+from index.vectors.codec import decode_vectors
+from tests.e2e.load import TEXTS, Load, Reference, check_all
+from tests.e2e.work import Work, service
+from tests.index.samples import make_bundle, make_manifest, make_records
+from training.models.encoder import Encoder, load_encoder
+
+REFRESH_S = 0.3
+SETTLE_S = 1.5
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    return Work(tmp_path)
+
+
+@pytest.fixture
+def encoders(tmp_path: Path) -> list[Encoder]:
+    return [
+        load_encoder(make_bundle(tmp_path / name, seed=seed, name=name).folder, "cpu")
+        for seed, name in enumerate(("first", "second"))
+    ]
+
+
+@pytest.fixture
+def engine(work: Work) -> Iterator[SearchEngine]:
+    opened = open_engine(Settings(home=work.folder / "home"))
+    yield opened
+    opened.close()
+
+
+def _prepare(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> list[Generation]:
+    """Index 40 images with the first model, and with the second beside it."""
+    manifest = make_manifest(work.folder / "data", make_records(40))
+    ingest_manifest(engine, "c", encoders[0], manifest, show_progress=False)
+    second = generation_for(engine, "c", encoders[1])
+    reindex(engine, second, encoders[1], show_progress=False)
+    with engine.catalogue.read() as session:
+        return [generation_of(session, "c", engine.active("c").generation), second]
+
+
+def _reference(engine: SearchEngine, generation: Generation, encoder: Encoder) -> Reference:
+    with engine.catalogue.read() as session:
+        query = (
+            select(ImageRow.external_id, EmbeddingRow.vector)
+            .join(ImageRow, ImageRow.id == EmbeddingRow.image_id)
+            .where(EmbeddingRow.generation_id == generation.id)
+        )
+        rows = session.execute(query).all()
+    vectors = decode_vectors([row.vector for row in rows], generation.dim)
+    by_id = {row.external_id: vector for row, vector in zip(rows, vectors, strict=True)}
+    texts = dict(zip(TEXTS, encoder.embed_texts(list(TEXTS)).vectors, strict=True))
+    return Reference(generation.digest, by_id, texts)
+
+
+def _swap_under_load(
+    work: Work, engine: SearchEngine, encoders: list[Encoder], *, swaps: int, threads: int
+) -> Load:
+    generations = _prepare(work, engine, encoders)
+    by_digest = {generation.digest: each for generation, each in zip(generations, encoders, strict=True)}
+    with service(work, refresh_s=REFRESH_S, threads=1, log_level="error") as (client, _):
+        load = Load(str(client.base_url), threads)
+        with load.run(engine, by_digest, pause_s=0.2):
+            for number in range(1, swaps + 1):
+                place = number % 2
+                swap(engine, generations[place], encoders[place], settle_s=SETTLE_S, show_progress=False)
+    for generation, encoder in zip(generations, encoders, strict=True):
+        # Both with all that was written, whichever was active then.
+        reindex(engine, generation, encoder, show_progress=False)
+    references = {
+        generation.id: _reference(engine, generation, encoder)
+        for generation, encoder in zip(generations, encoders, strict=True)
+    }
+    right, wrong = check_all(load, references, load.written)
+    assert wrong == []
+    assert right.total() == len(load.answers)
+    assert set(right) == {generation.id for generation in generations}
+    assert load.written
+    return load
+
+
+def test_swaps_under_load_fail_no_request_and_mix_no_answer(
+    work: Work, engine: SearchEngine, encoders: list[Encoder]
+) -> None:
+    load = _swap_under_load(work, engine, encoders, swaps=4, threads=3)
+    served = [answer.page["served_by"]["generation"] for answer in load.answers]
+    assert min(served.count(number) for number in set(served)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_swaps_under_more_load(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> None:
+    _swap_under_load(work, engine, encoders, swaps=20, threads=6)
+
+
+def test_mixed_answers_would_be_found(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> None:
+    first, second = _prepare(work, engine, encoders)
+    right, other = _reference(engine, first, encoders[0]), _reference(engine, second, encoders[1])
+    mixed = Reference(right.digest, right.vectors, other.texts)
+    with service(work, refresh_s=REFRESH_S, threads=1, log_level="error") as (client, _):
+        load = Load(str(client.base_url), 1)
+        with load.run(engine, {first.digest: encoders[0]}, pause_s=60):
+            while len(load.answers) < 20:
+                load.stop.wait(0.05)
+    assert check_all(load, {first.id: right}, load.written)[1] == []
+    assert len(check_all(load, {first.id: mixed}, load.written)[1]) == len(load.answers)
