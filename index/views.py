@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -10,11 +11,14 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import EmbeddingRow, RemovalRow, TextEmbeddingRow
+from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError
 from index.generations import Generation, Target, count_embeddings
+from index.memory import free_memory
+from index.planner import VIEW_NAMES, Choice, choose_view
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
-from index.vectors.codec import decode_vectors
+from index.vectors.codec import decode_vectors, rounded_vectors
+from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
 from index.vectors.protocol import VectorView
 
@@ -36,6 +40,7 @@ class _Held:
         self.lock = threading.Lock()
         self.view: StoredView | None = None
         self.sequence = 0
+        self.building = False
         self.used = time.monotonic()
 
 
@@ -46,6 +51,12 @@ class Views:
         self._folder = folder
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], _Held] = {}
+        # One build at a time: it takes every core.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes")
+
+    def close(self) -> None:
+        """Begin no further build; one that has begun is waited for."""
+        self._builder.shutdown(cancel_futures=True)
 
     def current(
         self, session: Session, generation: Generation, sequence: int, target: Target = "images"
@@ -65,11 +76,17 @@ class Views:
             return self._catch_up(session, generation, held, sequence)
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
-        """Write the snapshot of a generation; a disk that does not take it is only logged."""
+        """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""
         held = self._hold(generation, "images")
         with held.lock:
-            view = self._catch_up(session, generation, held, sequence)
+            view = self._catch_up(session, generation, held, sequence, build=False)
+            if isinstance(view, CosineView) and _lacks_codes(session, generation, view):
+                view.build()
             self._write(generation, view, held.sequence, "images")
+
+    def explain(self, session: Session, generation: Generation) -> list[Choice]:
+        """Return what views the images of a generation could have, and why one was chosen."""
+        return _weigh(session, generation, count_embeddings(session, generation))
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free the views of a collection's other generations that no request has used for a while."""
@@ -86,13 +103,37 @@ class Views:
         held.used = time.monotonic()
         return held
 
-    def _catch_up(self, session: Session, generation: Generation, held: _Held, sequence: int) -> StoredView:
+    def _catch_up(
+        self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
+    ) -> StoredView:
         if held.view is None:
             held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
             _follow(session, generation, held.view, held.sequence, held.target)
             held.sequence = sequence
+        else:
+            return held.view
+        view = held.view
+        if (
+            build
+            and not held.building
+            and isinstance(view, CosineView)
+            and _lacks_codes(session, generation, view)
+        ):
+            held.building = True
+            self._builder.submit(self._build, generation, held, view)
         return held.view
+
+    def _build(self, generation: Generation, held: _Held, view: CosineView) -> None:
+        """Give a view its codes while it answers exactly, and keep them in its snapshot."""
+        try:
+            if view.build():
+                with held.lock:
+                    self._write(generation, view, held.sequence, held.target)
+        except (RuntimeError, MemoryError, ValueError):
+            _log.exception("the codes of generation %d were not built: it is scanned", generation.id)
+        finally:
+            held.building = False
 
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
@@ -127,6 +168,24 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
+def _lacks_codes(session: Session, generation: Generation, view: CosineView) -> bool:
+    """Say whether codes are to be built, and drop those that an operator does not want."""
+    wanted = any(choice.chosen and choice.name == "ivf" for choice in _weigh(session, generation, len(view)))
+    if not wanted and view.has_codes:
+        view.drop_codes()
+    return wanted and (not view.has_codes or view.outgrown)
+
+
+def _weigh(session: Session, generation: Generation, count: int) -> list[Choice]:
+    row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
+    chosen = session.execute(row).scalar_one_or_none()
+    wanted = next((name for name in VIEW_NAMES if name == chosen), None)
+    if generation.blades != 1 or generation.unsigned:
+        wanted = "exact"
+    # The vectors lie in memory already: codes are weighed against what is free beside them.
+    return choose_view(count, generation.dim, free_memory() + 2 * count * generation.dim, wanted)
+
+
 def _follow(
     session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
 ) -> None:
@@ -154,10 +213,12 @@ def _add_since(
         .order_by(table.sequence, key)
         .execution_options(yield_per=_ROWS_AT_ONCE)
     )
+    # What keeps float16 takes the very numbers: made of length one, they would be rounded once more.
+    read = rounded_vectors if isinstance(view, CosineView) else decode_vectors
     for rows in session.execute(query).partitions():
         keys = np.array([row.key for row in rows], dtype=np.int64)
         try:
-            vectors = decode_vectors([row.vector for row in rows], generation.dim)
+            vectors = read([row.vector for row in rows], generation.dim)
         except ValueError as error:
             raise CatalogueError(
                 f"The catalogue is damaged: in generation {generation.id}, {error}."

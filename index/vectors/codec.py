@@ -18,10 +18,19 @@ def decode_vectors(values: Sequence[bytes], dim: int) -> Vectors:
     Raises:
         ValueError: A value is not `dim` numbers long.
     """
+    return unit(rounded_vectors(values, dim))
+
+
+def rounded_vectors(values: Sequence[bytes], dim: int) -> Vectors:
+    """Turn stored values into vectors (N, D) as they were rounded, so of length one but for the rounding.
+
+    Raises:
+        ValueError: A value is not `dim` numbers long.
+    """
     if any(len(value) != 2 * dim for value in values):
         raise ValueError(f"a stored vector does not have {dim} numbers")
     stored = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), dim)
-    return unit(stored.astype(np.float32))
+    return stored.astype(np.float32)
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -27,6 +27,8 @@ _FEWEST_LISTS: Final = 16
 _MOST_LISTS: Final = 8192
 # Encoded at once: its rotated copy stays small.
 _BLOCK: Final = 50_000
+# Queries times rows from which on several threads are worth their start.
+_WORTH_THREADS: Final = 2_000_000
 
 
 def list_count(count: int) -> int:
@@ -50,7 +52,7 @@ class Codes:
     @classmethod
     def train(cls, sample: Vectors, count: int) -> "Codes":
         """Learn rotation, lists and codes from a sample (S, D) for about `count` vectors."""
-        use_threads(cores())
+        use_threads(cores() if count >= _BLOCK else 1)
         kept, rotation = _rotation(sample)
         library: Any = faiss
         transform = library.LinearTransform(sample.shape[1], kept, False)
@@ -98,7 +100,7 @@ class Codes:
     def search(self, queries: Vectors, lists: int, candidates: int) -> Rows:
         """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
         library: Any = faiss
-        use_threads(cores() if len(queries) > 1 else 1)
+        use_threads(cores() if len(queries) * len(self) >= _WORTH_THREADS else 1)
         parameters = library.SearchParametersPreTransform(
             index_params=library.SearchParametersIVF(nprobe=min(lists, self.lists))
         )

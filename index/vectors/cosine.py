@@ -13,7 +13,7 @@ import numpy as np
 
 from index.planner import Planner, Probe
 from index.vectors.calibration import calibrate
-from index.vectors.codes import Codes, sample_size
+from index.vectors.codes import Codes, list_count, sample_size
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.positions import Mask, Positions, Rows
@@ -82,12 +82,21 @@ class CosineView:
         return self._codes is not None
 
     @property
+    def outgrown(self) -> bool:
+        """Whether so much was added since the codes were learnt that they should be learnt again."""
+        return self._codes is not None and list_count(len(self)) > 2 * self._codes.lists
+
+    @property
     def planner(self) -> Planner | None:
         """What was measured of the codes, if there are any."""
         return self._planner
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
-        """Put in vectors (N, D) of length one under different keys (N,); see `VectorView`."""
+        """Put in vectors (N, D) under different keys (N,); see `VectorView`.
+
+        They are rounded to float16 and made of length one when they are read, as the catalogue's are:
+        `rounded_vectors` come out exactly as `decode_vectors` has them.
+        """
         with self._lock.writing():
             self._places.append(keys)
             self._rows.add(vectors)

@@ -55,7 +55,7 @@ class HalfRows:
         return self._slack + 1e-5
 
     def add(self, vectors: Vectors) -> None:
-        """Append vectors (N, D) of length one."""
+        """Append vectors (N, D) of length one, but for rounding."""
         # FAISS rounds otherwise than NumPy, by which the catalogue's vectors come out again as they were.
         self._append(np.ascontiguousarray(vectors, dtype="<f2"))
 
@@ -107,7 +107,7 @@ class HalfRows:
             guard: Held whenever rows are read, and let go in between.
         """
         library: Any = faiss
-        use_threads(cores())
+        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
         for start in range(0, len(among), _BLOCK):

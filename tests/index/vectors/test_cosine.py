@@ -1,0 +1,290 @@
+"""The view of cosines against the reference: exactly while it scans, with known recall through codes."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.planner import Planner
+from index.vectors.calibration import calibrate
+from index.vectors.codec import encode_vectors, rounded_vectors, unit
+from index.vectors.codes import Codes
+from index.vectors.cosine import CosineView
+from index.vectors.half import Guard, HalfRows
+from index.vectors.positions import Mask
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.reference import ReferenceView
+from tests.index.samples import unit_vectors
+
+DIM = 48
+COUNT = 6000
+
+
+def _stored(vectors: Vectors) -> Vectors:
+    """Vectors as the catalogue has rounded them."""
+    return rounded_vectors(encode_vectors(vectors), vectors.shape[1])
+
+
+class _Reference(ReferenceView):
+    """Holds rounded vectors as the catalogue gives them to everybody: of length one."""
+
+    def add(self, keys: Keys, vectors: Vectors) -> None:
+        super().add(keys, unit(vectors.copy()))
+
+
+def _clustered(count: int, seed: int = 0) -> Vectors:
+    """Clusters of clusters, with fewer directions than dimensions."""
+    random = np.random.default_rng(seed)
+    directions = np.random.default_rng(1).standard_normal((12, DIM)) * np.linspace(2, 0.3, 12)[:, None]
+    topics = np.random.default_rng(2).standard_normal((60, 12))
+    made = topics[random.integers(0, 60, count)] + 0.6 * random.standard_normal((count, 12))
+    vectors = (made @ directions + 0.1 * random.standard_normal((count, DIM))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return _stored(vectors)
+
+
+def _same(found: Neighbours, expected: Neighbours) -> None:
+    assert found.keys.tolist() == expected.keys.tolist()
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def _recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
+    hits = sum(len(np.intersect1d(one.keys, other.keys)) for one, other in zip(found, expected, strict=True))
+    return hits / sum(len(one.keys) for one in expected)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 120),
+    distinct=st.integers(1, 30),
+    k=st.integers(1, 130),
+    share=st.floats(0, 1),
+    removed=st.floats(0, 0.9),
+)
+def test_as_the_reference_with_ties_filters_pages_removed_and_replaced_keys(
+    seed: int, count: int, distinct: int, k: int, share: float, removed: float
+) -> None:
+    random = np.random.default_rng(seed)
+    vectors = _stored(unit_vectors(distinct, 32, seed))[random.integers(0, distinct, count)]
+    keys = random.choice(10 * count, count, replace=False).astype(np.int64)
+    gone = random.choice(keys, int(removed * count), replace=False)
+    view, reference = CosineView(32), _Reference(32)
+    for one in (view, reference):
+        one.add(keys, vectors)
+        one.add(keys[: count // 3], vectors[::-1][: count // 3])
+        one.remove(gone)
+    assert view.keys().tolist() == reference.keys().tolist()
+    assert len(view) == len(reference)
+    query = unit_vectors(1, 32, seed + 1)[0]
+    allowed = np.sort(random.choice(10 * count, int(share * 10 * count), replace=False)).astype(np.int64)
+    for among in (None, allowed):
+        expected = reference.search(query, k, allowed=among)
+        _same(view.search(query, k, allowed=among), expected)
+        page = reference.search(query, max(1, k // 3), allowed=among)
+        if len(page.keys):
+            after = After(float(page.scores[-1]), int(page.keys[-1]), len(page.keys))
+            _same(
+                view.search(query, k, allowed=among, after=after),
+                reference.search(query, k, allowed=among, after=after),
+            )
+    if len(view):
+        _same(view.search_many(query[None], k)[0], reference.search(query, k))
+
+
+def test_rounding_that_turns_the_order_of_faiss_does_not_turn_ours() -> None:
+    # All but equal vectors, whose rounded lengths differ more than their cosines.
+    vectors = _stored(unit_vectors(1, DIM) + np.float32(1e-3) * unit_vectors(3000, DIM, seed=3))
+    view, reference = CosineView(DIM), _Reference(DIM)
+    for one in (view, reference):
+        one.add(np.arange(3000), vectors)
+    for query in unit_vectors(4, DIM, seed=5):
+        _same(view.search(query, 10), reference.search(query, 10))
+        _same(view.search_many(query[None], 10)[0], reference.search(query, 10))
+
+
+def test_a_scan_by_several_threads_is_exact() -> None:
+    vectors = _clustered(25_000)
+    view = CosineView(DIM)
+    view.add(np.arange(25_000), vectors)
+    query = vectors[7]
+    expected = np.lexsort(
+        (np.arange(25_000), -(unit(vectors.copy()).astype(np.float64) @ query).astype(np.float32))
+    )
+    assert view.search(query, 20).keys.tolist() == expected[:20].tolist()
+    allowed = np.arange(0, 25_000, 3)
+    passing = expected[expected % 3 == 0]
+    assert view.search(query, 20, allowed=allowed).keys.tolist() == passing[:20].tolist()
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[CosineView, ReferenceView]:
+    views = CosineView(DIM), _Reference(DIM)
+    for view in views:
+        view.add(np.arange(COUNT), _clustered(COUNT))
+    assert views[0].build()
+    _prefer_codes(views[0])
+    return views
+
+
+def _prefer_codes(view: CosineView) -> None:
+    """Make scans look so dear that codes are taken wherever they reach, as in a collection of millions."""
+    assert view.planner is not None
+    view._planner = replace(view.planner, row_cost=1e9)
+
+
+def _allowed(share: float, kind: str, query: Vectors) -> Keys:
+    """Keys that pass: any, those nearest to the query, or those farthest from it."""
+    count = max(1, round(share * COUNT))
+    if kind == "any":
+        return np.sort(np.random.default_rng(3).choice(COUNT, count, replace=False)).astype(np.int64)
+    order = np.argsort(_clustered(COUNT) @ (query if kind == "near" else -query))
+    return np.sort(order[-count:]).astype(np.int64)
+
+
+@pytest.mark.parametrize("kind", ["any", "near", "far"])
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.01, 0.001, 0.0001])
+def test_recall_at_every_share_of_passing_keys(
+    built: tuple[CosineView, ReferenceView], share: float, kind: str
+) -> None:
+    view, reference = built
+    found, expected = [], []
+    for query in _clustered(15, seed=9):
+        allowed = _allowed(share, kind, query)
+        found.append(view.search(query, 10, allowed=allowed))
+        expected.append(reference.search(query, 10, allowed=allowed))
+        assert len(found[-1].keys) == min(10, len(allowed))
+        assert np.isin(found[-1].keys, allowed).all()
+    assert _recall(found, expected) >= 0.99
+
+
+def test_codes_answer_and_say_that_they_do(built: tuple[CosineView, ReferenceView]) -> None:
+    view, reference = built
+    queries = _clustered(100, seed=9)
+    found = [view.search(query, 10) for query in queries]
+    assert not all(one.exact for one in found)
+    assert _recall(found, [reference.search(query, 10) for query in queries]) >= 0.99
+    for one, query in zip(found, queries, strict=True):
+        # Scores are those of the stored vectors, whatever found them.
+        np.testing.assert_array_equal(
+            one.scores, reference.search(query, 10, allowed=np.sort(one.keys)).scores
+        )
+    many = view.search_many(queries, 10)
+    for one, other in zip(many, found, strict=True):
+        assert one.keys.tolist() == other.keys.tolist()
+
+
+def test_pages_through_codes_repeat_nothing_and_go_to_the_end(
+    built: tuple[CosineView, ReferenceView],
+) -> None:
+    view, reference = built
+    query = _clustered(1, seed=9)[0]
+    pages: list[Keys] = []
+    after = None
+    while len(page := view.search(query, 500, after=after).keys):
+        pages.append(page)
+        last = view.search(query, 1, allowed=page[-1:])
+        after = After(float(last.scores[0]), int(page[-1]), sum(map(len, pages)))
+    keys = np.concatenate(pages)
+    assert len(np.unique(keys)) == len(keys)
+    expected = reference.search(query, COUNT).keys
+    assert len(np.intersect1d(keys[:1000], expected[:1000])) >= 990
+    assert len(keys) >= 0.99 * COUNT
+
+
+def test_writes_are_found_at_once_through_codes() -> None:
+    vectors = _clustered(COUNT)
+    view, reference = CosineView(DIM), _Reference(DIM)
+    for one in (view, reference):
+        one.add(np.arange(4000), vectors[:4000])
+    view.build()
+    _prefer_codes(view)
+    for one in (view, reference):
+        one.add(np.arange(4000, 4100), vectors[4000:4100])
+        one.add(np.arange(50), vectors[5000:5050])
+        one.remove(np.arange(100, 300))
+    probes = [*vectors[4000:4100:10], *vectors[5000:5050:10], *vectors[100:300:20], *vectors[:50:10]]
+    found = [view.search(query, 10) for query in probes]
+    assert any(not one.exact for one in found)
+    assert _recall(found, [reference.search(query, 10) for query in probes]) >= 0.99
+    for place in range(0, 100, 10):
+        assert view.search(vectors[4000 + place], 1).keys.tolist() == [4000 + place]
+    assert not np.isin(np.concatenate([one.keys for one in found]), np.arange(100, 300)).any()
+    with pytest.raises(KeyError):
+        view.vectors(np.array([100]))
+
+
+def test_many_removals_move_rows_and_end_codes() -> None:
+    vectors = _clustered(4000)
+    view, reference = CosineView(DIM), _Reference(DIM)
+    for one in (view, reference):
+        one.add(np.arange(4000), vectors)
+    view.build()
+    before = view.memory_bytes
+    for one in (view, reference):
+        one.remove(np.arange(0, 4000, 2))
+    assert not view.has_codes
+    assert view.memory_bytes < 0.6 * before
+    for query in vectors[:20]:
+        _same(view.search(query, 10), reference.search(query, 10))
+
+
+def test_a_build_goes_on_beside_writes_and_searches() -> None:
+    vectors = _clustered(COUNT)
+    view = CosineView(DIM)
+    view.add(np.arange(5000), vectors[:5000])
+    builder = threading.Thread(target=view.build)
+    builder.start()
+    added = 5000
+    while builder.is_alive() and added < COUNT:
+        view.add(np.array([added]), vectors[added : added + 1])
+        assert view.search(vectors[added], 1).keys.tolist() == [added]
+        added += 1
+    builder.join(60)
+    assert view.has_codes
+    for key in range(5000, added, 7):
+        assert view.search(vectors[key], 1).keys.tolist() == [key]
+
+
+def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = CosineView(DIM)
+    view.add(np.arange(5000), _clustered(5000))
+
+    def moving(codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> Planner:
+        planner = calibrate(codes, rows, alive, guard)
+        view.remove(np.arange(0, 5000, 2))
+        return planner
+
+    monkeypatch.setattr("index.vectors.cosine.calibrate", moving)
+    assert not view.build()
+    assert not view.has_codes
+
+
+def test_an_empty_view_finds_nothing_and_builds_nothing() -> None:
+    view = CosineView(4)
+    query = unit_vectors(1, 4)[0]
+    assert len(view.search(query, 5).keys) == 0
+    assert len(view.search(query, 5, allowed=np.array([1, 2])).keys) == 0
+    assert len(view.search_many(query[None], 5)[0].keys) == 0
+    assert not view.build()
+
+
+def test_files_hold_codes_and_plan(built: tuple[CosineView, ReferenceView], tmp_path: Path) -> None:
+    view, _ = built
+    again = CosineView(DIM)
+    again.read(view.write(tmp_path, "v"))
+    assert again.planner == view.planner
+    for query in _clustered(20, seed=9):
+        _same(again.search(query, 10), view.search(query, 10))
+    with pytest.raises(ValueError, match="no float16 rows of this dimension"):
+        CosineView(DIM + 1).read(view.write(tmp_path, "v"))
+
+
+def test_memory_of_codes_is_counted_and_small(built: tuple[CosineView, ReferenceView]) -> None:
+    view, _ = built
+    rows = COUNT * (DIM * 2 + 25)
+    assert rows < view.memory_bytes < 1.3 * rows
