@@ -16,6 +16,8 @@ from app.engine import open_engine
 from app.health import active_generations
 from app.service import create_app
 from app.settings import Settings
+from index.activation import activate, announce
+from index.reindex import generation_for, reindex
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_search import SEARCH, problem
 from training.models.bundle import save_bundle
@@ -197,6 +199,42 @@ def test_what_another_process_indexes_is_served_by_its_own_encoder(own: Indexed,
         assert after["served_by"]["model"] == "tiny-1"
         assert after["served_by"]["generation"] != before["served_by"]["generation"]
         assert after["hits"] != before["hits"]
+
+
+def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path: Path) -> None:
+    loads: list[str] = []
+
+    def load(bundle: Path) -> Encoder:
+        loads.append(bundle.name)
+        return load_encoder(bundle, "cpu")
+
+    engine = open_engine(own.settings)
+    encoder = load_encoder(make_bundle(tmp_path / "other", seed=1), "cpu")
+    generation = generation_for(engine, COLLECTION, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    with served(own.settings.model_copy(update={"refresh_s": 0.05}), load) as client:
+        before = client.get("/v1/collections").json()["collections"][0]["generation"]["number"]
+        wait_until(lambda: len(loads) == 1)
+        with engine.catalogue.write() as session:
+            announce(session, generation)
+        wait_until(lambda: [m["loaded"] for m in client.get("/v1/models").json()["models"]] == [True, True])
+        assert loads[-1] == generation.digest
+        assert client.get("/v1/collections").json()["collections"][0]["generation"]["number"] == before
+        with engine.catalogue.write() as session:
+            activate(session, generation)
+        answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x"}).json()
+        assert answer["served_by"]["digest"] == generation.digest
+        assert len(loads) == 2
+    engine.close()
+
+
+def test_a_bundle_in_the_place_of_another_is_not_loaded(own: Indexed, tmp_path: Path) -> None:
+    place = next((own.settings.home / "bundles").iterdir())
+    for path in make_bundle(tmp_path / "other", seed=1).iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    with served(own.settings) as client:
+        answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x"})
+        problem(answer, 503, "encoder-unavailable")
 
 
 def _digest(client: TestClient) -> str:
