@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 FAISS ?= cpu
 INSTALLED := $(VENV)/.installed
 ARGS ?=
+KILLS ?= 1000
+OPERATIONS ?= 200000
 
-.PHONY: install demo test test-slow lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback bench-search check-image clean
+.PHONY: install demo test test-slow test-faults lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -27,6 +29,10 @@ test: install lint types
 # What takes minutes and seldom fails where `make test` does not, such as two steps of every single recipe.
 test-slow: install
 	$(BIN)/pytest -m slow $(ARGS)
+
+# Kills, random operations, damage and full disks, as long as ARGS and these two variables say.
+test-faults: install
+	RECOQUEST_TEST_KILLS=$(KILLS) RECOQUEST_TEST_OPERATIONS=$(OPERATIONS) $(BIN)/pytest -m "slow or not slow" tests/faults $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

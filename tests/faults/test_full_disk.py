@@ -1,0 +1,102 @@
+"""A disk without space: writes are refused, reads go on, and nothing has to be repaired afterwards."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from index.engine import SearchEngine
+from index.errors import DiskFullError
+from index.live_writes import change_image, put_images, remove_images
+from index.request import SearchRequest
+from tests.faults.made import (
+    begin_world,
+    made_record,
+    made_upload,
+    open_world,
+    stored_vector,
+    vector_of,
+)
+from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
+from training.data.manifest import Record
+
+MEGABYTES = 8
+BEFORE = 12
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root, and the right to mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Write a file that takes all the space that there is."""
+    path = disk / "filler"
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    return path
+
+
+def put(engine: SearchEngine, oracle: Oracle, number: int, padding: int = 0) -> None:
+    record, picture = made_record(f"image {number}", number), f"picture {number}" + "x" * padding
+    put_images(engine, engine.active("c"), [made_upload(record, picture)])
+    oracle.put(record, picture)
+
+
+def _become(record: Record, _before: Record) -> Record:
+    return record
+
+
+def check_reads(engine: SearchEngine, oracle: Oracle) -> None:
+    query = vector_of("query")
+    check_page(engine.search(engine.active("c"), query, SearchRequest(k=5)), oracle.ranked(query), 5)
+    check_collection(engine, "c", oracle)
+
+
+def test_writes_are_refused_and_reads_go_on_until_there_is_space(disk: Path) -> None:
+    engine, oracle = begin_world(disk / "home", "c"), Oracle()
+    for number in range(BEFORE):
+        put(engine, oracle, number)
+    filler = fill(disk)
+    active = engine.active("c")
+    for number in range(BEFORE, BEFORE + 40):
+        with pytest.raises(DiskFullError, match="disk is full"):
+            # Some are refused by the catalogue and some by the store.
+            put(engine, oracle, number, padding=100_000)
+    with pytest.raises(DiskFullError):
+        for version in range(10_000):
+            record = made_record("image 1", version)
+            texts = {text: stored_vector(text) for text in record.texts}
+            change_image(engine, active, "image 1", partial(_become, record), texts)
+            oracle.put(record, oracle.images["image 1"].picture)
+    check_reads(engine, oracle)
+    # A process that starts now can be asked as well.
+    late = open_world(disk / "home")
+    check_reads(late, oracle)
+    late.save_snapshot("c")
+    filler.unlink()
+    put(late, oracle, 99, padding=100_000)
+    assert remove_images(engine, "c", ["image 2"]) == ["image 2"]
+    oracle.remove("image 2")
+    for running in (engine, late):
+        check_reads(running, oracle)
+        check_nothing_else(running)
+    put(engine, oracle, 100)
+    check_files(engine, oracle)
+    late.close()
+    engine.close()
