@@ -1,6 +1,7 @@
 """A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
 
 import time
+from functools import partial
 
 from index.activation import activate, announce
 from index.embedder import ImageEncoder
@@ -39,15 +40,17 @@ def swap(
     Raises:
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
-    options = {"batch_size": batch_size, "show_progress": show_progress}
-    embedded = reindex(engine, generation, encoder, **options).images
+    catch_up = partial(
+        reindex, engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
+    )
+    embedded = catch_up().images
     with engine.catalogue.write() as session:
         announce(session, generation)
     engine.warm(generation.id)
     time.sleep(settle_s)
     while True:
         # What was written in the meantime, and what is written while that is embedded.
-        embedded += reindex(engine, generation, encoder, **options).images
+        embedded += catch_up().images
         try:
             with engine.catalogue.write() as session:
                 activate(session, generation, texts="text" in encoder.modalities)
