@@ -111,6 +111,20 @@ def get_generation(session: Session, generation_id: int) -> tuple[Generation, in
     return Generation(*values), sequence
 
 
+def refuse_retired(session: Session, generation: Generation) -> None:
+    """Refuse to go on writing to a generation that another has replaced since the writer began.
+
+    Raises:
+        GenerationError: It is retired, so that what is written to it would not be found.
+    """
+    state = session.execute(select(GenerationRow.state).where(GenerationRow.id == generation.id)).scalar()
+    if state == "retired":
+        raise GenerationError(
+            f"{generation.collection!r} has been searched with another bundle since this run began: run it "
+            "again with that bundle."
+        )
+
+
 def find_generation(
     session: Session, collection_id: int, state: GenerationState, digest: str | None = None
 ) -> Generation | None:

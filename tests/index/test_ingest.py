@@ -260,7 +260,7 @@ def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
     finally:
         event.remove(Engine, "before_cursor_execute", note)
         event.remove(Engine, "begin", begin)
-    counted = next(i for i, text in enumerate(statements) if "count(" in text and "NOT (EXISTS" in text)
+    counted = next(i for i, text in enumerate(statements) if "count(" in text and "FROM embeddings" in text)
     locked = max(i for i, text in enumerate(statements) if text.startswith("UPDATE collections"))
     begun = max(i for i, text in enumerate(statements[:counted]) if text.startswith("BEGIN"))
     assert begun < locked < counted

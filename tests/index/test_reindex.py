@@ -200,6 +200,31 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
 
 
+def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:10]))
+    second = _build(engine, other_encoder)
+    embed = encoder.embed_images
+
+    class Slow:
+        """The other model takes over while a batch is in the encoder."""
+
+        info = encoder.info
+        modalities = encoder.modalities
+        prepare_image = staticmethod(encoder.prepare_image)
+        embed_texts = staticmethod(encoder.embed_texts)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+            return embed(images)
+
+    with pytest.raises(GenerationError, match="run it again with that bundle"):
+        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
+    assert engine.active("c").generation == second.id
+    assert engine.collection("c").count == 10
+
+
 def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
