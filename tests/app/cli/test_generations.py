@@ -1,0 +1,55 @@
+"""`recoquest reindex`, `generations`, `activate` and `rollback`, as a user types them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.work import Work
+from tests.index.samples import make_bundle, make_manifest, make_records
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    for seed, name in enumerate(("first", "second")):
+        make_bundle(tmp_path / name, seed=seed, name=name)
+    make_manifest(tmp_path / "data", make_records(20)[:15])
+    # No service runs that would have to load anything.
+    monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
+    work = Work(tmp_path)
+    work.run("index", "c", "--bundle", "first", "--data", "data")
+    return work
+
+
+def test_a_model_is_changed_and_taken_back(work: Work) -> None:
+    built = work.run("reindex", "c", "--bundle", "second")
+    assert "generation 2 by second is complete; 15 images were embedded." in built.stdout
+    assert "Generation 2 against 1" in built.stdout
+    assert "To search in it: recoquest activate c 2" in built.stderr
+    assert "0 images were embedded" in work.run("reindex", "c", "--bundle", "second").stdout
+    assert "now searched in generation 2 by second" in work.run("activate", "c", 2).stdout
+    make_manifest(work.folder / "data", make_records(20))
+    work.run("index", "c", "--bundle", "second", "--data", "data")
+    back = work.run("rollback", "c")
+    assert "lacks 5 of the 20 images" in back.stderr
+    assert "They are embedded first." in back.stderr
+    assert "5 images that it lacked were embedded first." in back.stdout
+    assert "now searched in generation 1 by first" in back.stdout
+    listed = work.run("generations", "c").stdout
+    assert "retired" in listed
+    assert "Generation 2 against 1" in listed
+    work.run("generations", "c", "--drop", 2)
+    assert "retired" not in work.run("generations", "c").stdout
+
+
+def test_mistakes_are_one_sentence(work: Work) -> None:
+    for arguments, words in (
+        (("activate", "c", 9), "has no generation 9; it has 1."),
+        (("rollback", "c"), "cannot be rolled back"),
+        (("generations", "c", "--drop", 1), "it stays"),
+        (("reindex", "nothing", "--bundle", "second"), "There is no collection 'nothing'"),
+        (("reindex", "c", "--bundle", "nowhere"), "There is no bundle at"),
+    ):
+        done = work.run(*arguments, code=1)
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert "exactly one of --bundle and --generation" in work.run("reindex", "c", code=2).stderr
