@@ -21,10 +21,11 @@ class Positions:
 
     @classmethod
     def of(cls, keys: Keys) -> "Positions":
-        """Return the places of rows (N,) that are all alive."""
+        """Return the places of rows (N,); those that have no key but -1 are dead."""
         made = cls()
-        made.keys, made.alive = keys, np.ones(len(keys), dtype=bool)
-        made._rows = np.argsort(keys, kind="stable")
+        made.keys, made.alive = keys, keys >= 0
+        rows = np.flatnonzero(made.alive)
+        made._rows = rows[np.argsort(keys[rows], kind="stable")]
         made._sorted = keys[made._rows]
         return made
 

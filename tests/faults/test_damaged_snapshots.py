@@ -103,3 +103,25 @@ def test_a_damaged_snapshot_is_not_believed(home: Path, damage: Damage) -> None:
             page = restarted.search(restarted.active(name), query, SearchRequest(k=50))
             check_page(page, oracle.ranked(query), 50)
     restarted.close()
+
+
+def test_a_whole_snapshot_is_used_although_images_were_removed_before_and_after(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, oracle = begin_world(home, "a"), Oracle()
+    _put(engine, "a", oracle, range(IMAGES))
+    engine.search(engine.active("a"), vector_of("query"), SearchRequest(k=1))
+    for number in (2, 5, 7):
+        remove_images(engine, "a", [f"image {number}"])
+        oracle.remove(f"image {number}")
+    engine.save_snapshot("a")
+    _put(engine, "a", oracle, range(5, 6))
+    remove_images(engine, "a", ["image 9"])
+    oracle.remove("image 9")
+    engine.close()
+    restarted = open_world(home)
+    with caplog.at_level("INFO"):
+        page = restarted.search(restarted.active("a"), vector_of("query"), SearchRequest(k=50))
+    check_page(page, oracle.ranked(vector_of("query")), 50)
+    assert "snapshot" not in caplog.text
+    restarted.close()
