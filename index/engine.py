@@ -19,9 +19,11 @@ from index.generations import (
     find_active,
     find_generation,
     get_generation,
+    next_sequence,
     require_collection,
 )
 from index.images import read_image, require_image
+from index.planner import Choice, ViewName
 from index.request import SearchRequest
 from index.results import (
     ActiveGeneration,
@@ -66,7 +68,8 @@ class SearchEngine:
         self._overviews = Overviews(catalogue)
 
     def close(self) -> None:
-        """Close the catalogue."""
+        """Wait for what is being built, and close the catalogue."""
+        self._views.close()
         self.catalogue.close()
 
     def names(self) -> list[str]:
@@ -236,6 +239,32 @@ class SearchEngine:
         with self.catalogue.read() as session:
             found, sequence = get_generation(session, generation.id)
             self._views.save(session, found, sequence)
+
+    def explain_views(self, collection: str) -> list[Choice]:
+        """Return what views a collection could have, and why one was chosen.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            NoActiveGenerationError: It cannot be searched yet.
+        """
+        with self.catalogue.read() as session:
+            found = find_active(session, collection)
+            if found is None:
+                require_collection(session, collection)
+                raise NoActiveGenerationError(collection)
+            return self._views.explain(session, found[0])
+
+    def set_view(self, collection: str, view: ViewName | None) -> None:
+        """Choose the view of a collection; None leaves it to size and memory again.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+        """
+        with self.catalogue.write() as session:
+            row = require_collection(session, collection)
+            # A new number makes every process look at its view again.
+            next_sequence(session, row.id)
+            row.view = view
 
     def warm(self, generation: int) -> None:
         """Load the view of a generation, or catch it up, before a search needs it.

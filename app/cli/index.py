@@ -1,27 +1,42 @@
 """`recoquest index`: embed a manifest and make it searchable."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import BatchSize, Data, Device, Home, MaxRejected, SplitName, read_split
+from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, read_split
 
 _SHOWN = 5
+
+ChosenView = Literal["auto", "exact", "ivf"]
 
 
 def index(
     collection: Annotated[str, typer.Argument(help="Name of the collection; made when it is new.")],
-    bundle: Annotated[Path, typer.Option("--bundle", help="Folder of the trained encoder.")],
-    data: Data,
+    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder with manifest.jsonl.")] = None,
     split: SplitName = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
     home: Home = None,
     device: Device = None,
+    view: Annotated[
+        ChosenView | None,
+        typer.Option("--view", help="How it is searched; auto leaves it to size and memory."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")
+    ] = False,
 ) -> None:
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
+    if view is not None or explain:
+        _choose(collection, home, view, explain=explain)
+        if bundle is None and data is None:
+            return
+    if bundle is None or data is None:
+        raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     from app.engine import open_engine
     from app.settings import load_settings
     from index.ingest import ingest_manifest
@@ -48,3 +63,21 @@ def index(
         typer.echo(f"Line {left_out.line}: {left_out.reason}", err=True)
     if report.rejected > _SHOWN:
         typer.echo(f"And {report.rejected - _SHOWN:,} more.", err=True)
+
+
+def _choose(collection: str, home: Path | None, view: ChosenView | None, *, explain: bool) -> None:
+    """Set the view of a collection that is there, or say which one it has."""
+    from app.engine import open_engine
+    from app.settings import load_settings
+
+    engine = open_engine(load_settings(home=home))
+    try:
+        if view is not None:
+            engine.set_view(collection, None if view == "auto" else view)
+            engine.save_snapshot(collection)
+        choices = engine.explain_views(collection) if explain else []
+    finally:
+        engine.close()
+    for choice in choices:
+        mark = "*" if choice.chosen else " "
+        typer.echo(f"{mark} {choice.name:6} {choice.bytes / 1024**2:10,.1f} MiB  {choice.reason}")

@@ -1,0 +1,45 @@
+import pytest
+
+from index.planner import Planner, Probe, choose_view
+
+PROBES = (Probe(10, 16, 100, 0.996, 1e5), Probe(100, 64, 500, 0.996, 5e5), Probe(1000, 256, 3000, 0.996, 2e6))
+PLANNER = Planner(PROBES, row_cost=50, pass_cost=2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "passing", "depth"),
+    [
+        (10, 1_000_000, 10),
+        (11, 1_000_000, 100),
+        # Half pass: hits lie twice as deep, and half as much again.
+        (10, 500_000, 100),
+        (10, 20_000, 1000),
+        # What passes is scanned sooner than codes to that depth, or codes reach no deeper.
+        (10, 10_000, None),
+        (10, 10, None),
+        (1001, 1_000_000, None),
+    ],
+)
+def test_the_cheapest_way_that_reaches_deep_enough(rank: int, passing: int, depth: int | None) -> None:
+    probe = PLANNER.choose(rank, passing, 1_000_000)
+    assert (None if probe is None else probe.depth) == depth
+
+
+def test_scans_that_cost_less_are_taken() -> None:
+    assert Planner(PROBES, row_cost=0.05, pass_cost=0.01).choose(10, 1_000_000, 1_000_000) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "wanted", "chosen"),
+    [
+        (1000, 1 << 40, None, "exact"),
+        (1_000_000, 1 << 40, None, "ivf"),
+        (1_000_000, 1 << 30, None, "exact"),
+        (1000, 1 << 40, "ivf", "ivf"),
+        (1_000_000, 1 << 40, "exact", "exact"),
+    ],
+)
+def test_size_memory_and_wish_choose_the_view(count: int, memory: int, wanted: None, chosen: str) -> None:
+    choices = choose_view(count, 512, memory, wanted)
+    assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    assert all(choice.reason for choice in choices)
