@@ -214,11 +214,10 @@ class World:
         return self._versions
 
 
-@pytest.mark.timeout(3600)
-def test_random_operations_give_what_an_oracle_gives(home: Path) -> None:
-    world = World(home, seed=4)
+def _operate(home: Path, operations: int, seed: int) -> None:
+    world = World(home, seed)
     try:
-        for number in range(OPERATIONS):
+        for number in range(operations):
             try:
                 world.step()
             except Exception as error:
@@ -227,3 +226,14 @@ def test_random_operations_give_what_an_oracle_gives(home: Path) -> None:
         world.compare(open_world(home), COLLECTIONS[0])
     finally:
         world.close()
+
+
+@pytest.mark.timeout(600)
+def test_random_operations_give_what_an_oracle_gives(home: Path) -> None:
+    _operate(home, 2000, seed=4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6 * 3600)
+def test_the_same_of_many_operations(home: Path) -> None:
+    _operate(home, OPERATIONS, seed=5)

@@ -85,7 +85,7 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
         (["search", "films", *["--like", "x"] * 17], "at most 16"),
         (["search", "films", "a text", "--target", "reports"], "'images' or 'texts'"),
         (["search", "films", "a text", "--group-by", "view"], "'group'"),
-        (["search", "films", "a text", "--diversity", "2"], "range 0"),
+        (["search", "films", "a text", "--diversity", "2"], "less than or equal to 1"),
         (["search", "films", "   "], "there is nothing in it"),
         (["search", "films", "a text", "--words", " "], "there is nothing in it"),
         (["search", "films", "a text", "-k", "0"], "greater than or equal to 1"),
