@@ -67,11 +67,13 @@ def _killed_run(home: Path, bundle: Path, data: Path, *, batches: int) -> None:
 
 
 def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
-    """Everything in the catalogue, apart from what is drawn at random."""
+    """Everything in the catalogue, apart from what is drawn at random and the times of a generation."""
     found = {}
     with engine.catalogue.read() as session:
         for table in Table.metadata.sorted_tables:
-            drawn = {"uid", "collection_id"} | ({"id"} if table.name == "collections" else set())
+            drawn = {"uid", "collection_id", "created", "activated"} | (
+                {"id"} if table.name == "collections" else set()
+            )
             columns = [column for column in table.columns if column.name not in drawn]
             found[table.name] = sorted(
                 (tuple(repr(value) for value in row) for row in session.execute(select(*columns))),
