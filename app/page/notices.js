@@ -66,3 +66,9 @@ export function truncationNotice({ tokens, kept, searched_text: searched }) {
   return h('p', { class: 'strip' }, icon('scissors'),
     h('span', {}, `The text was cut: the model reads ${kept} tokens, yours has ${tokens}. Searched for: `, h('q', {}, searched)));
 }
+
+/** @returns {HTMLElement} said above hits that the service itself doubts */
+export function doubtNotice() {
+  return h('p', { class: 'doubt' }, icon('warning'),
+    h('span', {}, 'The collection may have nothing of this: no image stands out as hits usually do.'));
+}

@@ -3,7 +3,7 @@
 import { showAnswer, spokenAnswer } from './answer-line.js';
 import { fill, h } from './dom.js';
 import { HitGrid } from './hit-grid.js';
-import { nothingFound, problemNotice, truncationNotice } from './notices.js';
+import { doubtNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
 
@@ -66,7 +66,7 @@ export class ResultsView {
   showPage(page) {
     this.#settle();
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
-    fill(this.above, ...page.query.truncations.map(truncationNotice));
+    fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus();
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);

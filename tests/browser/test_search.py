@@ -1,6 +1,7 @@
 """Searching by text and by image, and what the page tells of the answer."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,19 @@ def test_a_text_that_was_cut_is_told(open_search: OpenSearch) -> None:
     expect(search.page.locator(".strip")).to_contain_text("The text was cut: the model reads 32 tokens")
     search.search("a red circle")
     expect(search.page.locator(".strip")).to_have_count(0)
+
+
+def test_an_answer_that_the_service_doubts_says_so(open_search: OpenSearch) -> None:
+    search = open_search()
+    for confident, notes in ((False, 1), (True, 0), (None, 0)):
+        search.page.route("**/search", partial(_answer_confidently, confident), times=1)
+        search.search(f"a circle {confident}")
+        expect(search.page.locator(".doubt")).to_have_count(notes)
+
+
+def _answer_confidently(confident: bool | None, route: "Route") -> None:
+    answered = route.fetch()
+    route.fulfill(response=answered, json={**answered.json(), "confident": confident})
 
 
 def test_late_answer_of_an_old_query_never_shows(open_search: OpenSearch, watch: Watch) -> None:
