@@ -120,6 +120,7 @@ def test_a_whole_snapshot_is_used_although_images_were_removed_before_and_after(
     oracle.remove("image 9")
     engine.close()
     restarted = open_world(home)
+    caplog.clear()
     with caplog.at_level("INFO"):
         page = restarted.search(restarted.active("a"), vector_of("query"), SearchRequest(k=50))
     check_page(page, oracle.ranked(vector_of("query")), 50)
