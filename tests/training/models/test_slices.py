@@ -58,15 +58,16 @@ def test_running_layer_by_layer_equals_the_models_own_forward(architecture: Imag
     torch.manual_seed(0)
     config = {"architecture": architecture, "options": IMAGE_OPTIONS[architecture]}
     backbone = build_image_tower(ImageTowerConfig.model_validate(config), load_pretrained=True).backbone
+    backbone.double()
     for mode in (True, False):
         backbone.train(mode)
-        pixels = tiny_pixels(70)
+        pixels = tiny_pixels(70).double()
         with torch.no_grad():
             features = backbone(pixels)
             own = backbone.model(pixel_values=pixels)  # type: ignore[operator]
-        torch.testing.assert_close(features.pooled, own.pooler_output.flatten(1), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(features.pooled, own.pooler_output.flatten(1), atol=1e-9, rtol=1e-6)
         expected = own.last_hidden_state.flatten(2).transpose(1, 2)
-        torch.testing.assert_close(features.local, expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(features.local, expected, atol=1e-9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("architecture", sorted(TEXT_OPTIONS))
