@@ -16,7 +16,9 @@ from app.requests import Example, given_vector
 from app.schemas import SearchResponse, TookMs, Truncation, page_from
 from app.state import Services
 from index.composing import Part, Parts
-from index.results import ActiveGeneration
+from index.engine import SearchEngine
+from index.request import SearchRequest
+from index.results import ActiveGeneration, SearchPage
 from training.errors import ImageError
 
 
@@ -38,10 +40,9 @@ async def answer_search(
     active = await anyio.to_thread.run_sync(engine.active, collection)
     started = time.perf_counter()
     parts, truncations = await _make_parts(request, services, active, sent)
-    vector = await anyio.to_thread.run_sync(engine.compose, active, parts, query.target)
     encoded = time.perf_counter()
     asked = replace(plain, kind=parts.kind)
-    page = await anyio.to_thread.run_sync(engine.search, active, vector, asked)
+    page = await anyio.to_thread.run_sync(_find, engine, active, parts, asked)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     took = TookMs(
@@ -58,6 +59,10 @@ async def answer_search(
         truncations=truncations,
         prefix=request.scope.get("root_path", ""),
     )
+
+
+def _find(engine: SearchEngine, active: ActiveGeneration, parts: Parts, asked: SearchRequest) -> SearchPage:
+    return engine.search(active, engine.compose(active, parts, asked.target), asked)
 
 
 async def _make_parts(

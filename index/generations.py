@@ -129,10 +129,12 @@ def find_generation(
     session: Session, collection_id: int, state: GenerationState, digest: str | None = None
 ) -> Generation | None:
     """Return the latest generation of a collection in this state, of a certain bundle or of any."""
-    query = _GENERATIONS.where(GenerationRow.collection_id == collection_id, GenerationRow.state == state)
+    query = _GENERATIONS.where(
+        _GENERATION_COLUMNS.collection_id == collection_id, _GENERATION_COLUMNS.state == state
+    )
     if digest is not None:
-        query = query.where(ModelRow.digest == digest)
-    row = session.execute(query.order_by(GenerationRow.id.desc()).limit(1)).one_or_none()
+        query = query.where(_MODEL_COLUMNS.digest == digest)
+    row = session.execute(query.order_by(_GENERATION_COLUMNS.id.desc()).limit(1)).one_or_none()
     return None if row is None else Generation(*row)
 
 
@@ -187,24 +189,32 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
     return add_generation(session, row.id, model.id)
 
 
+# On tables and not on mapped classes, which cost more: every search runs some of these.
+_COLLECTION_COLUMNS: Final = CollectionRow.__table__.c
+_GENERATION_COLUMNS: Final = GenerationRow.__table__.c
+_MODEL_COLUMNS: Final = ModelRow.__table__.c
 _GENERATIONS: Final = (
     select(
-        GenerationRow.id,
-        GenerationRow.uid,
-        GenerationRow.collection_id,
-        CollectionRow.name,
-        ModelRow.name,
-        ModelRow.digest,
-        ModelRow.dim,
-        ModelRow.blades,
-        ModelRow.unsigned,
+        _GENERATION_COLUMNS.id,
+        _GENERATION_COLUMNS.uid,
+        _GENERATION_COLUMNS.collection_id,
+        _COLLECTION_COLUMNS.name,
+        _MODEL_COLUMNS.name,
+        _MODEL_COLUMNS.digest,
+        _MODEL_COLUMNS.dim,
+        _MODEL_COLUMNS.blades,
+        _MODEL_COLUMNS.unsigned,
     )
-    .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
-    .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+    .join_from(
+        GenerationRow.__table__,
+        CollectionRow.__table__,
+        _COLLECTION_COLUMNS.id == _GENERATION_COLUMNS.collection_id,
+    )
+    .join(ModelRow.__table__, _MODEL_COLUMNS.id == _GENERATION_COLUMNS.model_id)
 )
-_ONE_GENERATION: Final = _GENERATIONS.add_columns(CollectionRow.sequence).where(
-    GenerationRow.id == bindparam("generation_id")
+_ONE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
+    _GENERATION_COLUMNS.id == bindparam("generation_id")
 )
-_ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(CollectionRow.sequence).where(
-    CollectionRow.name == bindparam("collection"), GenerationRow.state == "active"
+_ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
+    _COLLECTION_COLUMNS.name == bindparam("collection"), _GENERATION_COLUMNS.state == "active"
 )

@@ -72,6 +72,8 @@ class Searcher:
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
         """Make one query vector of several; see `SearchEngine.compose`."""
+        if parts.single is not None:
+            return parts.single.vector
         with self._catalogue.read() as session:
             generation, sequence = searched_generation(session, active)
             view = self._views.current(session, generation, sequence, target)
