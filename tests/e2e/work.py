@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,32 +81,44 @@ class Work:
 def service(work: Work, **settings: object) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]]:
     """`recoquest serve` on a free port, once it is ready; settings by keyword."""
     environment = {f"RECOQUEST_{name.upper()}": str(value) for name, value in settings.items()}
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=work.folder,
-        env={**os.environ, "RECOQUEST_HOME": "home", **environment},
-    )
-    assert process.stderr is not None
+    # A pipe that nobody reads would fill with the service's log and stop it.
+    with tempfile.NamedTemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0"],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            text=True,
+            cwd=work.folder,
+            env={**os.environ, "RECOQUEST_HOME": "home", **environment},
+        )
+        try:
+            address = _address(process, Path(log.name))
+            with httpx.Client(base_url=address, timeout=30) as client:
+                _wait_until(lambda: _is_ready(client), process, Path(log.name))
+                yield client, process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _address(process: "subprocess.Popen[str]", log: Path) -> str:
+    """Where the service says that it is, once it has."""
+    _wait_until(lambda: "\n" in log.read_text(), process, log)
+    announcement = log.read_text().partition("\n")[0]
+    assert announcement.startswith("Serving on http://127.0.0.1:"), announcement
+    return announcement.split()[-1]
+
+
+def _is_ready(client: httpx.Client) -> bool:
     try:
-        announcement = process.stderr.readline()
-        assert announcement.startswith("Serving on http://127.0.0.1:"), announcement
-        with httpx.Client(base_url=announcement.split()[-1], timeout=30) as client:
-            _wait_until_ready(client, process)
-            yield client, process
-    finally:
-        process.kill()
-        process.communicate()
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
-def _wait_until_ready(client: httpx.Client, process: "subprocess.Popen[str]") -> None:
+def _wait_until(true: Callable[[], bool], process: "subprocess.Popen[str]", log: Path) -> None:
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
-        with contextlib.suppress(httpx.TransportError):
-            if client.get("/readyz").status_code == 200:
-                return
-        time.sleep(0.2)
-    raise AssertionError("the service did not become ready within a minute")
+    while not true():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, "the service did not become ready within a minute"
+        time.sleep(0.05)

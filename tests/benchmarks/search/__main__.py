@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -28,6 +29,8 @@ _GIGABYTE: Final = 1e9
 
 def main() -> int:
     """Measure every contestant that is installed, and print tables; status 1 when one failed."""
+    # Whoever ends the benchmark ends its children too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments = _arguments()
     started = time.monotonic()
     workload = prepare(arguments.cache, arguments.count, arguments.dim, arguments.vectors)

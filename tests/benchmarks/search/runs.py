@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -139,17 +140,23 @@ def _call(
     return answer
 
 
+@contextmanager
 def _process(
     action: str, name: str, workload: Workload, files: Path, threads: int, *values: str
-) -> subprocess.Popen[str]:
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a child, which ends at the latest with the block."""
     arguments: Sequence[str] = (action, name, str(workload.folder), str(files), str(threads), *values)
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", _CHILD, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | dict.fromkeys(_THREADS, str(threads)),
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def _last_words(errors: str) -> str:

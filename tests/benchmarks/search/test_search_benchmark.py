@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,19 @@ def test_a_small_run_measures_ours_and_keeps_what_it_built(tmp_path: Path) -> No
     assert "GB/s" in first.stdout
     assert (tmp_path / "made-2000-32-1-results.png").stat().st_size > 10_000
     assert len(list((tmp_path / "made-2000-32-1-builds").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_whoever_ends_the_benchmark_ends_its_children(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.search", "--count", "2000", "--dim", "32"]
+    command += ["--cache", str(tmp_path), "--only", "recoquest view"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as benchmark:
+        children = Path(f"/proc/{benchmark.pid}/task/{benchmark.pid}/children")
+        deadline = time.monotonic() + 120
+        while not (begun := children.read_text().split()):
+            assert benchmark.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        benchmark.terminate()
+        assert benchmark.wait(60) == 143
+    assert not any(Path("/proc", child).exists() for child in begun)
