@@ -1,8 +1,10 @@
 """What a search over HTTP costs beside encoding and scanning.
 
 Run `python -m tests.benchmarks.http_overhead`. It indexes random images with a small random encoder, serves
-them in a process of its own, and searches from this one, one query at a time. `rest` is what the caller waits
-beyond encoding and scanning: the network, parsing, validation, threads, and writing the answer.
+them in a process of its own, and searches from this one, one query at a time. `encode` and `search` are what
+the service reports, `scan` is what the vector view alone takes for such a query, measured here. `beside` is
+what the caller waits beyond encoding and scanning: the network, parsing, validation, threads, everything that
+is read from the catalogue, and writing the answer.
 """
 
 import argparse
@@ -12,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -21,20 +24,39 @@ import typer
 
 from app.engine import open_engine
 from app.settings import Settings
+from index.filter_query import passing_keys
+from index.filters import parse_filter
+from index.generations import get_generation
 from index.ingest import ingest_manifest
+from index.views import Views
 from tests.app.conftest import COLLECTION, make_bundle, make_manifest
 from training.models.encoder import load_encoder
 
 _LIMIT_MS = 10.0
 _RUN = "from app.cli.main import run; run()"
-_PARTS = ("total", "encode", "search", "rest")
+_PARTS = ("total", "encode", "search", "scan", "beside")
+_FILTER: Final = {"field": "view", "eq": "PA"}
+_TEXT: Final = "two dogs in the snow"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of search: how it is asked over HTTP, and what the view has to do for it."""
+
+    name: str
+    ask: Callable[[], httpx.Response]
+    k: int = 10
+    filtered: bool = False
 
 
 def main() -> int:
-    """Measure and print; status 1 when the median of the rest is over the limit."""
+    """Measure and print; status 1 when a median of `beside` is over the limit."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as folder:
         home, image = _prepare(Path(folder), arguments.images)
+        scans = {
+            (k, filtered): _scan_ms(home, k, filtered=filtered) for k, filtered in ((10, False), (100, True))
+        }
         port = _free_port()
         server = subprocess.Popen(
             [sys.executable, "-c", _RUN, "serve", "--home", str(home), "--port", str(port)],
@@ -43,11 +65,11 @@ def main() -> int:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
                 _wait_until_ready(client)
-                worst = _measure_all(client, image, arguments.queries)
+                worst = _measure_all(_kinds(client, image), scans, arguments.queries)
         finally:
             server.terminate()
             server.wait()
-    typer.echo(f"rest, worst median: {worst:.2f} ms; the limit is {_LIMIT_MS:.0f} ms")
+    typer.echo(f"beside, worst median: {worst:.2f} ms; the limit is {_LIMIT_MS:.0f} ms")
     return int(worst >= _LIMIT_MS)
 
 
@@ -63,32 +85,50 @@ def _prepare(folder: Path, images: int) -> tuple[Path, bytes]:
     manifest = make_manifest(folder / "data", images=images)
     engine = open_engine(settings)
     ingest_manifest(engine, COLLECTION, load_encoder(make_bundle(folder / "bundle", seed=0), "cpu"), manifest)
-    engine.catalogue.close()
+    engine.close()
     return settings.home, manifest.image_path(manifest.records[0]).read_bytes()
 
 
-def _measure_all(client: httpx.Client, image: bytes, queries: int) -> float:
-    base = f"/v1/collections/{COLLECTION}"
-    condition = {"field": "view", "eq": "PA"}
-    kinds: dict[str, Callable[[], httpx.Response]] = {
-        "text": lambda: client.post(f"{base}/search", json={"text": "two dogs in the snow"}),
-        "text, filter, k 100": lambda: client.post(
-            f"{base}/search", json={"text": "two dogs in the snow", "filter": condition, "k": 100}
-        ),
-        "image": lambda: client.post(f"{base}/search", files={"image": ("query.png", image)}),
-        "similar": lambda: client.post(f"{base}/search", json={"like": [{"id": "image-1"}]}),
-    }
+def _scan_ms(home: Path, k: int, *, filtered: bool) -> float:
+    """Return what a search of the view alone takes, in milliseconds, by the median."""
+    engine = open_engine(Settings(home=home))
+    active = engine.active(COLLECTION)
+    with engine.catalogue.read() as session:
+        generation, sequence = get_generation(session, active.generation)
+        view = Views(engine.snapshots_folder).current(session, generation, sequence)
+        keys = passing_keys(session, generation.collection_id, parse_filter(_FILTER)) if filtered else None
+    engine.close()
+    times = []
+    for query in np.random.default_rng(0).standard_normal((200, view.dim)).astype(np.float32):
+        started = time.perf_counter()
+        view.search(query / np.linalg.norm(query), k + 1, allowed=keys)
+        times.append((time.perf_counter() - started) * 1000)
+    return float(np.median(times))
+
+
+def _kinds(client: httpx.Client, image: bytes) -> list[_Kind]:
+    path = f"/v1/collections/{COLLECTION}/search"
+    filtered = {"text": _TEXT, "filter": _FILTER, "k": 100}
+    return [
+        _Kind("text", lambda: client.post(path, json={"text": _TEXT})),
+        _Kind("text, filter, k 100", lambda: client.post(path, json=filtered), k=100, filtered=True),
+        _Kind("image", lambda: client.post(path, files={"image": ("query.png", image)})),
+        _Kind("similar", lambda: client.post(path, json={"like": [{"id": "image-1"}]})),
+    ]
+
+
+def _measure_all(kinds: list[_Kind], scans: dict[tuple[int, bool], float], queries: int) -> float:
     typer.echo(f"{'milliseconds':22}" + "".join(f"{part + ' p50':>12}{part + ' p95':>12}" for part in _PARTS))
     medians = []
-    for name, ask in kinds.items():
-        times = _measure(ask, queries)
+    for kind in kinds:
+        times = _measure(kind.ask, scans[kind.k, kind.filtered], queries)
         cells = [np.percentile(times[part], share) for part in _PARTS for share in (50, 95)]
-        typer.echo(f"{name:22}" + "".join(f"{cell:12.2f}" for cell in cells))
-        medians.append(float(np.median(times["rest"])))
+        typer.echo(f"{kind.name:22}" + "".join(f"{cell:12.2f}" for cell in cells))
+        medians.append(float(np.median(times["beside"])))
     return max(medians)
 
 
-def _measure(ask: Callable[[], httpx.Response], queries: int) -> dict[str, list[float]]:
+def _measure(ask: Callable[[], httpx.Response], scan: float, queries: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {part: [] for part in _PARTS}
     for number in range(queries + 10):
         started = time.perf_counter()
@@ -99,8 +139,8 @@ def _measure(ask: Callable[[], httpx.Response], queries: int) -> dict[str, list[
         took: dict[str, Any] = answer.json()["took_ms"]
         # The first ones find nothing cached.
         if number >= 10:
-            encode, search = took["encode"], took["search"]
-            for part, value in zip(_PARTS, (total, encode, search, total - encode - search), strict=True):
+            values = (total, took["encode"], took["search"], scan, total - took["encode"] - scan)
+            for part, value in zip(_PARTS, values, strict=True):
                 times[part].append(value)
     return times
 
