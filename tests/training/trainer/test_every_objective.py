@@ -1,6 +1,7 @@
-"""Every objective trains on sample data in either precision, and resumes bit-equal."""
+"""Every objective trains on sample data and real photographs in either precision, and resumes bit-equal."""
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,25 @@ _ALIKE = frozenset(
     }
 )
 KINDS = [name for name in cases() if name not in _ALIKE]
+REAL_DATA = os.environ.get("RECOQUEST_TEST_DATA")
+IMAGES = 24
+real = [pytest.mark.slow, pytest.mark.skipif(not REAL_DATA, reason="RECOQUEST_TEST_DATA is not set")]
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated scenes and radiographs, and where there are real photographs, the first of these."""
     out = tmp_path_factory.mktemp("sample") / "data"
-    write_sample_data(out, images=24, size=32)
+    write_sample_data(out, images=IMAGES, size=32)
+    if REAL_DATA:
+        photographs = Path(REAL_DATA) / "flickr"
+        records = map(json.loads, (photographs / "manifest.jsonl").read_text().splitlines()[:IMAGES])
+        (out / "photographs").mkdir()
+        (out / "photographs/images").symlink_to(photographs / "images")
+        with (out / "photographs/manifest.jsonl").open("w") as manifest:
+            for place, record in enumerate(records):
+                record["split"] = "val" if place % 4 == 3 else "train"
+                manifest.write(json.dumps(record) + "\n")
     return out
 
 
@@ -74,6 +88,8 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         ("radiographs", "bf16"),
         pytest.param("scenes", "bf16", marks=pytest.mark.slow),
         pytest.param("radiographs", "fp32", marks=pytest.mark.slow),
+        pytest.param("photographs", "fp32", marks=real),
+        pytest.param("photographs", "bf16", marks=real),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
