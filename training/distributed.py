@@ -43,6 +43,14 @@ def gather_detached(rows: Tensor) -> Tensor:
     return _all_rows(rows.detach()) if process_count() > 1 else rows.detach()
 
 
+def of_first_process(values: Tensor) -> Tensor:
+    """The first process's values in all processes, such as random numbers that they share; no gradient."""
+    shared = values.detach().clone()
+    if process_count() > 1:
+        dist.broadcast(shared, src=0)
+    return shared
+
+
 def mean_over_processes(value: Tensor) -> Tensor:
     """The mean of a tensor over all processes, without gradient."""
     total = value.detach().clone()

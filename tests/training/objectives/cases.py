@@ -23,6 +23,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "three-blades": {},
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
+    "contrastive_binary": {"": {"hidden": 16}},
     "local_uniformity": {"gauss": {"kind": "gauss"}, "xent": {"kind": "xent"}},
     "ltd": {"dual": {"mode": "dual", "hidden": 16}, "constrained": {"mode": "constrained", "hidden": 16}},
     "reclaim": {

@@ -28,6 +28,8 @@ def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
     settings = cases()[name]
     whole = random_batch(blades=blades_of(name))
     objective = build(settings, whole)
+    # As in training, the weights are the same, and what is drawn from here on is each process's own.
+    torch.manual_seed(rank)
     total = torch.zeros((), dtype=torch.float64)
     for step in range(STEPS):
         whole = random_batch(seed=step, blades=blades_of(name))
