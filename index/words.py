@@ -23,8 +23,10 @@ def matching(
 ) -> Keys:
     """Return the keys of the images whose texts or report have any of the words, best first.
 
-    Images with more of the words come first, with SQLite also those with rarer ones; equals are in order of
-    key.
+    Images with more of the words, and with rarer ones, come first; equals are in order of key. SQLite ranks
+    by BM25. PostgreSQL's own rank knows nothing of rarity: that of each word is weighed with the logarithm
+    of how few of the collection's images have it, as in BM25. Only SQLite finds "cafe" in "café" and the
+    reverse.
 
     Args:
         session: A read of the catalogue.
@@ -36,10 +38,13 @@ def matching(
     asked = tokens(words)
     if not asked or limit < 1 or (allowed is not None and not len(allowed)):
         return np.empty(0, dtype=np.int64)
-    sqlite = session.get_bind().dialect.name == "sqlite"
-    statement, query = (_SQLITE, _fts5(asked)) if sqlite else (_POSTGRESQL, _tsquery(asked))
-    most = limit if allowed is None else -1 if sqlite else None
-    found = session.execute(statement, {"query": query, "collection": collection_id, "most": most})
+    values: dict[str, object] = {"collection": collection_id}
+    if session.get_bind().dialect.name == "sqlite":
+        values |= {"query": _fts5(asked), "most": limit if allowed is None else -1}
+        found = session.execute(_SQLITE, values)
+    else:
+        values |= {"words": _tsqueries(asked), "most": limit if allowed is None else None}
+        found = session.execute(_POSTGRESQL, values)
     keys = np.fromiter(found.scalars(), dtype=np.int64)
     if allowed is not None:
         keys = keys[np.isin(keys, allowed)]
@@ -117,8 +122,8 @@ def _fts5(asked: Sequence[str]) -> str:
     return " OR ".join(f'"{word}"' for word in asked)
 
 
-def _tsquery(asked: Sequence[str]) -> str:
-    return " | ".join(f"'{word}'" for word in asked)
+def _tsqueries(asked: Sequence[str]) -> list[str]:
+    return [f"'{word}'" for word in asked]
 
 
 _SQLITE: Final = text(
@@ -126,12 +131,24 @@ _SQLITE: Final = text(
     "WHERE image_words MATCH :query AND images.collection_id = :collection "
     "ORDER BY bm25(image_words), image_words.rowid LIMIT :most"
 ).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
+# The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length.
 _POSTGRESQL: Final = text(
-    "SELECT image_words.image_id FROM image_words JOIN images ON images.id = image_words.image_id, "
-    "to_tsquery('simple', :query) AS asked "
-    "WHERE image_words.words @@ asked AND images.collection_id = :collection "
-    "ORDER BY ts_rank(image_words.words, asked) DESC, image_words.image_id LIMIT :most"
-).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
+    "WITH asked AS ("
+    "SELECT place, to_tsquery('simple', word) AS one "
+    "FROM unnest(CAST(:words AS text[])) WITH ORDINALITY AS list (word, place)), "
+    "matched AS MATERIALIZED ("
+    "SELECT image_words.image_id, image_words.words FROM image_words "
+    "JOIN images ON images.id = image_words.image_id "
+    "WHERE image_words.words @@ to_tsquery('simple', array_to_string(CAST(:words AS text[]), ' | ')) "
+    "AND images.collection_id = :collection), "
+    "found AS MATERIALIZED ("
+    "SELECT image_id, place, ts_rank(words, one, 1) AS rank FROM matched JOIN asked ON words @@ one), "
+    "rarity AS ("
+    "SELECT place, ln(1 + (total - count(*) + 0.5) / (count(*) + 0.5)) AS weight FROM found, "
+    "(SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size GROUP BY place, total) "
+    "SELECT image_id FROM found JOIN rarity USING (place) "
+    "GROUP BY image_id ORDER BY sum(rank * weight) DESC, image_id LIMIT :most"
+).bindparams(bindparam("words"), bindparam("collection"), bindparam("most"))
 _TAKE_IN_SQLITE: Final = text(
     "INSERT INTO image_words (rowid, words) SELECT id, "
     "coalesce((SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id), '') "

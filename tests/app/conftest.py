@@ -136,6 +136,14 @@ def own(make_indexed: Callable[..., Indexed]) -> Indexed:
     return make_indexed()
 
 
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def on_either(request: pytest.FixtureRequest, make_indexed: Callable[..., Indexed]) -> Indexed:
+    """A home folder of a module's own, with its catalogue on either database."""
+    if request.param == "sqlite":
+        return make_indexed()
+    return make_indexed(database_url=request.getfixturevalue("postgresql").new_database())
+
+
 @pytest.fixture(scope="session")
 def indexed(make_indexed: Callable[..., Indexed]) -> Indexed:
     """One collection, shared by all tests that do not change it."""

@@ -1,7 +1,7 @@
 """The forms of a search over HTTP: examples, texts, groups, words, diversity, and wrong combinations."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,18 +24,17 @@ SEARCH = "/v1/collections/grouped/search"
 
 
 @pytest.fixture(scope="module")
-def grouped(make_indexed: Callable[[], Indexed]) -> Indexed:
+def grouped(on_either: Indexed) -> Indexed:
     """A home with a second collection, whose images are of patients with four each."""
-    indexed = make_indexed()
-    data = indexed.manifest.folder.parent / "grouped"
+    data = on_either.manifest.folder.parent / "grouped"
     data.mkdir()
-    (data / "images").symlink_to(indexed.manifest.folder / "images")
-    records = enumerate(indexed.manifest.records)
+    (data / "images").symlink_to(on_either.manifest.folder / "images")
+    records = enumerate(on_either.manifest.records)
     write_manifest(data, [replace(record, group=f"patient-{n // 4}") for n, record in records])
-    engine = open_engine(indexed.settings)
-    ingest_manifest(engine, "grouped", load_encoder(indexed.bundle, "cpu"), read_manifest(data))
+    engine = open_engine(on_either.settings)
+    ingest_manifest(engine, "grouped", load_encoder(on_either.bundle, "cpu"), read_manifest(data))
     engine.close()
-    return indexed
+    return on_either
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ LOCAL = ("127.0.0.1", 50_000)
 
 
 @pytest.fixture(scope="module")
-def home(make_indexed: Callable[..., Indexed]) -> Indexed:
-    return make_indexed()
+def home(on_either: Indexed) -> Indexed:
+    return on_either
 
 
 def serve(home: Indexed, client: tuple[str, int] = LOCAL, host: str = "127.0.0.1") -> TestClient:
