@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -85,7 +86,8 @@ def serve_postgresql(binaries: Path) -> Iterator[PostgresqlServer]:
             _wait_until_up(binaries, folder, server)
             yield PostgresqlServer(folder)
         finally:
-            server.terminate()
+            # Unlike SIGTERM, this does not wait for those who are still connected.
+            server.send_signal(signal.SIGINT)
             try:
                 server.wait(30)
             except subprocess.TimeoutExpired:
