@@ -242,7 +242,11 @@ class Ready(Answer):
 
 def image_path(collection: str, image_id: str, *, prefix: str = "") -> str:
     """Path of an image below /v1, percent-encoded; `prefix` is where a proxy has put the service."""
-    return f"{prefix}/v1/collections/{quote(collection, safe='')}/images/{quote(image_id, safe='')}"
+    return f"{_images_path(collection, prefix)}/{quote(image_id, safe='')}"
+
+
+def _images_path(collection: str, prefix: str) -> str:
+    return f"{prefix}/v1/collections/{quote(collection, safe='')}/images"
 
 
 def page_from(
@@ -256,8 +260,9 @@ def page_from(
     prefix: str = "",
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found."""
+    kind, images = _cosine_kind(active), _images_path(active.collection, prefix)
     return SearchResponse(
-        hits=[_hit_from(hit, page, active, prefix) for hit in page.hits],
+        hits=[_hit_from(hit, kind, images, fused=page.fused) for hit in page.hits],
         confident=page.confident,
         next_cursor=page.next_cursor,
         query=QueryEcho(
@@ -343,15 +348,15 @@ def _cosine_kind(active: ActiveGeneration) -> CosineKind:
     return "cosine" if active.blades == 1 else "blade_cosine"
 
 
-def _hit_from(hit: Hit, page: SearchPage, active: ActiveGeneration, prefix: str) -> SearchHit:
-    path = image_path(active.collection, hit.id, prefix=prefix)
+def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
+    path = f"{images}/{quote(hit.id, safe='')}"
     return SearchHit(
         id=hit.id,
         rank=hit.rank,
         score=hit.score,
-        score_kind="fused" if page.fused else _cosine_kind(active),
+        score_kind="fused" if fused else kind,
         cosine=hit.cosine,
-        cosine_kind=_cosine_kind(active),
+        cosine_kind=kind,
         unusual=hit.unusual,
         found_by=list(hit.found_by),
         text=None if hit.text is None else SearchHitText(position=hit.text.position, text=hit.text.text),

@@ -1,6 +1,7 @@
 """A search from its query vector to the page of hits."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from index.cursors import Binding, Place, decode_cursor, encode_cursor
 from index.errors import GenerationError, QueryError
 from index.filter_query import PassingKeys
 from index.filters import filter_text
-from index.generations import Generation, Target, get_generation
+from index.generations import TARGETS, Generation, Target, get_generation
 from index.groups import Groups, keys_left_out, others
 from index.images import FoundImage, read_found
 from index.ranking import (
@@ -66,9 +67,22 @@ class Searcher:
         self._passing = PassingKeys()
         self._backgrounds = Backgrounds()
 
+    def warm(self, session: Session, generation: Generation, sequence: int) -> None:
+        """Load the views of a generation and measure their backgrounds, or bring them up to date."""
+        for target in TARGETS:
+            view = self._views.current(session, generation, sequence, target)
+            self._backgrounds.of(session, generation, view, target)
+
     def retire(self, collection_id: int, active: int) -> None:
-        """Forget what is known of a collection's generations but the active one."""
-        self._backgrounds.retire(collection_id, active)
+        """Free what is held of a collection's other generations that nobody has used for a while."""
+        self._views.retire(collection_id, active)
+        self._backgrounds.keep(self._views.held())
+
+    def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
+        """Free what is held of all other collections and generations."""
+        self._passing.keep(collections)
+        self._views.keep(generations)
+        self._backgrounds.keep(generations)
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
         """Make one query vector of several; see `SearchEngine.compose`."""
@@ -178,7 +192,9 @@ class Searcher:
             # The view may hold what was written after the search began, so this is a new read.
             with self._catalogue.read() as session:
                 images = read_found(session, found.keys.tolist(), target)
-            held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
+            held = found
+            if len(images) < len(found):
+                held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
             if len(held) > k or len(found) < wanted:
                 break
             wanted += len(found) - len(held)

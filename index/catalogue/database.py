@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -114,12 +115,14 @@ def _create_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_pre_ping=True)
+            return create_engine(parsed, pool_pre_ping=True, json_deserializer=from_json)
         if not parsed.database or parsed.database == ":memory:":
             raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         # Readers that wait for a view to be loaded hold their connections; nobody else may wait for those.
-        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1)
+        engine = create_engine(
+            parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1, json_deserializer=from_json
+        )
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
     except OSError as error:
