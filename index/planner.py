@@ -22,7 +22,7 @@ class Probe:
         lists: Lists of the inverted file to scan.
         candidates: Candidates to take from them.
         recall: The share of the nearest `depth` that are among the candidates, measured.
-        cost: Nanoseconds that it takes, measured.
+        cost: Nanoseconds that it takes to name the candidates, measured.
     """
 
     depth: int
@@ -40,11 +40,13 @@ class Planner:
         probes: By depth, rising.
         row_cost: Nanoseconds to compare a query exactly with one row that passes a filter.
         pass_cost: Nanoseconds to step over one row that does not.
+        candidate_cost: Nanoseconds to rank one candidate that passes.
     """
 
     probes: tuple[Probe, ...]
     row_cost: float
     pass_cost: float
+    candidate_cost: float
 
     def choose(self, rank: int, passing: int, total: int) -> Probe | None:
         """Return how to search the codes for hits down to a rank, or None to scan exactly.
@@ -58,12 +60,18 @@ class Planner:
             return None
         # Where a filter lets one of ten pass, hits lie ten times as deep among all; half as much again, as
         # the tenth that pass are not spread evenly.
-        depth = rank if passing == total else 1.5 * rank * total / passing
+        share = passing / total
+        depth = rank if passing == total else 1.5 * rank / share
         exact = passing * self.row_cost + (total - passing) * self.pass_cost
         for probe in self.probes:
             if probe.depth >= depth:
-                return probe if probe.cost < exact else None
+                ranked = min(share * probe.candidates, self.candidates(rank))
+                return probe if probe.cost + ranked * self.candidate_cost < exact else None
         return None
+
+    def candidates(self, rank: int) -> int:
+        """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
+        return next(probe.candidates for probe in self.probes if probe.depth >= rank)
 
 
 @dataclass(frozen=True, slots=True)

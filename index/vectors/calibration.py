@@ -1,9 +1,13 @@
 """Measures after a build how deep codes must be searched for the promised recall, and what that costs."""
 
+import itertools
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from index.planner import Planner, Probe
 from index.vectors.codec import unit
@@ -11,15 +15,20 @@ from index.vectors.codes import Codes
 from index.vectors.half import Guard, HalfRows
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
+from index.vectors.refined import Refined
 
 # What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
-_RECALL: Final = 0.995
+_RECALL: Final = 0.996
 # A query encoder does not say quite what the other encoder says.
 _NOISE: Final = 0.45
 # How many queries are tried for each depth.
 _DEPTHS: Final = ((10, 200), (30, 100), (100, 100), (300, 50), (1000, 50), (3000, 20), (10_000, 20))
-_FACTORS: Final = (2, 3, 5, 10, 20, 40)
+# How many lists are searched, each time half as many again or a third more.
+_LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in range(12)}))
+# How many candidates are taken for each hit.
+_FACTORS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 40)
 _TIMED: Final = 5
+_GATHERED: Final = 1000
 _SEED: Final = 0
 
 
@@ -33,20 +42,22 @@ def calibrate(codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> Planne
         guard: Held whenever rows are read, and let go in between.
     """
     living = np.flatnonzero(alive)
-    probes = []
+    refined = Refined(codes, rows)
+    probes: list[Probe] = []
     with guard():
         queries, own = _queries(rows, living, min(_DEPTHS[0][1], len(living)))
     for depth, tried in _DEPTHS:
         if 4 * depth > len(living):
             break
         truth = rows.nearest_many(queries[:tried], depth + 1, alive, guard)
-        with guard():
-            probe = _cheapest(codes, rows, queries[:tried], own[:tried], truth)
+        # What lies deeper lies in no fewer lists.
+        fewest = probes[-1].lists if probes else 0
+        probe = _cheapest(codes, refined, queries[:tried], own[:tried], truth, fewest, guard)
         if probe is not None:
             probes.append(probe)
     with guard():
-        row_cost, pass_cost = _scan_costs(rows, queries)
-    return Planner(tuple(probes), row_cost, pass_cost)
+        costs = _scan_costs(rows, queries)
+    return Planner(tuple(probes), *costs)
 
 
 def _queries(rows: HalfRows, living: Rows, count: int) -> tuple[Vectors, Rows]:
@@ -57,56 +68,58 @@ def _queries(rows: HalfRows, living: Rows, count: int) -> tuple[Vectors, Rows]:
     return unit(rows.get(own) + np.float32(_NOISE) * noise), own
 
 
-def _cheapest(codes: Codes, rows: HalfRows, queries: Vectors, own: Rows, truth: Rows) -> Probe | None:
+def _cheapest(
+    codes: Codes, refined: Refined, queries: Vectors, own: Rows, truth: Rows, fewest: int, guard: Guard
+) -> Probe | None:
+    """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
     depth = truth.shape[1] - 1
+    most = min(len(codes), _FACTORS[-1] * depth)
     best: Probe | None = None
-    lists = 4
-    while lists <= codes.lists:
-        most = min(len(codes), _FACTORS[-1] * depth)
-        found = codes.search(queries, lists, most)
+    least = np.inf
+    for lists in [lists for lists in _LISTS if fewest <= lists <= codes.lists]:
+        recalls = _recalls(codes.search(queries, lists, most), truth, own)
         for candidates in [factor * depth for factor in _FACTORS if factor * depth <= most] or [most]:
-            recall = _recall(found[:, :candidates], truth, own)
-            if recall >= _RECALL:
-                cost = _cost(codes, rows, queries, lists, candidates)
-                if best is None or cost < best.cost:
-                    best = Probe(depth, lists, candidates, recall, cost)
-                break
-        # More lists cost more: once one more step was worse, so is every further one.
-        if best is not None and best.lists < lists:
+            recall = float(recalls[candidates - 1])
+            if recall < _RECALL:
+                continue
+            named = _fastest(partial(codes.search, lists=lists, candidates=candidates), queries)
+            probe = Probe(depth, lists, candidates, recall, named)
+            with guard():
+                ranked = _fastest(partial(refined.nearest, count=depth, probe=probe), queries)
+            if ranked < least:
+                best, least = probe, ranked
             break
-        lists *= 2
+        # More lists cost more: once two steps were worse, so is every further one.
+        if best is not None and best.lists * 2 <= lists:
+            break
     return best
 
 
-def _recall(found: Rows, truth: Rows, own: Rows) -> float:
-    shares = [
-        np.isin(nearest[nearest != row], candidates).mean()
-        for candidates, nearest, row in zip(found, truth, own, strict=True)
-    ]
-    return float(np.mean(shares))
+def _recalls(found: Rows, truth: Rows, own: Rows) -> NDArray[np.float64]:
+    """Return the share of true neighbours (Q, depth + 1) among the first 1, 2, ... of those found (Q, C)."""
+    shares = np.zeros(found.shape[1])
+    for candidates, nearest, row in zip(found, truth, own, strict=True):
+        wanted = nearest[nearest != row]
+        shares += np.isin(candidates, wanted).cumsum() / len(wanted)
+    return shares / len(found)
 
 
-def _cost(codes: Codes, rows: HalfRows, queries: Vectors, lists: int, candidates: int) -> float:
-    """Return the nanoseconds of the fastest of a few searches with exact ranking."""
+def _fastest(work: Callable[[Vectors], object], queries: Iterable[Vectors]) -> float:
+    """Return the nanoseconds that some work takes for the quickest of a few queries (1, D)."""
     spent = []
-    for query in queries[:_TIMED]:
+    for query in itertools.islice(queries, _TIMED):
         started = time.perf_counter_ns()
-        found = codes.search(query[None], lists, candidates)[0]
-        rows.rough(found[found >= 0]) @ query
+        work(query[None])
         spent.append(time.perf_counter_ns() - started)
     return float(min(spent))
 
 
-def _scan_costs(rows: HalfRows, queries: Vectors) -> tuple[float, float]:
-    """Return the nanoseconds of a row that is compared and of one that is passed over."""
-    everything, nothing = [], []
-    none = np.zeros(len(rows), dtype=bool)
-    none[:1] = True
-    for query in queries[:_TIMED]:
-        started = time.perf_counter_ns()
-        rows.nearest(query, 10, None)
-        everything.append(time.perf_counter_ns() - started)
-        started = time.perf_counter_ns()
-        rows.nearest(query, 1, none)
-        nothing.append(time.perf_counter_ns() - started)
-    return min(everything) / len(rows), min(nothing) / len(rows)
+def _scan_costs(rows: HalfRows, queries: Vectors) -> tuple[float, float, float]:
+    """Return the nanoseconds of a row that is compared, of one that is passed over, and of a candidate."""
+    first = np.zeros(-(-len(rows) // 8), dtype=np.uint8)
+    first[:1] = 1
+    some = np.random.default_rng(_SEED).choice(len(rows), min(_GATHERED, len(rows)), replace=False)
+    compared = _fastest(lambda query: rows.nearest(query[0], 10, None), queries)
+    passed = _fastest(lambda query: rows.nearest(query[0], 1, first), queries)
+    gathered = _fastest(lambda query: rows.products(query[0], some), queries)
+    return compared / len(rows), passed / len(rows), gathered / len(some)

@@ -82,6 +82,11 @@ class Codes:
         return int(self._index.d)
 
     @property
+    def index(self) -> Any:
+        """FAISS's index of the codes, the same as long as this lives."""
+        return self._index
+
+    @property
     def lists(self) -> int:
         """Number of lists."""
         return int(self._inverted.nlist)

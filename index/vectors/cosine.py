@@ -1,11 +1,9 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned exactly, or found through codes."""
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +14,11 @@ from index.vectors.calibration import calibrate
 from index.vectors.codes import Codes, list_count, sample_size
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
-from index.vectors.positions import Mask, Positions, Rows
+from index.vectors.passing import Filters, Passing
+from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.refined import Refined
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -28,19 +28,10 @@ _GATHERED: Final = 0.005
 # Rows that are taken together: from this share that is dead on, the rest moves up.
 _DEAD_SHARE: Final = 0.25
 _FEWEST_DEAD: Final = 1000
-_REMEMBERED_FILTERS: Final = 8
 _BLOCK: Final = 16_384
-_QUERIES_AT_ONCE: Final = 32
+# Rows whose float64 sums stay in the processor's cache.
+_RANKED_AT_ONCE: Final = 512
 _SEED: Final = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Passing:
-    """The rows that may be found; `keys` is what they were found from, and keeps its identity alive."""
-
-    keys: Keys | None
-    mask: Mask
-    count: int
 
 
 class CosineView:
@@ -55,11 +46,11 @@ class CosineView:
         self._places = Positions()
         self._lock = ReadWriteLock()
         self._codes: Codes | None = None
+        self._refined: Refined | None = None
         self._planner: Planner | None = None
         # Changes when rows move: codes that are being built then fit no longer.
         self._layout = 0
-        self._memory_lock = threading.Lock()
-        self._filters: OrderedDict[int, _Passing] = OrderedDict()
+        self._filters = Filters()
 
     @property
     def dim(self) -> int:
@@ -100,8 +91,9 @@ class CosineView:
         with self._lock.writing():
             self._places.append(keys)
             self._rows.add(vectors)
-            if self._codes is not None:
+            if self._codes is not None and self._refined is not None:
                 self._codes.add(vectors)
+                self._refined.grow()
             self._changed()
 
     def remove(self, keys: Keys) -> None:
@@ -131,7 +123,7 @@ class CosineView:
         What passes `allowed` is remembered as long as the same array is used: it must not be changed.
         """
         with self._lock.reading():
-            passing = self._passing(allowed)
+            passing = self._filters.passing(allowed, self._places)
             rank = k if after is None else k + after.rank
             probe = self._probe(rank, passing)
             if probe is not None:
@@ -145,23 +137,19 @@ class CosineView:
         if not len(queries):
             return []
         with self._lock.reading():
-            passing = self._passing(None)
+            passing = self._filters.passing(None, self._places)
             probe = self._probe(k, passing)
-            if probe is None or self._codes is None:
+            if probe is None or self._refined is None:
                 near = self._rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
             else:
-                near = self._codes.search(queries, probe.lists, probe.candidates)
-            starts = range(0, len(queries), _QUERIES_AT_ONCE)
-            parts = [slice(start, start + _QUERIES_AT_ONCE) for start in starts]
-            with ThreadPoolExecutor(cores()) as pool:
-                ranked = pool.map(lambda part: self._rank_many(queries[part], near[part], k, passing), parts)
-                found = [hits for hits_of in ranked for hits in hits_of]
-            for place, hits in enumerate(found):
+                near = self._refined.nearest(queries, _kept(k), probe, passing.selector)
+            found = []
+            for query, hits in zip(queries, self._ranked_many(queries, near), strict=True):
                 enough = len(hits.keys) >= min(k, passing.count)
                 if enough and (probe is not None or self._settled(hits, k, passing)):
-                    found[place] = Neighbours(hits.keys[:k], hits.scores[:k], probe is None)
+                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], probe is None))
                 else:
-                    found[place] = self._scan(queries[place], k, k, passing, None)
+                    found.append(self._scan(query, k, k, passing, None))
             return found
 
     def build(self) -> bool:
@@ -185,13 +173,13 @@ class CosineView:
             if self._layout != layout:
                 return False
             codes.add(self._rows.get(np.arange(len(codes), len(self._rows))))
-            self._codes, self._planner = codes, planner
+            self._hold(codes, planner)
         return True
 
     def drop_codes(self) -> None:
         """Answer exactly from now on."""
         with self._lock.writing():
-            self._codes = self._planner = None
+            self._hold(None, None)
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""
@@ -224,7 +212,7 @@ class CosineView:
                 raise ValueError("the files do not hold one code for each vector")
         with self._lock.writing():
             self._rows, self._places = rows, Positions.of(keys)
-            self._codes, self._planner = codes, planner
+            self._hold(codes, planner)
             self._layout += 1
             self._filters.clear()
 
@@ -234,53 +222,42 @@ class CosineView:
             alive = self._places.alive
             self._rows.keep(alive)
             self._places = Positions.of(self._places.keys[alive])
-            self._codes = self._planner = None
+            self._hold(None, None)
             self._layout += 1
 
-    def _passing(self, allowed: Keys | None) -> _Passing:
-        if allowed is None:
-            return _Passing(None, self._places.alive, len(self))
-        with self._memory_lock:
-            known = self._filters.get(id(allowed))
-            if known is not None:
-                self._filters.move_to_end(id(allowed))
-                return known
-        rows, there = self._places.find(allowed)
-        mask = np.zeros(len(self._rows), dtype=bool)
-        mask[rows[there]] = True
-        passing = _Passing(allowed, mask, int(np.count_nonzero(there)))
-        with self._memory_lock:
-            self._filters[id(allowed)] = passing
-            if len(self._filters) > _REMEMBERED_FILTERS:
-                self._filters.popitem(last=False)
-        return passing
+    def _hold(self, codes: Codes | None, planner: Planner | None) -> None:
+        self._codes, self._planner = codes, planner
+        self._refined = None if codes is None else Refined(codes, self._rows)
 
-    def _probe(self, rank: int, passing: _Passing) -> Probe | None:
+    def _probe(self, rank: int, passing: Passing) -> Probe | None:
         return None if self._planner is None else self._planner.choose(rank, passing.count, len(self))
 
     def _through_codes(
-        self, query: Vectors, k: int, rank: int, probe: Probe, passing: _Passing, after: After | None
+        self, query: Vectors, k: int, rank: int, probe: Probe, passing: Passing, after: After | None
     ) -> Neighbours | None:
         """Return the hits, or None when the candidates are too few to promise them."""
-        if self._codes is None:
+        if self._codes is None or self._refined is None or self._planner is None:
             return None
-        rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
-        rows = rows[rows >= 0]
-        passes = passing.mask[rows]
-        if np.count_nonzero(passes[: probe.depth]) < rank:
-            return None
-        rows = rows[passes]
-        kept = rank + _SPARE + rank // 8
-        if len(rows) > 2 * kept:
-            rough = self._rows.rough(rows) @ query
-            rows = rows[np.argpartition(-rough, kept)[:kept]]
+        if passing.keys is None:
+            rows = self._refined.nearest(query[None], _kept(rank), probe, passing.selector)[0]
+            rows = rows[rows >= 0]
+        else:
+            rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
+            rows = rows[rows >= 0]
+            passes = passing.mask[rows]
+            if np.count_nonzero(passes[: probe.depth]) < rank:
+                return None
+            rows = rows[passes][: self._planner.candidates(rank)]
+            if len(rows) > 2 * _kept(rank):
+                rough = self._rows.products(query, rows)
+                rows = rows[np.argpartition(-rough, _kept(rank))[: _kept(rank)]]
         keys, scores = self._ranked(query, rows)
         first = behind(keys, scores, after)
         if first + k > len(keys):
             return None
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 
-    def _scan(self, query: Vectors, k: int, rank: int, passing: _Passing, after: After | None) -> Neighbours:
+    def _scan(self, query: Vectors, k: int, rank: int, passing: Passing, after: After | None) -> Neighbours:
         wanted = rank + _SPARE
         while True:
             rows = self._nearest(query, min(wanted, passing.count), passing)
@@ -292,7 +269,7 @@ class CosineView:
                 return Neighbours(hits.keys[first:], hits.scores[first:], exact=True)
             wanted *= 2
 
-    def _settled(self, found: Neighbours, last: int, passing: _Passing) -> bool:
+    def _settled(self, found: Neighbours, last: int, passing: Passing) -> bool:
         """Say whether nothing that was not found can rank before the `last` of what was."""
         if len(found.keys) >= passing.count:
             return True
@@ -300,7 +277,7 @@ class CosineView:
         margin = np.float32(2 * self._rows.error)
         return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
 
-    def _nearest(self, query: Vectors, count: int, passing: _Passing) -> Rows:
+    def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
         if count == 0:
             return np.empty(0, dtype=np.int64)
         total = len(self._rows)
@@ -309,36 +286,53 @@ class CosineView:
         if passing.count <= _GATHERED * total:
             rows = np.flatnonzero(passing.mask)
             rough = np.concatenate(
-                [self._rows.rough(rows[at : at + _BLOCK]) @ query for at in range(0, len(rows), _BLOCK)]
+                [self._rows.products(query, rows[at : at + _BLOCK]) for at in range(0, len(rows), _BLOCK)]
             )
             return rows[np.argpartition(-rough, count - 1)[:count]]
-        return self._rows.nearest(query, count, None if passing.count == total else passing.mask)
+        return self._rows.nearest(query, count, passing.bits)
 
     def _ranked(self, query: Vectors, rows: Rows) -> tuple[Keys, Vectors]:
         """Return keys and scores of rows, best first; a page far behind takes only some vectors at once."""
         scores = np.empty(len(rows), dtype=np.float32)
-        for at in range(0, len(rows), _BLOCK):
-            part = slice(at, at + _BLOCK)
+        for at in range(0, len(rows), _RANKED_AT_ONCE):
+            part = slice(at, at + _RANKED_AT_ONCE)
             scores[part] = cosines(query, self._rows.get(rows[part]))
         return best_first(self._places.keys[rows], scores)
 
-    def _rank_many(self, queries: Vectors, near: Rows, k: int, passing: _Passing) -> list[Neighbours]:
-        """Rank the candidates (Q, C) of each query; a few more than `k` come back."""
+    def _ranked_many(self, queries: Vectors, near: Rows) -> list[Neighbours]:
+        """Rank the candidates (Q, C) of each query, of which -1 is none."""
+        step = max(1, _RANKED_AT_ONCE // max(1, near.shape[1]))
+        parts = [slice(start, start + step) for start in range(0, len(queries), step)]
+        if len(parts) == 1:
+            return self._ranked_part(queries, near)
+        with ThreadPoolExecutor(cores()) as pool:
+            ranked = pool.map(lambda part: self._ranked_part(queries[part], near[part]), parts)
+            return [hits for hits_of in ranked for hits in hits_of]
+
+    def _ranked_part(self, queries: Vectors, near: Rows) -> list[Neighbours]:
+        rows = np.maximum(near, 0)
+        vectors = self._rows.get(rows.ravel()).reshape(*rows.shape, self.dim)
+        scores = cosines(queries[:, None], vectors)
+        scores[near < 0] = -np.inf
+        keys = self._places.keys[rows]
+        counts = np.count_nonzero(near >= 0, axis=1).tolist()
         found = []
-        for query, candidates in zip(queries, near, strict=True):
-            rows = candidates[candidates >= 0]
-            rows = rows[passing.mask[rows]]
-            if len(rows) > 2 * (k + _SPARE):
-                rough = self._rows.rough(rows) @ query
-                rows = rows[np.argpartition(-rough, k + _SPARE)[: k + _SPARE]]
-            found.append(Neighbours(*self._ranked(query, rows), exact=False))
+        for place, order in enumerate(np.lexsort((keys, -scores))):
+            best = order[: counts[place]]
+            found.append(Neighbours(keys[place, best], scores[place, best], exact=False))
         return found
+
+
+def _kept(rank: int) -> int:
+    """Return how many of the candidates are ranked exactly for hits down to a rank."""
+    return rank + _SPARE + rank // 8
 
 
 def _read_planner(path: Path) -> Planner:
     try:
         held = json.loads(path.read_bytes())
         probes = tuple(Probe(**probe) for probe in held["probes"])
-        return Planner(probes, float(held["row_cost"]), float(held["pass_cost"]))
+        costs = (float(held[name]) for name in ("row_cost", "pass_cost", "candidate_cost"))
+        return Planner(probes, *costs)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("the file holds no plan of searches") from error

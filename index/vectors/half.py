@@ -1,6 +1,7 @@
 """Rows of float16 vectors, as the catalogue has them, scanned by FAISS on all cores."""
 
 import itertools
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +12,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.codec import unit
+from index.vectors.codec import unit, widened
+from index.vectors.passing import Bits
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.threads import cores, use_threads
@@ -20,8 +22,13 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 # Below so many rows one thread is done before others have begun.
 _WORTH_THREADS: Final = 20_000
-# Rows that are decoded at once.
+# Rows that are compared with many queries at once.
 _BLOCK: Final = 16_384
+# Half a unit in the last of a float16's 11 digits, and half the smallest number there is.
+_ROUNDING: Final = 2.0**-11
+_SMALLEST: Final = 2.0**-25
+# FAISS sums up in float32.
+_SUMMATION: Final = 1e-5
 
 
 class HalfRows:
@@ -32,8 +39,7 @@ class HalfRows:
             dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
-        # How far the length of a rounded vector lies from one: scores by FAISS are off by this factor.
-        self._slack = 0.0
+        self._held = _memory_of(self._index)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -50,9 +56,17 @@ class HalfRows:
         return len(self) * self.dim * 2
 
     @property
+    def index(self) -> Any:
+        """FAISS's index of the rows, which is another after `read`."""
+        return self._index
+
+    @property
     def error(self) -> float:
-        """Upper bound of the difference between a score by `nearest` and the cosine."""
-        return self._slack + 1e-5
+        """Upper bound of the difference between a score by `nearest` and the cosine.
+
+        They differ by the length of the rounded vector, which for one of length one is off by at most this.
+        """
+        return _ROUNDING + _SMALLEST * math.sqrt(self.dim) + _SUMMATION
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D) of length one, but for rounding."""
@@ -65,33 +79,37 @@ class HalfRows:
 
     def rough(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows as they were rounded."""
-        codes = self._stored().take(rows, axis=0).view(np.uint8)
-        vectors: Vectors = self._index.sa_decode(codes)
-        return vectors
+        return widened(self._held.take(rows, axis=0))
+
+    def products(self, query: Vectors, rows: Rows) -> Vectors:
+        """Return the inner products (N,) of a query (D,) with these rows as they were rounded."""
+        # Row by row: a product of matrix and vector goes to several threads and waits for them.
+        products: Vectors = np.vecdot(self.rough(rows), query)
+        return products
 
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
-        kept = self._stored()[alive]
+        kept = self._held[alive]
         self._index.reset()
         self._append(kept)
 
-    def nearest(self, query: Vectors, count: int, among: Mask | None) -> Rows:
+    def nearest(self, query: Vectors, count: int, among: Bits | None) -> Rows:
         """Return the `count` rows with the largest inner products with a query (D,), in no order.
 
         Args:
             query: What to search for.
             count: How many rows; fewer come back only when fewer are there.
-            among: Which rows (N,) may be found; None for all.
+            among: Which rows may be found, a bit each; None for all.
         """
-        bits = None if among is None else np.packbits(among, bitorder="little")
         parts = cores() if len(self) >= _WORTH_THREADS else 1
-        edges = np.linspace(0, len(self), parts + 1).astype(np.int64).tolist()
+        # Whole bytes of bits.
+        edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
         ranges = list(itertools.pairwise(edges))
         if parts == 1:
             use_threads(1)
-            found = [self._scan(query, count, bits, *ranges[0])]
+            found = [self._scan(query, count, among, *ranges[0])]
         else:
-            found = list(self._pool.map(lambda part: self._scan(query, count, bits, *part), ranges))
+            found = list(self._pool.map(lambda part: self._scan(query, count, among, *part), ranges))
         scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
         if len(rows) > count:
             rows = rows[np.argpartition(-scores, count - 1)[:count]]
@@ -144,38 +162,34 @@ class HalfRows:
         ):
             raise ValueError("the file holds no float16 rows of this dimension")
         self._index = index
-        self._measure(0)
+        self._held = _memory_of(index)
 
     def _append(self, vectors: NDArray[np.float16]) -> None:
-        before = len(self)
         if len(vectors):
             self._index.add_sa_codes(vectors.view(np.uint8))
-        self._measure(before)
-
-    def _measure(self, start: int) -> None:
-        for first in range(start, len(self), _BLOCK):
-            vectors = self.rough(np.arange(first, min(first + _BLOCK, len(self))))
-            off = np.abs(np.einsum("nd,nd->n", vectors, vectors) ** 0.5 - 1)
-            # A vector that was never of length one, such as zero, cannot be told by its rounded length.
-            self._slack = max(self._slack, float(off[off < 0.01].max(initial=0)))
+        self._held = _memory_of(self._index)
 
     def _scan(
-        self, query: Vectors, count: int, bits: NDArray[np.uint8] | None, start: int, stop: int
+        self, query: Vectors, count: int, bits: Bits | None, start: int, stop: int
     ) -> tuple[Vectors, Rows]:
         library: Any = faiss
-        part: Any = library.IDSelectorRange(start, stop)
-        chosen = part if bits is None else library.IDSelectorAnd(part, library.IDSelectorBitmap(bits))
+        if bits is None:
+            chosen: Any = library.IDSelectorRange(start, stop)
+        else:
+            own = np.zeros_like(bits)
+            own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
+            chosen = library.IDSelectorBitmap(own)
         parameters = library.SearchParameters(sel=chosen)
         scores, rows = self._index.search(query[None], count, params=parameters)
         found = rows[0] >= 0
         return scores[0][found], rows[0][found]
 
-    def _stored(self) -> NDArray[np.float16]:
-        """Return FAISS's own memory of the rows (N, D), not a copy."""
-        if not len(self):
-            return np.empty((0, self.dim), dtype="<f2")
-        codes = self._index.codes
-        stored: NDArray[np.float16] = (
-            faiss.rev_swig_ptr(codes.data(), codes.size()).view("<f2").reshape(len(self), self.dim)
-        )
-        return stored
+
+def _memory_of(index: Any) -> NDArray[np.float16]:
+    """Return FAISS's own memory of the rows (N, D), not a copy; it is another after each change."""
+    if not index.ntotal:
+        return np.empty((0, index.d), dtype="<f2")
+    stored: NDArray[np.float16] = (
+        faiss.rev_swig_ptr(index.codes.data(), index.codes.size()).view("<f2").reshape(index.ntotal, index.d)
+    )
+    return stored

@@ -9,11 +9,11 @@ Scores = NDArray[np.float32]
 
 
 def cosines(query: Vectors, vectors: Vectors) -> Scores:
-    """Return the scores (N,) of vectors (N, D), summed row by row in float64.
+    """Return the scores (..., N) of vectors (..., N, D) with queries (D,) or (..., 1, D).
 
-    Equal vectors then have equal scores wherever they lie.
+    They are summed row by row in float64: equal vectors have equal scores wherever they lie.
     """
-    scores: Scores = np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
+    scores: Scores = np.vecdot(vectors.astype(np.float64), query.astype(np.float64)).astype(np.float32)
     return scores
 
 

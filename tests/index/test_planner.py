@@ -3,7 +3,7 @@ import pytest
 from index.planner import Planner, Probe, choose_view
 
 PROBES = (Probe(10, 16, 100, 0.996, 1e5), Probe(100, 64, 500, 0.996, 5e5), Probe(1000, 256, 3000, 0.996, 2e6))
-PLANNER = Planner(PROBES, row_cost=50, pass_cost=2)
+PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=100)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,10 @@ def test_the_cheapest_way_that_reaches_deep_enough(rank: int, passing: int, dept
 
 
 def test_scans_that_cost_less_are_taken() -> None:
-    assert Planner(PROBES, row_cost=0.05, pass_cost=0.01).choose(10, 1_000_000, 1_000_000) is None
+    assert (
+        Planner(PROBES, row_cost=0.05, pass_cost=0.01, candidate_cost=0).choose(10, 1_000_000, 1_000_000)
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""Which rows a search may find, remembered by filter."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.positions import Mask, Positions
+from index.vectors.protocol import Keys
+
+# One for each row, the first row's is the lowest of the first byte.
+Bits = NDArray[np.uint8]
+
+_REMEMBERED: Final = 8
+
+
+@dataclass(frozen=True)
+class Passing:
+    """The rows that may be found.
+
+    Attributes:
+        keys: What they were found from, kept so that no other array gets its identity; None without a filter.
+        mask: Whether each row (N,) passes.
+        count: How many do.
+    """
+
+    keys: Keys | None
+    mask: Mask
+    count: int
+
+    @cached_property
+    def bits(self) -> Bits | None:
+        """The mask in bits, or None when all rows pass."""
+        return None if self.count == len(self.mask) else np.packbits(self.mask, bitorder="little")
+
+    @cached_property
+    def selector(self) -> Any:
+        """The same for FAISS."""
+        library: Any = faiss
+        return None if self.bits is None else library.IDSelectorBitmap(self.bits)
+
+
+class Filters:
+    """What passed the filters of late, by the identity of their arrays, until rows change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[int | None, Passing] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+
+    def passing(self, allowed: Keys | None, places: Positions) -> Passing:
+        """Return the rows of the keys that a filter allows, or all living rows without one."""
+        place = None if allowed is None else id(allowed)
+        with self._lock:
+            known = self._known.get(place)
+            if known is not None:
+                self._known.move_to_end(place)
+                return known
+        found = _find(allowed, places)
+        with self._lock:
+            self._known[place] = found
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+
+def _find(allowed: Keys | None, places: Positions) -> Passing:
+    if allowed is None:
+        return Passing(None, places.alive, len(places))
+    rows, there = places.find(allowed)
+    mask = np.zeros(len(places.keys), dtype=bool)
+    mask[rows[there]] = True
+    return Passing(allowed, mask, int(np.count_nonzero(there)))
