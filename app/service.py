@@ -133,9 +133,13 @@ async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> N
 
 
 async def _keep_warm(engine: SearchEngine, every_s: float) -> None:
-    """Keep the views of these generations current, so that no search has to load one or catch much up."""
+    """Keep the views of these generations current, so that no search has to load one or catch much up.
+
+    What other processes have removed is freed.
+    """
     while True:
         try:
+            await anyio.to_thread.run_sync(engine.forget_removed)
             for active in await anyio.to_thread.run_sync(followed_generations, engine):
                 await anyio.to_thread.run_sync(engine.warm, active.generation)
         except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong

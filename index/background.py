@@ -1,7 +1,7 @@
 """The background of a collection's scores: what is usual there, so that a score can be called unusual."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
@@ -253,7 +253,6 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
 
 @dataclass(slots=True)
 class _Held:
-    collection_id: int
     lock: threading.Lock
     background: Background | None = None
 
@@ -280,9 +279,7 @@ class Backgrounds:
             None where the view is empty.
         """
         with self._lock:
-            held = self._held.setdefault(
-                (generation.id, target), _Held(generation.collection_id, threading.Lock())
-            )
+            held = self._held.setdefault((generation.id, target), _Held(threading.Lock()))
         count = len(view)
         known = held.background
         if count == 0 or (known is not None and _still_fits(known, count)):
@@ -300,12 +297,11 @@ class Backgrounds:
         finally:
             held.lock.release()
 
-    def retire(self, collection_id: int, active: int) -> None:
-        """Forget the backgrounds of every generation of a collection but the active one."""
+    def keep(self, generations: Collection[int]) -> None:
+        """Forget the backgrounds of all other generations."""
         with self._lock:
-            for place, held in list(self._held.items()):
-                if held.collection_id == collection_id and place[0] != active:
-                    del self._held[place]
+            for place in [place for place in self._held if place[0] not in generations]:
+                del self._held[place]
 
 
 def _still_fits(background: Background, count: int) -> bool:

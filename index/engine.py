@@ -140,7 +140,6 @@ class SearchEngine:
                 raise NoActiveGenerationError(collection)
             generation, sequence = found
             count = self._count(session, generation, sequence)
-        self._views.retire(generation.collection_id, generation.id)
         self._searcher.retire(generation.collection_id, generation.id)
         return self.describe(generation, count)
 
@@ -267,14 +266,25 @@ class SearchEngine:
             row.view = view
 
     def warm(self, generation: int) -> None:
-        """Load the view of a generation, or catch it up, before a search needs it.
+        """Load and measure what searches of a generation need, or bring it up to date, before one needs it.
 
         Raises:
             GenerationError: The generation is gone.
         """
         with self.catalogue.read() as session:
             found, sequence = get_generation(session, generation)
-            self._views.current(session, found, sequence)
+            self._searcher.warm(session, found, sequence)
+
+    def forget_removed(self) -> None:
+        """Free what is held of collections and generations that were removed, by whatever process."""
+        with self.catalogue.read() as session:
+            collections = set(session.execute(select(CollectionRow.id)).scalars())
+            generations = set(session.execute(select(GenerationRow.id)).scalars())
+        self._searcher.keep(collections, generations)
+        self._overviews.keep(collections)
+        for generation in list(self._counts):
+            if generation not in generations:
+                self._counts.pop(generation, None)
 
     def announced(self) -> list[ActiveGeneration]:
         """Return the generations that will be active soon, of all collections."""

@@ -1,7 +1,7 @@
 """What a collection offers to one who begins a search: the values of its fields, and a few of its images."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,6 +88,11 @@ class Overviews:
             with self._lock:
                 self._made[row.id] = (row.sequence, overview)
             return overview
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the overviews of all other collections."""
+        with self._lock:
+            self._made = {key: made for key, made in self._made.items() if key in collections}
 
 
 def facets(session: Session, collection_id: int) -> tuple[Facet, ...]:

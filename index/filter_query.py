@@ -3,7 +3,7 @@
 import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -99,6 +99,12 @@ class PassingKeys:
             while self._bytes > _REMEMBERED_BYTES:
                 self._forget(next(iter(self._found)))
         return keys
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the keys of all other collections."""
+        with self._lock:
+            for place in [place for place in self._found if place[0] not in collections]:
+                self._forget(place)
 
     def _forget(self, place: tuple[int, Target, str]) -> None:
         held = self._found.pop(place, None)

@@ -22,6 +22,7 @@ from index.filters import storable_text
 GenerationState = Literal["building", "active", "retired"]
 # What a generation has vectors of.
 Target = Literal["images", "texts"]
+TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 

@@ -139,7 +139,7 @@ def remove_images(engine: SearchEngine, collection: str, ids: Sequence[str]) -> 
 
 
 def remove_collection(engine: SearchEngine, collection: str) -> None:
-    """Remove a collection with its images, generations and snapshots.
+    """Remove a collection with its images, generations and snapshots, and what this process holds of it.
 
     Raises:
         UnknownCollectionError: There is no such collection.
@@ -148,6 +148,7 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
     with engine.catalogue.write() as session:
         delete_collection(session, collection)
     try:
+        engine.forget_removed()
         remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
     except RecoquestError as error:
         _log.warning("what a removed collection left is not removed yet: %s", error)

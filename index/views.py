@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -95,6 +96,17 @@ class Views:
             for place, held in list(self._held.items()):
                 if held.collection_id == collection_id and place[0] != active and held.used < idle:
                     del self._held[place]
+
+    def keep(self, generations: Collection[int]) -> None:
+        """Free the views of all other generations."""
+        with self._lock:
+            for place in [place for place in self._held if place[0] not in generations]:
+                del self._held[place]
+
+    def held(self) -> set[int]:
+        """Return the generations that there are views of."""
+        with self._lock:
+            return {generation for generation, _ in self._held}
 
     def _hold(self, generation: Generation, target: Target) -> _Held:
         with self._lock:

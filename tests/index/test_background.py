@@ -190,9 +190,9 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert grown is not first
         assert grown is not None
         assert grown.count == 101
-        backgrounds.retire(generation.collection_id, generation.id)
+        backgrounds.keep({generation.id})
         assert backgrounds.of(session, generation, view) is grown
-        backgrounds.retire(generation.collection_id, generation.id + 1)
+        backgrounds.keep({generation.id + 1})
         assert backgrounds.of(session, generation, view) is not grown
         assert backgrounds.of(session, generation, ExactView(DIM)) is None
 
