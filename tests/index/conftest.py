@@ -8,6 +8,7 @@ import pytest
 from index.catalogue import open_catalogue
 from index.engine import SearchEngine
 from index.store import ImageStore
+from tests.index.orders import PLACES, Filled, fill
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
@@ -34,6 +35,21 @@ def engine(tmp_path: Path, catalogue_url: str) -> Iterator[SearchEngine]:
     opened = open_home(tmp_path / "home", catalogue_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """Collections of each kind of model, which no test writes to."""
+    engine = open_home(tmp_path_factory.mktemp("filled"))
+    yield fill(engine)[0]
+    engine.close()
+
+
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what lies behind the first places be reached by collections of this size."""
+    for name in ("index.ranking.FUSED_PLACES", "index.searcher.FUSED_PLACES", "index.ranking.DIVERSE_PLACES"):
+        monkeypatch.setattr(name, PLACES)
 
 
 @pytest.fixture(scope="session")
