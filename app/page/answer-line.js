@@ -3,7 +3,8 @@
 import { fill, h } from './dom.js';
 import { kindText, scoreText } from './hit.js';
 
-const SCORE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability.';
+const COSINE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability.';
+const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness and by exact words. It orders the images, and is no probability.';
 
 /**
  * @param {HTMLElement} line
@@ -13,10 +14,11 @@ const SCORE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is close
 export function showAnswer(line, page, hits) {
   const { served_by: by, took_ms: took } = page;
   const scores = hits.map((hit) => hit.score);
+  const meaning = hits[0]?.score_kind === 'fused' ? FUSED_MEANING : COSINE_MEANING;
   const range = scores.length > 0 && `${kindText(hits[0])} ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
   fill(line,
     h('strong', {}, `${page.next_cursor === null ? '' : 'Best '}${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
-    range && h('span', { class: 'answer-part', title: SCORE_MEANING }, range),
+    range && h('span', { class: 'answer-part', title: meaning }, range),
     h('span', { class: 'answer-part', title: `Digest of the encoder: ${by.digest}` },
       by.model, h('span', { class: 'dim' }, ` \u00b7 generation ${by.generation} \u00b7 ${by.exact ? 'exact' : 'approximate'}`)),
     h('span', { class: 'answer-part', title: `Encoding ${millis(took.encode)}, search ${millis(took.search)}` }, millis(took.total)));

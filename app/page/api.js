@@ -125,3 +125,9 @@ async function problemOf(response) {
   const problem = await response.json().catch(() => ({}));
   return new ProblemError({ title: response.statusText, ...problem, status: response.status }, retryAfter);
 }
+
+/** @param {unknown} error @returns {ProblemError} what a reader is told of it */
+export function problemFrom(error) {
+  if (error instanceof ProblemError) return error;
+  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
+}

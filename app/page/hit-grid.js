@@ -2,7 +2,7 @@
 
 import { fill, h } from './dom.js';
 import { icon } from './icons.js';
-import { kindText, scoreText, summaryOf } from './hit.js';
+import { combines, hasWords, kindText, scoreText, summaryOf } from './hit.js';
 
 /** @typedef {import('./api.js').Hit} Hit */
 
@@ -12,8 +12,8 @@ export class HitGrid {
   #active = 0;
 
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, like: (hit: Hit) => void,
-   *   leave: () => void}} actions `leave` is called when the arrows walk out over the top row
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
+   *   leave: () => void}} actions `mark` makes an example of a hit; `leave` is called when the arrows walk out over the top row
    */
   constructor(actions) {
     this.actions = actions;
@@ -84,11 +84,15 @@ export class HitGrid {
           h('span', { class: 'hit-rank' }, hit.rank),
           h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
         hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
-        hit.labels.length > 0 && h('span', { class: 'hit-labels' }, ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
-      h('button', {
-        class: 'hit-like', type: 'button', title: 'More like this (m)', 'aria-label': `More images like number ${hit.rank}`,
-        on: { click: () => this.actions.like(hit) },
-      }, icon('like'), h('span', {}, 'More like this')));
+        hit.labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
+          ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
+      h('span', { class: 'hit-marks' }, this.#mark(hit, 'like', 'More', 'm'), combines(hit) && this.#mark(hit, 'unlike', 'Less', 'l')));
+  }
+
+  /** @param {Hit} hit @param {import('./query.js').Side} side @param {string} word @param {string} key */
+  #mark(hit, side, word, key) {
+    return h('button', { class: `hit-mark ${side}`, type: 'button', title: `${word} like this (${key})`, 'aria-label': `${word} like number ${hit.rank}`,
+      on: { click: () => this.actions.mark(hit, side) } }, icon(side), h('span', {}, `${word} like this`));
   }
 
   /** Only the active tile is in the tab order. */
@@ -109,9 +113,11 @@ export class HitGrid {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.hits.length === 0) return;
-    if (event.key === 'm') {
+    const hit = this.hits[this.#active];
+    const side = { m: 'like', l: combines(hit) && 'unlike' }[event.key];
+    if (side) {
       event.preventDefault();
-      this.actions.like(this.hits[this.#active]);
+      this.actions.mark(hit, side);
       return;
     }
     const target = this.#target(event.key);

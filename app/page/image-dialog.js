@@ -1,14 +1,17 @@
 /** The dialog with one image: large, with its texts, labels and metadata. */
 
 import { fill, h } from './dom.js';
-import { kindText, metadataText, scoreText } from './hit.js';
+import { combines, kindText, metadataText, scoreText } from './hit.js';
 import { icon } from './icons.js';
 import { ImageViewer } from './image-viewer.js';
 
 /**
  * @typedef {import('./api.js').Hit} Hit
  * @typedef {import('./api.js').SearchApi} SearchApi
+ * @typedef {import('./query.js').Side} Side
  */
+
+const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key: 'm' }, { side: 'unlike', name: 'Less like this', key: 'l' }]);
 
 export class ImageDialog {
   /** @type {string | null} */
@@ -17,7 +20,8 @@ export class ImageDialog {
   #request = null;
 
   /**
-   * @param {{api: SearchApi, like: (id: string) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   * @param {{api: SearchApi, mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   *   `mark` makes an example of an image, or takes it back
    */
   constructor(actions) {
     this.actions = actions;
@@ -39,13 +43,14 @@ export class ImageDialog {
    * @param {string} collection
    * @param {string} id
    * @param {Hit | null} hit the hit that was opened; null for an image opened by its address
-   * @param {{first: boolean, last: boolean}} place
+   * @param {{first: boolean, last: boolean, side: Side | null}} place among the hits and the examples
    */
   async open(collection, id, hit, place) {
     this.#request?.abort();
     const request = (this.#request = new AbortController());
     this.id = id;
-    this.collection = collection;
+    this.side = place.side;
+    this.sides = hit === null || combines(hit) ? SIDES : SIDES.slice(0, 1);
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
     this.next.disabled = place.last;
@@ -70,10 +75,10 @@ export class ImageDialog {
   #showFacts(hit, record, state, error) {
     const { texts = [], labels = [] } = record;
     fill(this.facts,
-      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${kindText(hit)} similarity to the query`),
+      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${meaningOf(hit)}`),
       h('div', { class: 'dialog-actions' },
-        h('button', { class: 'button primary', type: 'button', on: { click: () => this.#like() } }, icon('like'), 'More like this'),
-        h('a', { class: 'button', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
+        ...this.sides.map((entry) => this.#markButton(entry)),
+        h('a', { class: 'button original', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
       labels.length > 0 && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
@@ -82,10 +87,17 @@ export class ImageDialog {
       state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
   }
 
-  #like() {
-    const id = this.id;
+  /** @param {typeof SIDES[number]} entry */
+  #markButton({ side, name, key }) {
+    return h('button', { class: `button mark ${side}`, type: 'button', title: `${name} (${key})`, 'aria-pressed': String(this.side === side),
+      on: { click: () => this.#mark(side) } }, icon(side), name);
+  }
+
+  /** @param {Side} side */
+  #mark(side) {
+    const { id, side: before } = this;
     this.dismiss();
-    this.actions.like(id);
+    this.actions.mark(id, side === before ? null : side);
   }
 
   #onClose() {
@@ -108,13 +120,22 @@ export class ImageDialog {
     if (this.viewer.takesKey(event)) event.preventDefault();
     else if (event.key === 'ArrowLeft' && !this.previous.disabled) this.actions.step(-1);
     else if (event.key === 'ArrowRight' && !this.next.disabled) this.actions.step(1);
-    else if (event.key === 'm') this.#like();
+    else {
+      const entry = this.sides.find(({ key }) => key === event.key);
+      if (entry) this.#mark(entry.side);
+    }
   }
 
   /** @param {Parameters<typeof icon>[0]} name @param {string} title @param {() => void} act */
   #button(name, title, act) {
     return h('button', { class: 'tool', type: 'button', title, 'aria-label': title, on: { click: act } }, icon(name));
   }
+}
+
+/** @param {Hit} hit @returns {string} what its score says */
+function meaningOf(hit) {
+  if (hit.score_kind === 'fused') return `by likeness and exact words; cosine ${scoreText(hit.cosine)}`;
+  return `${kindText(hit)} similarity to the query`;
 }
 
 /** @param {string} title @param {Node} content */

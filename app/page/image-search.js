@@ -9,14 +9,16 @@
  * dialog closed); `search-change` when what is searched for or shown has changed, with `detail.state`.
  */
 
-import { ProblemError, SearchApi } from './api.js';
+import { ProblemError, problemFrom, SearchApi } from './api.js';
 import { expressionOf, noFilter } from './filter.js';
 import { FilterPanel } from './filter-panel.js';
 import { ImageDialog } from './image-dialog.js';
 import { takeImages } from './image-drop.js';
+import { combines } from './hit.js';
 import { landing } from './landing.js';
 import { imageIsGone, noCollections } from './notices.js';
-import { NO_QUERY, sameQuery, textQuery } from './query.js';
+import { bodyOf, isEmpty, NO_QUERY, sameQuery, sideOf, withExample, withoutExamples, withPicture, withText } from './query.js';
+import { QueryRow } from './query-row.js';
 import { ResultsView } from './results-view.js';
 import { SearchField } from './search-field.js';
 import { SearchShell } from './search-shell.js';
@@ -27,6 +29,7 @@ import { linkStyles } from './styles.js';
  * @typedef {import('./api.js').Hit} Hit
  * @typedef {import('./query.js').Query} Query
  * @typedef {import('./query.js').SearchState} SearchState
+ * @typedef {import('./query.js').Side} Side
  */
 
 const PAGE_SIZE = 24;
@@ -57,26 +60,34 @@ export class ImageSearch extends HTMLElement {
     const root = this.attachShadow({ mode: 'open' });
     this.styled = linkStyles(root);
     this.field = new SearchField({
-      text: (text, typing) => this.#go({ query: textQuery(text) }, typing),
+      text: (text, typing) => this.#goTo((query) => withText(query, text), typing),
       image: (image) => this.#goToImage(image),
-      clear: () => this.#go({ query: NO_QUERY }),
+      clear: () => this.#goTo((query) => withPicture(query, null)),
       down: () => this.results.grid.focus(),
     });
     this.results = new ResultsView({
       address: (link) => this.api.resolve(link),
       open: (hit) => this.#select(hit),
-      like: (hit) => this.#go({ query: { kind: 'like', id: hit.id } }),
+      mark: (hit, side) => this.#mark(hit.id, side),
       leave: () => this.field.focus(),
       more: () => this.#loadMore(),
       clearFilter: () => this.#go({ filter: noFilter() }),
     });
     this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
+    this.row = new QueryRow({
+      words: (words) => this.#setWords(words),
+      remove: (id) => this.#mark(id, null),
+      clearExamples: () => this.#goTo(withoutExamples),
+      open: (id) => this.#open(id),
+      thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
+      filter: (filter) => this.#go({ filter }),
+      leave: () => this.field.focus(),
+    });
     this.#makeApi();
     this.shell = new SearchShell(root, {
-      field: this.field.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
+      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
     }, {
       collection: (collection) => this.#changeCollection(collection),
-      filter: (filter) => this.#go({ filter }),
       togglePanel: () => this.#openPanel(this.panel.element.hidden),
     });
     this.shell.element.hidden = true;
@@ -98,6 +109,7 @@ export class ImageSearch extends HTMLElement {
     const stopKeys = takeKeys(target, {
       search: () => this.field.focus(),
       filters: () => this.#openPanel(this.panel.element.hidden),
+      words: () => this.#setWords(!this.#state.query.words),
       help: () => this.shell.showShortcuts(),
     });
     this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
@@ -147,20 +159,20 @@ export class ImageSearch extends HTMLElement {
 
   #makeApi() {
     this.api = new SearchApi(this.getAttribute('src') ?? new URL('..', import.meta.url));
-    const like = (id) => this.#go({ query: { kind: 'like', id } });
+    const mark = (id, side) => this.#mark(id, side);
     const closed = (id) => {
       this.#state.opened = null;
       this.#announce('close');
       this.results.grid.focusImage(id);
     };
     if (this.dialog) this.dialog.actions.api = this.api;
-    else this.dialog = new ImageDialog({ api: this.api, like, closed, step: (by) => this.#step(by) });
+    else this.dialog = new ImageDialog({ api: this.api, mark, closed, step: (by) => this.#step(by) });
   }
 
   #appear() {
     this.shell.element.hidden = false;
     const reads = matchMedia('(hover: hover)').matches;
-    if (this.hasAttribute('fullpage') && reads && this.#state.query.kind === 'none' && this.#state.opened === null) this.field.focus();
+    if (this.hasAttribute('fullpage') && reads && isEmpty(this.#state.query) && this.#state.opened === null) this.field.focus();
   }
 
   /** Ask for the collections, then show the state that was asked for meanwhile. */
@@ -199,13 +211,13 @@ export class ImageSearch extends HTMLElement {
     if (described === null || collection !== this.#state.collection) return;
     this.#described = described;
     this.panel.setFields(described.fields);
-    if (this.#state.query.kind === 'none' && this.results.isBlank) this.#showBeginning();
+    if (isEmpty(this.#state.query) && this.results.isBlank) this.#showBeginning();
   }
 
   /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
   #go(change, typing = false) {
     const before = this.#state;
-    this.#state = { ...before, ...change, opened: null };
+    this.#state = { ...before, query: this.#asked(), ...change, opened: null };
     this.#imageIsGone = false;
     this.dialog.dismiss();
     if (change.query && sameQuery(change.query, before.query) && !typing && this.#typing) {
@@ -218,18 +230,48 @@ export class ImageSearch extends HTMLElement {
     this.#search();
   }
 
-  /** @param {File} image */
-  #goToImage(image) {
-    this.#go({ query: { kind: 'image', image, name: image.name || 'pasted image' } });
+  /** @param {(query: Query) => Query} change @param {boolean} [typing] */
+  #goTo(change, typing = false) {
+    this.#go({ query: change(this.#asked()) }, typing);
+  }
+
+  /** What is searched for, with the text as it stands in the field: it may not have been searched for yet. @returns {Query} */
+  #asked() {
+    const { query } = this.#state;
+    return query.picture ? query : withText(query, this.field.input.value);
+  }
+
+  /** @param {File} file */
+  #goToImage(file) {
+    this.#goTo((query) => withPicture(query, { file, name: file.name || 'pasted image' }));
+  }
+
+  /** Make an image an example, or no longer one. @param {string} id @param {Side | null} side */
+  #mark(id, side) {
+    const query = this.#asked();
+    if (sideOf(query, id) === side) return;
+    const alone = this.results.hits.length > 0 && !combines(this.results.hits[0]);
+    this.#go({ query: withExample(alone ? { ...NO_QUERY, words: query.words } : query, id, side) });
+  }
+
+  /** @param {boolean} words */
+  #setWords(words) {
+    const query = { ...this.#asked(), words };
+    if (query.text) this.#go({ query });
+    else {
+      this.#state.query = query;
+      this.row.showQuery(this.#state.query);
+      this.#announce('replace');
+    }
   }
 
   /** @param {string} collection */
   #changeCollection(collection) {
-    const { query } = this.#state;
+    const query = this.#asked();
     this.#state.collection = collection;
     this.results.grid.clear();
     this.#described = null;
-    this.#go({ collection, filter: noFilter(), query: query.kind === 'like' ? NO_QUERY : query });
+    this.#go({ collection, filter: noFilter(), query: withoutExamples(query) });
     this.#describe();
   }
 
@@ -239,7 +281,7 @@ export class ImageSearch extends HTMLElement {
     this.#showQuery(keepTyped);
     // Until the collections are known nothing is asked: #start searches then.
     if (this.#collections === null) return;
-    if (this.#state.query.kind === 'none') {
+    if (isEmpty(this.#state.query) || this.#imageIsGone) {
       this.#showBeginning();
       return;
     }
@@ -271,18 +313,16 @@ export class ImageSearch extends HTMLElement {
   /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
   #ask(cursor, signal) {
     const { collection, query, filter } = this.#state;
-    const page = { k: PAGE_SIZE, filter: expressionOf(filter), cursor };
-    if (query.kind === 'text') return this.api.search(collection, { text: query.text, ...page }, [], signal);
-    if (query.kind === 'image') return this.api.search(collection, page, [query.image], signal);
-    return this.api.search(collection, { like: [{ id: query.id }], ...page }, [], signal);
+    const body = { ...bodyOf(query), k: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    return this.api.search(collection, body, query.picture ? [query.picture.file] : [], signal);
   }
 
   #showBeginning() {
     if (this.#imageIsGone) this.results.showNotice(imageIsGone());
     else if (this.#described) {
       this.results.showNotice(landing(this.#described, {
-        text: (text) => this.#go({ query: textQuery(text) }),
-        like: (id) => this.#go({ query: { kind: 'like', id } }),
+        text: (text) => this.#goTo((query) => withText(query, text)),
+        like: (id) => this.#mark(id, 'like'),
         pick: () => this.field.pickImage(),
         thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
       }));
@@ -292,11 +332,11 @@ export class ImageSearch extends HTMLElement {
   #showQuery(keepTyped) {
     const { collection, query, filter } = this.#state;
     if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
-    this.#imageAddress = query.kind === 'image' ? URL.createObjectURL(query.image) : null;
-    if (query.kind === 'image') this.field.showImage(query.name, this.#imageAddress);
-    else if (query.kind === 'like') this.field.showImage(`like ${query.id}`, this.api.thumbnailAddress(collection, query.id));
-    else if (query.kind === 'text') this.field.showText(query.text);
-    else if (!keepTyped) this.field.showText('');
+    this.#imageAddress = query.picture && URL.createObjectURL(query.picture.file);
+    if (query.picture) this.field.showImage(query.picture.name, this.#imageAddress);
+    else if (query.text || !keepTyped) this.field.showText(query.text);
+    this.row.showQuery(query);
+    this.row.showFilter(filter);
     this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));
     this.shell.showFilter(filter);
     this.panel.show(filter);
@@ -307,8 +347,12 @@ export class ImageSearch extends HTMLElement {
     const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
     const detail = { ...hit, collection: this.#state.collection, links };
     const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
-    if (!this.dispatchEvent(event)) return;
-    this.#state.opened = hit.id;
+    if (this.dispatchEvent(event)) this.#open(hit.id);
+  }
+
+  /** @param {string} id of a hit or an example */
+  #open(id) {
+    this.#state.opened = id;
     this.#announce('push');
     this.#showOpened();
   }
@@ -322,8 +366,8 @@ export class ImageSearch extends HTMLElement {
     }
     const place = this.results.hits.findIndex(({ id }) => id === opened);
     const hit = this.results.hits[place] ?? null;
-    const neighbours = { first: place <= 0, last: place < 0 || place === this.results.hits.length - 1 };
-    this.dialog.open(collection, opened, hit, neighbours);
+    const ends = { first: place <= 0, last: place < 0 || place === this.results.hits.length - 1 };
+    this.dialog.open(collection, opened, hit, { ...ends, side: sideOf(this.#state.query, opened) });
   }
 
   /** @param {number} by */
@@ -346,12 +390,6 @@ export class ImageSearch extends HTMLElement {
   #announce(step) {
     this.dispatchEvent(new CustomEvent('search-change', { detail: { state: this.state, step }, bubbles: true, composed: true }));
   }
-}
-
-/** @param {unknown} error @returns {ProblemError} */
-function problemFrom(error) {
-  if (error instanceof ProblemError) return error;
-  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
 }
 
 customElements.define('image-search', ImageSearch);

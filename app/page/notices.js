@@ -67,6 +67,12 @@ export function truncationNotice({ tokens, kept, searched_text: searched }) {
     h('span', {}, `The text was cut: the model reads ${kept} tokens, yours has ${tokens}. Searched for: `, h('q', {}, searched)));
 }
 
+/** @returns {HTMLElement} said above hits of which none has the exact words */
+export function noWordsNotice() {
+  return h('p', { class: 'strip' }, icon('warning'),
+    h('span', {}, 'No image found has any of these words in its texts or report. The order is by likeness alone.'));
+}
+
 /** @returns {HTMLElement} said above hits that the service itself doubts */
 export function doubtNotice() {
   return h('p', { class: 'doubt' }, icon('warning'),

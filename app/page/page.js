@@ -1,16 +1,16 @@
 /** The page around `<image-search>`: keeps its state in the address, so that it can be shared and gone back to. */
 
 import './image-search.js';
-import { fromAddress, toAddress } from './query.js';
+import { fromAddress, titleOf, toAddress, withPicture } from './query.js';
 
-/** Uploaded images of this visit, by the number of their history entry. @type {Map<number, {kind: 'image', image: Blob, name: string}>} */
+/** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query.js').Picture>} */
 const images = new Map();
 const search = document.querySelector('image-search');
 
 /** @param {'push' | 'replace'} step @param {import('./query.js').SearchState} state @param {boolean} [openedHere] */
 function remember(step, state, openedHere = false) {
   const key = step === 'push' ? Date.now() + Math.random() : (history.state?.key ?? Date.now());
-  if (state.query.kind === 'image') images.set(key, state.query);
+  if (state.query.picture) images.set(key, state.query.picture);
   const entry = { key, openedHere };
   const address = `${location.pathname}?${toAddress(state)}`;
   if (step === 'push') history.pushState(entry, '', address);
@@ -20,14 +20,14 @@ function remember(step, state, openedHere = false) {
 
 /** @param {import('./query.js').SearchState} state */
 function name({ query }) {
-  const what = { none: null, text: query.text, image: 'search by image', like: `like ${query.id}` }[query.kind];
+  const what = titleOf(query);
   document.title = what ? `${what} \u00b7 recoquest` : 'recoquest';
 }
 
 function restore() {
   const { imageIsGone, ...state } = fromAddress(location.search);
   const image = imageIsGone ? images.get(history.state?.key) : undefined;
-  if (image) state.query = image;
+  if (image) state.query = withPicture(state.query, image);
   name(state);
   search.restore(state, { imageIsGone: imageIsGone && !image });
 }

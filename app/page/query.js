@@ -1,10 +1,10 @@
 /** What is searched for, and its form in an address. */
 
 /**
- * @typedef {{kind: 'none'}
- *   | {kind: 'text', text: string}
- *   | {kind: 'image', image: Blob, name: string}
- *   | {kind: 'like', id: string}} Query
+ * @typedef {'like' | 'unlike'} Side which kind of example an image is
+ * @typedef {{file: Blob, name: string}} Picture an image file that the reader brought
+ * @typedef {{text: string, picture: Picture | null, like: string[], unlike: string[], words: boolean}} Query `like` and `unlike`
+ *   hold ids of the collection; `words`: whether the text's words are looked up as well
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
@@ -12,17 +12,61 @@
 import { expressionOf, filterOf } from './filter.js';
 
 /** @type {Query} */
-export const NO_QUERY = Object.freeze({ kind: 'none' });
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], words: false });
 
-/** @param {string} text @returns {Query} */
-export function textQuery(text) {
-  const trimmed = text.trim();
-  return trimmed ? { kind: 'text', text: trimmed } : NO_QUERY;
+/** @param {Query} query @returns {boolean} whether there is nothing to search for */
+export function isEmpty({ text, picture, like, unlike }) {
+  return !text && !picture && like.length + unlike.length === 0;
+}
+
+/** @param {Query} query @param {string} text @returns {Query} the same with a text in the field */
+export function withText(query, text) {
+  return { ...query, text: text.trim(), picture: null };
+}
+
+/** @param {Query} query @param {Picture | null} picture @returns {Query} the same with an image in the field, or with nothing */
+export function withPicture(query, picture) {
+  return { ...query, text: '', picture };
+}
+
+/** @param {Query} query @param {string} id @param {Side | null} side null: no example @returns {Query} */
+export function withExample(query, id, side) {
+  const others = { like: query.like.filter((other) => other !== id), unlike: query.unlike.filter((other) => other !== id) };
+  return { ...query, ...others, ...(side && { [side]: [...others[side], id] }) };
+}
+
+/** @param {Query} query @returns {Query} */
+export function withoutExamples(query) {
+  return { ...query, like: [], unlike: [] };
+}
+
+/** @param {Query} query @param {string} id @returns {Side | null} */
+export function sideOf(query, id) {
+  if (query.like.includes(id)) return 'like';
+  return query.unlike.includes(id) ? 'unlike' : null;
 }
 
 /** @param {Query} a @param {Query} b @returns {boolean} */
 export function sameQuery(a, b) {
-  return a.kind === b.kind && a.text === b.text && a.id === b.id && a.image === b.image;
+  return a.picture?.file === b.picture?.file && JSON.stringify(bodyOf(a)) === JSON.stringify(bodyOf(b));
+}
+
+/** @param {Query} query @returns {object} the part of it that the service reads as JSON */
+export function bodyOf({ text, like, unlike, words }) {
+  const examples = (ids) => ids.map((id) => ({ id }));
+  return {
+    ...(text && { text, ...(words && { words: text }) }),
+    ...(like.length > 0 && { like: examples(like) }),
+    ...(unlike.length > 0 && { unlike: examples(unlike) }),
+  };
+}
+
+/** @param {Query} query @returns {string} in a few words; empty when there is nothing to search for */
+export function titleOf({ text, picture, like, unlike }) {
+  if (text) return text;
+  if (picture) return 'search by image';
+  if (like.length > 0) return `like ${like.join(', ')}`;
+  return unlike.length > 0 ? `unlike ${unlike.join(', ')}` : '';
 }
 
 /**
@@ -34,9 +78,10 @@ export function sameQuery(a, b) {
 export function toAddress({ collection, query, filter, opened }) {
   const parameters = new URLSearchParams();
   if (collection) parameters.set('collection', collection);
-  if (query.kind === 'text') parameters.set('q', query.text);
-  if (query.kind === 'like') parameters.set('like', query.id);
-  if (query.kind === 'image') parameters.set('by', 'image');
+  if (query.text) parameters.set('q', query.text);
+  if (query.picture) parameters.set('by', 'image');
+  for (const side of ['like', 'unlike']) for (const id of query[side]) parameters.append(side, id);
+  if (query.words) parameters.set('words', 'exact');
   const expression = expressionOf(filter);
   if (expression) parameters.set('filter', JSON.stringify(expression));
   if (opened) parameters.set('image', opened);
@@ -49,10 +94,16 @@ export function toAddress({ collection, query, filter, opened }) {
  */
 export function fromAddress(search) {
   const parameters = new URLSearchParams(search);
-  const like = parameters.get('like');
+  const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];
+  const like = examples('like');
   return {
     collection: parameters.get('collection'),
-    query: like ? { kind: 'like', id: like } : textQuery(parameters.get('q') ?? ''),
+    query: {
+      ...withText(NO_QUERY, parameters.get('q') ?? ''),
+      like,
+      unlike: examples('unlike').filter((id) => !like.includes(id)),
+      words: parameters.get('words') === 'exact',
+    },
     filter: filterOf(parsed(parameters.get('filter'))),
     opened: parameters.get('image'),
     imageIsGone: parameters.get('by') === 'image',

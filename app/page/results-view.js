@@ -3,7 +3,8 @@
 import { showAnswer, spokenAnswer } from './answer-line.js';
 import { fill, h } from './dom.js';
 import { HitGrid } from './hit-grid.js';
-import { doubtNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
+import { hasWords } from './hit.js';
+import { doubtNotice, noWordsNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
 
@@ -15,8 +16,8 @@ const SKELETON_TILES = 12;
 
 export class ResultsView {
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, like: (hit: Hit) => void, leave: () => void,
-   *   more: () => void, clearFilter: () => void}} actions
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
+   *   leave: () => void, more: () => void, clearFilter: () => void}} actions
    */
   constructor(actions) {
     this.actions = actions;
@@ -66,7 +67,8 @@ export class ResultsView {
   showPage(page) {
     this.#settle();
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
-    fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), ...page.query.truncations.map(truncationNotice));
+    const wordless = page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
+    fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus();
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);

@@ -22,7 +22,7 @@ export class SearchField {
       maxLength: 4000, 'aria-label': 'Describe the image', 'aria-keyshortcuts': '/',
       on: { input: (event) => this.#onInput(event), keydown: (event) => this.#onKey(event) } });
     this.chip = h('span', { class: 'field-chip', hidden: true });
-    this.clearButton = h('button', { class: 'tool', type: 'button', title: 'Clear the search', 'aria-label': 'Clear the search', hidden: true,
+    this.clearButton = h('button', { class: 'tool', type: 'button', title: 'Clear the field', 'aria-label': 'Clear the field', hidden: true,
       on: { click: () => this.#clear() } }, icon('close'));
     this.element = h('form', { class: 'field', role: 'search', on: { submit: (event) => this.#onSubmit(event) } },
       icon('search'), this.chip, this.input, this.clearButton,

@@ -1,14 +1,15 @@
-/** The frame of the search: the bar on top, the chips of the filter, the panel, the results, and what lies over them. */
+/** The frame of the search: the bar on top, the row below it, the panel, the results, and what lies over them. */
 
 import { fill, h } from './dom.js';
-import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
+import { clauseCount } from './filter.js';
 import { icon } from './icons.js';
 
 const SHORTCUTS = [
   ['/', 'go to the search field'],
   ['\u2190 \u2191 \u2192 \u2193', 'walk through the images'],
   ['Enter', 'open the image'],
-  ['m', 'more like this'],
+  ['m l', 'more like this, less like this'],
+  ['w', 'exact words'],
   ['f', 'filters'],
   ['+ \u2212 0 i', 'in an open image: zoom, fit, invert'],
   ['Esc', 'close'],
@@ -19,17 +20,15 @@ const SHORTCUTS = [
 export class SearchShell {
   /**
    * @param {ShadowRoot} root
-   * @param {{field: HTMLElement, panel: HTMLElement, results: HTMLElement, dialog: HTMLElement}} parts
-   * @param {{collection: (name: string) => void, filter: (filter: Filter) => void, togglePanel: () => void}} actions
+   * @param {{field: HTMLElement, row: HTMLElement, panel: HTMLElement, results: HTMLElement, dialog: HTMLElement}} parts
+   * @param {{collection: (name: string) => void, togglePanel: () => void}} actions
    */
   constructor(root, parts, actions) {
-    this.actions = actions;
     this.picker = h('select', { class: 'select', 'aria-label': 'Collection', on: { change: (event) => actions.collection(event.target.value) } });
     this.pickerPlace = h('span', { class: 'picker', hidden: true }, this.picker);
     this.filterCount = h('span', { class: 'badge', hidden: true });
     this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': 'Filters', 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
       on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, 'Filters'), this.filterCount);
-    this.chips = h('div', { class: 'chips', hidden: true });
     this.overlay = h('div', { class: 'drop-over', 'aria-hidden': 'true' }, h('div', { class: 'drop-card' }, icon('image'),
       h('strong', {}, 'Drop to find images like this one'), h('span', {}, 'JPEG, PNG, WebP, GIF, BMP or TIFF')));
     this.shortcuts = shortcutDialog();
@@ -37,7 +36,7 @@ export class SearchShell {
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,
         h('button', { class: 'tool keys', type: 'button', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', on: { click: () => this.showShortcuts() } }, icon('keyboard')),
         h('slot', { name: 'tools' }))),
-      this.chips,
+      parts.row,
       h('div', { class: 'body' }, parts.panel, parts.results),
       this.overlay);
     root.append(this.element, parts.dialog, this.shortcuts);
@@ -57,12 +56,6 @@ export class SearchShell {
     this.filterCount.hidden = count === 0;
     this.filterCount.textContent = String(count);
     this.filterButton.setAttribute('aria-label', count > 0 ? `Filters, ${count} set` : 'Filters');
-    this.chips.hidden = count === 0;
-    const drop = (name) => this.actions.filter(withClause(filter, name, null));
-    fill(this.chips,
-      ...Object.entries(filter.clauses).map(([name, clause]) => chip(`${name.replaceAll('_', ' ')}: ${clauseText(clause)}`, () => drop(name))),
-      filter.other.length > 0 && chip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
-      count > 1 && h('button', { class: 'link', type: 'button', on: { click: () => this.actions.filter(noFilter()) } }, 'Clear all'));
   }
 
   /** @param {boolean} open */
@@ -79,12 +72,6 @@ export class SearchShell {
   showShortcuts() {
     this.shortcuts.showModal();
   }
-}
-
-/** @param {string} text @param {() => void} drop */
-function chip(text, drop) {
-  return h('span', { class: 'chip' }, h('span', { class: 'chip-text' }, text),
-    h('button', { class: 'tool', type: 'button', 'aria-label': `Remove the filter ${text}`, title: 'Remove', on: { click: drop } }, icon('close')));
 }
 
 function shortcutDialog() {

@@ -2,11 +2,11 @@
 
 /**
  * @param {HTMLElement | Document} target
- * @param {{search: () => void, filters: () => void, help: () => void}} actions
+ * @param {{search: () => void, filters: () => void, words: () => void, help: () => void}} actions
  * @returns {() => void} stops it
  */
 export function takeKeys(target, actions) {
-  const keys = { '/': actions.search, f: actions.filters, '?': actions.help };
+  const keys = { '/': actions.search, f: actions.filters, w: actions.words, '?': actions.help };
   const listener = (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
     const act = keys[event.key];

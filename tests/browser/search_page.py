@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
@@ -41,6 +42,9 @@ class SearchPage:
         self.dialog = page.locator("dialog.image-dialog")
         self.panel = page.locator(".filters")
         self.chips = page.locator(".chip")
+        self.liked = page.get_by_role("group", name="More like").locator(".chip")
+        self.disliked = page.get_by_role("group", name="Less like").locator(".chip")
+        self.words = page.get_by_role("switch", name="Exact words")
         self.answer = page.locator(".answer")
 
     def search(self, text: str) -> None:
@@ -113,5 +117,20 @@ class SearchPage:
 
     def found_by_text(self, text: str, **query: Any) -> list[str]:
         """The ids that the service finds for a text."""
-        answer = self.ask("v1/collections/shapes/search", {"text": text, "k": PAGE_SIZE, **query})
+        return self.found(text=text, **query)
+
+    def found(self, *, like: Sequence[str] = (), unlike: Sequence[str] = (), **query: Any) -> list[str]:
+        """The ids that the service finds for a query with examples."""
+        examples = {"like": [{"id": one} for one in like], "unlike": [{"id": one} for one in unlike]}
+        answer = self.ask("v1/collections/shapes/search", {"k": PAGE_SIZE, **examples, **query})
         return [hit["id"] for hit in answer["hits"]]
+
+    def mark(self, place: int, name: str) -> str:
+        """Click "More like this" or "Less like this" on a tile, wait for the answer, and give its id."""
+        image_id = self.ids()[place]
+        tile = self.tiles.nth(place)
+        tile.hover()
+        with self.page.expect_response(lambda answer: image_id in (answer.request.post_data or "")):
+            tile.get_by_text(name).click()
+        self.settle()
+        return image_id

@@ -54,16 +54,17 @@ def test_ends_of_the_grid(open_search: OpenSearch) -> None:
     expect(search.field).to_be_focused()
 
 
-def test_m_searches_for_more_like_this_and_stays_in_the_grid(
-    open_search: OpenSearch,
-) -> None:
+@pytest.mark.parametrize(("key", "kind"), [("m", "More like"), ("l", "Less like")])
+def test_m_and_l_make_examples_and_stay_in_the_grid(open_search: OpenSearch, key: str, kind: str) -> None:
     search = open_search("?q=circle")
     search.settle()
     search.field.focus()
     search.page.keyboard.press("ArrowDown")
-    liked = search.focused_id()
-    search.page.keyboard.press("m")
-    expect(search.page.locator(".field-chip")).to_contain_text(f"like {liked}")
+    search.page.keyboard.press("ArrowRight")
+    marked = search.focused_id()
+    assert marked is not None
+    search.page.keyboard.press(key)
+    expect(search.page.get_by_role("group", name=kind).locator(".chip")).to_have_text(marked)
     search.settle()
     search.page.wait_for_function(
         "document.querySelector('image-search').shadowRoot.activeElement?.className === 'hit-open'"
@@ -75,7 +76,7 @@ def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     reachable = search.page.locator(".grid button[tabindex='0']")
-    expect(reachable).to_have_count(2)
+    expect(reachable).to_have_count(3)
     expect(search.page.locator(".hit-open").first).to_have_attribute("tabindex", "0")
 
 

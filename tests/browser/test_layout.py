@@ -34,9 +34,9 @@ def test_two_columns_on_a_phone_with_buttons_large_enough_for_a_finger(open_sear
     search.settle()
     tops = search.tiles.evaluate_all("tiles => tiles.slice(0, 3).map((tile) => tile.offsetTop)")
     assert tops[0] == tops[1] < tops[2]
-    like = search.page.locator(".hit-like").first
-    expect(like).to_have_css("opacity", "1")
-    assert like.evaluate("button => Math.min(button.offsetWidth, button.offsetHeight)") >= 36
+    expect(search.page.locator(".hit-marks").first).to_have_css("opacity", "1")
+    for mark in search.tiles.first.locator(".hit-mark").all():
+        assert mark.evaluate("button => Math.min(button.offsetWidth, button.offsetHeight)") >= 36
 
 
 @pytest.mark.parametrize(("scheme", "darker"), [("dark", "ground"), ("light", "ink")])

@@ -108,20 +108,6 @@ def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search: OpenSearc
     expect(overlay).not_to_be_visible()
 
 
-def test_more_like_this_searches_by_the_stored_image(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
-    search.settle()
-    liked = search.ids()[2]
-    search.tiles.nth(2).hover()
-    search.tiles.nth(2).locator(".hit-like").click()
-    expect(search.page.locator(".field-chip")).to_contain_text(f"like {liked}")
-    search.settle()
-    similar = search.ask("v1/collections/shapes/search", {"like": [{"id": liked}], "k": PAGE_SIZE})
-    expect(search.tiles.first).to_have_attribute("data-id", similar["hits"][0]["id"])
-    assert search.ids() == [hit["id"] for hit in similar["hits"]]
-    assert liked not in search.ids()
-
-
 def test_removing_the_image_leads_back_to_the_beginning(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.drop(_picture(sites, 3))

@@ -1,0 +1,94 @@
+/** The row below the field: the switch for exact words, and chips of the examples and the filter. */
+
+import { fill, h } from './dom.js';
+import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
+import { icon } from './icons.js';
+
+/**
+ * @typedef {import('./filter.js').Filter} Filter
+ * @typedef {import('./query.js').Query} Query
+ * @typedef {import('./query.js').Side} Side
+ */
+
+/** @type {Record<Side, {title: string, name: string}>} */
+const SIDES = { like: { title: 'More like', name: 'liked' }, unlike: { title: 'Less like', name: 'disliked' } };
+
+export class QueryRow {
+  /**
+   * @param {{words: (on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
+   *   thumbnail: (id: string) => string, filter: (filter: Filter) => void, leave: () => void}} actions `leave` is called when the
+   *   focus was on a chip and none is left
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.words = h('input', { type: 'checkbox', role: 'switch', 'aria-keyshortcuts': 'w', on: { change: () => actions.words(this.words.checked) } });
+    this.switch = h('label', { class: 'switch', title: 'Also look the typed words up in texts and reports (w)' }, this.words, h('span', {}, 'Exact words'));
+    this.examples = h('div', { class: 'chips examples', hidden: true });
+    this.filters = h('div', { class: 'chips', hidden: true });
+    this.element = h('div', { class: 'query-row' }, this.switch, this.examples, this.filters);
+  }
+
+  /** @param {Query} query */
+  showQuery({ picture, like, unlike, words }) {
+    this.words.checked = words;
+    this.switch.hidden = picture !== null;
+    this.examples.hidden = like.length + unlike.length === 0;
+    fill(this.examples, like.length > 0 && this.#side('like', like), unlike.length > 0 && this.#side('unlike', unlike),
+      like.length + unlike.length > 1 && this.#clear('Clear examples', this.actions.clearExamples));
+  }
+
+  /** @param {Filter} filter */
+  showFilter(filter) {
+    const count = clauseCount(filter);
+    this.filters.hidden = count === 0;
+    const drop = (name) => this.actions.filter(withClause(filter, name, null));
+    fill(this.filters,
+      ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${name.replaceAll('_', ' ')}: ${clauseText(clause)}`, () => drop(name))),
+      filter.other.length > 0 && this.#filterChip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
+      count > 1 && this.#clear('Clear all', () => this.actions.filter(noFilter())));
+  }
+
+  /** @param {Side} side @param {string[]} ids */
+  #side(side, ids) {
+    const { title, name } = SIDES[side];
+    return h('div', { class: `chips ${side}`, role: 'group', 'aria-label': title }, h('span', { class: 'chips-title' }, title),
+      ...ids.map((id) => this.#example(id, name)));
+  }
+
+  /** @param {string} id @param {string} name of its kind */
+  #example(id, name) {
+    const picture = h('img', { src: this.actions.thumbnail(id), alt: '', on: { error: () => picture.remove() } });
+    return h('span', { class: 'chip pictured' },
+      h('button', { class: 'chip-open', type: 'button', title: `Open ${id}`, on: { click: () => this.actions.open(id) } },
+        picture, h('span', { class: 'chip-text' }, id)),
+      this.#drop(`Remove the ${name} image ${id}`, () => this.actions.remove(id)));
+  }
+
+  /** @param {string} text @param {() => void} act */
+  #filterChip(text, act) {
+    return h('span', { class: 'chip' }, h('span', { class: 'chip-text' }, text), this.#drop(`Remove the filter ${text}`, act));
+  }
+
+  /** @param {string} name @param {() => void} act */
+  #drop(name, act) {
+    return h('button', { class: 'tool chip-drop', type: 'button', 'aria-label': name, title: 'Remove', on: { click: (event) => this.#take(event, act) } }, icon('close'));
+  }
+
+  /** @param {string} text @param {() => void} act */
+  #clear(text, act) {
+    return h('button', { class: 'link', type: 'button', on: { click: (event) => this.#take(event, act) } }, text);
+  }
+
+  /** The button goes with what it takes back: the focus moves to the cross at its place. @param {Event} event @param {() => void} act */
+  #take(event, act) {
+    const place = Math.max(0, this.#drops().indexOf(event.currentTarget));
+    act();
+    const left = this.#drops();
+    if (left.length > 0) left[Math.min(place, left.length - 1)].focus();
+    else this.actions.leave();
+  }
+
+  #drops() {
+    return [...this.element.querySelectorAll('.chip-drop')];
+  }
+}

@@ -1,0 +1,104 @@
+"""The switch for exact words."""
+
+import re
+
+import pytest
+
+from tests.browser.conftest import OpenSearch
+from tests.browser.search_page import expect
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> None:
+    search = open_search("?collection=shapes&q=purple+triangle")
+    search.settle()
+    expect(search.words).not_to_be_checked()
+    expect(search.page.locator(".tag.words")).to_have_count(0)
+    plain = search.ids()
+    with search.page.expect_response("**/search"):
+        search.words.check()
+    search.settle()
+    fused = search.found_by_text("purple triangle", words="purple triangle")
+    assert search.ids() == fused != plain == search.found_by_text("purple triangle")
+    expect(search.page).to_have_url(re.compile("words=exact"))
+    with search.page.expect_response("**/search"):
+        search.words.uncheck()
+    search.settle()
+    assert search.ids() == plain
+
+
+def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple+triangle&words=exact")
+    search.settle()
+    expect(search.words).to_be_checked()
+    query = {"text": "purple triangle", "words": "purple triangle", "k": 24}
+    answer = search.ask("v1/collections/shapes/search", query)
+    tagged = search.page.locator(".hit", has=search.page.locator(".tag.words"))
+    with_words = [hit["id"] for hit in answer["hits"] if "words" in hit["found_by"]]
+    assert tagged.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)") == with_words != []
+    assert search.page.locator(".hit-score").first.inner_text() == f"{answer['hits'][0]['score']:.3f} fused"
+    expect(search.page.get_by_role("button", name=re.compile("Number 1. fused.*exact words"))).to_have_count(
+        1
+    )
+    search.tiles.first.locator(".hit-open").click()
+    cosine = f"{answer['hits'][0]['cosine']:.3f}".replace("-", "\u2212")
+    expect(search.dialog.locator(".dialog-score")).to_contain_text(f"exact words; cosine {cosine}")
+
+
+def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
+    search = open_search("?q=giraffe&words=exact")
+    search.settle()
+    strip = search.page.locator(".strip")
+    expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
+    assert search.ids() == search.found_by_text("giraffe")
+    search.search("giraffe circle")
+    expect(strip).to_have_count(0)
+
+
+def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_search: OpenSearch) -> None:
+    search = open_search()
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.words.check()
+    expect(search.page).to_have_url(re.compile("words=exact"))
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.search("a red circle")
+    assert search.ids() == search.found_by_text("a red circle", words="a red circle")
+    disliked = search.mark(0, "Less like this")
+    assert search.ids() == search.found(text="a red circle", words="a red circle", unlike=[disliked])
+
+
+def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple&words=exact")
+    search.settle()
+    search.page.get_by_role("button", name="Show more").click()
+    expect(search.tiles).to_have_count(48)
+    assert search.ids() == search.found_by_text("purple", words="purple", k=48)
+
+
+def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple")
+    search.settle()
+    search.field.focus()
+    search.page.keyboard.press("ArrowDown")
+    search.page.keyboard.press("w")
+    expect(search.words).to_be_checked()
+    expect(search.page.locator(".tag.words").first).to_be_visible()
+    search.words.focus()
+    search.page.keyboard.press("Space")
+    expect(search.words).not_to_be_checked()
+    search.field.fill("w")
+    expect(search.words).not_to_be_checked()
+
+
+def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple&words=exact")
+    search.settle()
+    picture = search.page.request.get(f"{search.service}/v1/collections/shapes/images/shape-7/content").body()
+    with search.page.expect_response("**/search"):
+        search.drop(picture)
+    search.settle()
+    expect(search.words).to_have_count(0)
+    assert search.ids()[0] == "shape-7"
+    search.search("purple")
+    expect(search.words).to_be_checked()
