@@ -13,8 +13,8 @@ from index.vectors.protocol import Vectors
 
 MAX_K = 1000
 MAX_EXAMPLES = 16
-# A cursor holds the query's vector: this is enough for 6,000 dimensions.
-MAX_CURSOR_LENGTH = 32_768
+# A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
+MAX_CURSOR_LENGTH = 98_304
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

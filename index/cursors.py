@@ -1,23 +1,25 @@
 """Cursors: where the next page begins, tied to the generation, the query and the rest of the request.
 
 A cursor carries the query's vector: an encoder may give the same text a vector that differs in its last bits
-from one batch to the next, and pages of two slightly different queries could repeat or miss an image.
+from one batch to the next, and pages of two slightly different queries could repeat or miss an image. Where
+an order is made again for each page, it also carries the keys of all hits before: some 2 bytes each.
 """
 
 import base64
 import binascii
 import hashlib
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from index.errors import CursorError
-from index.vectors.protocol import After, Vectors
+from index.vectors.protocol import After, Keys, Vectors
 
-_VERSION: Final = 2
-_HEADER: Final = struct.Struct("<B16sIfqqb")
+_VERSION: Final = 3
+_HEADER: Final = struct.Struct("<B16sIfqqbI")
 _CHECK_BYTES: Final = 8
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
 _SAME_QUERY: Final = 1e-2
@@ -52,21 +54,24 @@ class Place:
         after: The last hit of the page before.
         sequence: The collection's sequence number when the first page was made.
         confident: Whether the first page was confident; None where that is not known.
+        seen: Keys of all hits before (S,), different ones; none for the plain order.
     """
 
     after: After
     sequence: int
     confident: bool | None
+    seen: Keys
 
 
 def encode_cursor(binding: Binding, query: Vectors, place: Place) -> str:
     """Return the cursor of the page that begins at a place."""
     after = place.after
     confident = -1 if place.confident is None else int(place.confident)
-    header = _HEADER.pack(
-        _VERSION, binding.digest(), after.rank, after.score, after.key, place.sequence, confident
-    )
-    content = header + query.astype("<f4").tobytes()
+    values = (after.rank, after.score, after.key, place.sequence, confident, len(place.seen))
+    # Steps between sorted keys are small, so that they shrink to few bytes.
+    steps = np.diff(np.sort(place.seen), prepend=np.int64(0)).astype("<i8")
+    content = _HEADER.pack(_VERSION, binding.digest(), *values) + query.astype("<f4").tobytes()
+    content += zlib.compress(steps.tobytes())
     return base64.urlsafe_b64encode(content + _check(content)).rstrip(b"=").decode()
 
 
@@ -83,18 +88,29 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
     content, check = content[:-_CHECK_BYTES], content[-_CHECK_BYTES:]
     if len(content) < _HEADER.size or check != _check(content):
         raise CursorError("The cursor is damaged: send it exactly as it was given.")
-    version, digest, rank, score, key, sequence, confident = _HEADER.unpack_from(content)
+    version, digest, rank, score, key, sequence, confident, count = _HEADER.unpack_from(content)
     if version != _VERSION or digest != binding.digest():
         raise CursorError(
             "The cursor belongs to another request or to an index that has been replaced: "
             "keep all but k the same from page to page, or search again without a cursor."
         )
-    vector: Vectors = np.frombuffer(content, dtype="<f4", offset=_HEADER.size).astype(np.float32)
+    end = _HEADER.size + 4 * len(query)
+    vector: Vectors = np.frombuffer(content[_HEADER.size : end], dtype="<f4").astype(np.float32)
     farthest = _SAME_COMPOSED if binding.composed else _SAME_QUERY
     if vector.shape != query.shape or float(np.linalg.norm(vector - query)) > farthest:
         raise CursorError("The cursor belongs to another query: search again without a cursor.")
     after = After(score=score, key=key, rank=rank)
-    return vector, Place(after, sequence, None if confident < 0 else bool(confident))
+    seen = _seen(content[end:], count)
+    return vector, Place(after, sequence, None if confident < 0 else bool(confident), seen)
+
+
+def _seen(packed: bytes, count: int) -> Keys:
+    try:
+        steps = np.frombuffer(zlib.decompressobj().decompress(packed, max(8 * count, 1)), dtype="<i8")
+    except (zlib.error, ValueError) as error:
+        raise CursorError("The cursor is damaged: send it exactly as it was given.") from error
+    seen: Keys = np.cumsum(steps, dtype=np.int64)
+    return seen
 
 
 def _check(content: bytes) -> bytes:

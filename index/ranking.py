@@ -1,7 +1,8 @@
 """The orders that hits can come in: by likeness, fused with exact words, one of each group, diverse.
 
 The plain order goes on behind any of its hits. Every other order depends on all hits before a place, so it
-is made again from its top; the hit before the place says where the page begins.
+is made again from its top, and a page has the first of it that no page before had: whatever was removed in
+between and moved the others, none comes twice and none is passed over.
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from index.cursors import Place
 from index.diversity import diversify
 from index.errors import QueryError
 from index.groups import Groups
@@ -21,6 +23,7 @@ from index.words import fuse
 BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 
+NOTHING: Final = np.empty(0, dtype=np.int64)
 # Places of orders that are made again from the top.
 MOST_RANKED: Final = 10_000
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
@@ -100,12 +103,19 @@ class Scope:
 class Ranking(Protocol):
     """An order of hits."""
 
-    def page(self, count: int, after: After | None) -> Ranked:
-        """Return the `count` hits behind a hit, or from the top; fewer only where the order ends.
+    def page(self, count: int, place: Place | None = None) -> Ranked:
+        """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
+
+        Args:
+            count: How many.
+            place: Where the page before ended.
 
         Raises:
             QueryError: The order does not reach that far down.
         """
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which of the hits (N,) may follow those that were seen (S,)."""
 
 
 class Plain:
@@ -114,9 +124,13 @@ class Plain:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def page(self, count: int, after: After | None) -> Ranked:
+    def page(self, count: int, place: Place | None = None) -> Ranked:
         """Return the hits behind a score and key; see `Ranking`."""
-        return _by_vector(self._scope.nearest(count, after))
+        return _by_vector(self._scope.nearest(count, None if place is None else place.after))
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits have not been seen; see `Ranking`."""
+        return ~np.isin(keys, seen)
 
 
 class Remade(ABC):
@@ -126,20 +140,20 @@ class Remade(ABC):
     def _top(self, count: int) -> Ranked:
         """Return the first `count` hits."""
 
-    def page(self, count: int, after: After | None) -> Ranked:
-        """Return the hits behind a hit's key, or behind its place where it is gone; see `Ranking`."""
-        if after is None:
-            return self._top(count)
-        if after.rank >= MOST_RANKED:
+    def page(self, count: int, place: Place | None = None) -> Ranked:
+        """Return the first hits that have not been seen; see `Ranking`."""
+        if place is not None and place.after.rank >= MOST_RANKED:
             raise QueryError(
                 f"This kind of search goes {MOST_RANKED:,} hits deep: narrow it with a filter.",
                 field="cursor",
             )
-        found = self._top(after.rank + count)
-        place = np.flatnonzero(found.keys == after.key)
-        # What is gone has left its place to the hit behind it.
-        first = int(place[0]) + 1 if len(place) else after.rank - 1
-        return found.take(slice(first, first + count))
+        seen = NOTHING if place is None else place.seen
+        found = self._top(len(seen) + count)
+        return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits have not been seen; see `Ranking`."""
+        return ~np.isin(keys, seen)
 
 
 class Fused(Remade):
@@ -186,10 +200,16 @@ class Grouped(Remade):
         self._inner = inner
         self._groups = groups
 
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits are of groups that none was seen of; see `Ranking`."""
+        groups = self._groups.of(np.union1d(keys, seen))
+        shown = {groups[key] for key in seen.tolist() if key in groups}
+        return np.array([groups.get(key) not in shown for key in keys.tolist()], dtype=np.bool_)
+
     def _top(self, count: int) -> Ranked:
         wanted = count
         while True:
-            found = self._inner.page(wanted, None)
+            found = self._inner.page(wanted)
             first = self._groups.first_places(found.keys)
             if len(first) >= count or len(found) < wanted:
                 return found.take(first[:count])
@@ -219,7 +239,7 @@ class Diverse(Remade):
         self._unsigned = unsigned
 
     def _top(self, count: int) -> Ranked:
-        found = self._inner.page(max(count, DIVERSE_PLACES), None)
+        found = self._inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
         head, vectors = self._vectors(head)
         places = diversify(
@@ -232,6 +252,10 @@ class Diverse(Remade):
             unsigned=self._unsigned,
         )
         return head.take(places).then(rest).take(slice(count))
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits the other order has not shown; see `Ranking`."""
+        return self._inner.is_new(keys, seen)
 
     def _vectors(self, head: Ranked) -> tuple[Ranked, Vectors]:
         """Return the hits that the view still holds, and their vectors."""

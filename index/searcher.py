@@ -25,6 +25,7 @@ from index.ranking import (
     BY_WORDS,
     FUSED_PLACES,
     MOST_RANKED,
+    NOTHING,
     Diverse,
     Fused,
     Grouped,
@@ -54,8 +55,7 @@ class _Search:
     ranking: Ranking
     scale: ScoreScale | None
     sequence: int
-    after: After | None
-    confident: bool | None
+    place: Place | None
 
 
 class Searcher:
@@ -104,23 +104,32 @@ class Searcher:
         started = time.perf_counter()
         request.check()
         search = self._begin(active, unit_query(vector, active.dim), request)
-        before = 0 if search.after is None else search.after.rank
+        before = 0 if search.place is None else search.place.after.rank
         k = request.k
         if request.is_remade:
             k = max(1, min(k, MOST_RANKED - before))
         found, images = self._found(search, k, request.target)
         more, found = len(found) > k, found.take(slice(k))
         hits = self._hits(search, request, found, images, before)
-        confident = search.confident
-        if search.after is None and search.scale is not None and len(found):
+        confident = None if search.place is None else search.place.confident
+        if search.place is None and search.scale is not None and len(found):
             confident = search.scale.confident(float(found.cosines.max()))
         next_cursor = None
         if more:
-            last = After(float(found.scores[-1]), int(found.keys[-1]), before + k)
-            place = Place(last, search.sequence, confident)
+            place = self._end(search, request, found, before + k, confident)
             next_cursor = encode_cursor(search.binding, search.scope.query, place)
         took_ms = (time.perf_counter() - started) * 1000
         return SearchPage(hits, next_cursor, found.exact, took_ms, confident, fused=request.words is not None)
+
+    def _end(
+        self, search: _Search, request: SearchRequest, found: Ranked, rank: int, confident: bool | None
+    ) -> Place:
+        """Return where a page of these hits ends."""
+        last = After(float(found.scores[-1]), int(found.keys[-1]), rank)
+        seen = NOTHING if search.place is None else search.place.seen
+        if request.is_remade:
+            seen = np.append(seen, found.keys)
+        return Place(last, search.sequence, confident, seen)
 
     def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
         with self._catalogue.read() as session:
@@ -158,8 +167,7 @@ class Searcher:
             ranking,
             None if background is None else background.scale(query, request.kind),
             sequence if place is None else place.sequence,
-            None if place is None else place.after,
-            None if place is None else place.confident,
+            place,
         )
 
     def _allowed(
@@ -188,7 +196,7 @@ class Searcher:
         """Return more than `k` hits if there are more, and what the catalogue holds of them."""
         wanted = k + 1
         for _ in range(_TRIES):
-            found = search.ranking.page(wanted, search.after)
+            found = search.ranking.page(wanted, search.place)
             # The view may hold what was written after the search began, so this is a new read.
             with self._catalogue.read() as session:
                 images = read_found(session, found.keys.tolist(), target)

@@ -380,7 +380,8 @@ def test_formats_and_modes_are_all_searched_with(client: TestClient) -> None:
 
 
 def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
-    place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True)
+    seen = np.random.default_rng(0).permutation(5_000_000)[:10_000]
+    place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
     for dim in (768, 4096):
         cursor = encode_cursor(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place)
         assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor

@@ -1,0 +1,117 @@
+"""Pages of orders that are made again, while images are removed and written between them."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.cursors import Binding, Place, decode_cursor, encode_cursor
+from index.deletion import delete_images
+from index.engine import SearchEngine
+from index.errors import CursorError
+from index.generations import Generation
+from index.request import SearchRequest
+from index.vectors.protocol import After
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from training.data.manifest import Record
+
+DIM = 6
+COUNT = 120
+PLACES = 20
+ORDERS: list[dict[str, Any]] = [
+    {"words": "heart"},
+    {"diversity": 0.5},
+    {"group_by": "group"},
+    {"words": "heart", "group_by": "group"},
+    {"diversity": 0.5, "group_by": "group"},
+    {"words": "heart", "diversity": 0.5, "group_by": "group"},
+]
+
+
+def made(count: int, first: int = 0) -> list[Record]:
+    """Records of which five are a group, and of which a third has a word."""
+    return [
+        replace(record, group=f"group-{number // 5}", texts=("the heart",) if number % 3 else ("clear",))
+        for number, record in enumerate(make_records(first + count))
+        if number >= first
+    ]
+
+
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that end within the collection, so that what is removed moves others into them."""
+    for name in ("index.ranking.FUSED_PLACES", "index.searcher.FUSED_PLACES", "index.ranking.DIVERSE_PLACES"):
+        monkeypatch.setattr(name, PLACES)
+
+
+def fill(folder: Path) -> tuple[SearchEngine, Generation]:
+    engine = open_home(folder)
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, made(COUNT), unit_vectors(COUNT, DIM))
+    return engine, generation
+
+
+def shown_while_changed(
+    engine: SearchEngine, generation: Generation, request: SearchRequest, seed: int
+) -> tuple[list[str], set[str]]:
+    """Go through all pages with changes between them; what they show, and what was removed."""
+    draw = random.Random(seed)
+    query, removed = unit_vectors(1, DIM, seed)[0], set[str]()
+    shown: list[str] = []
+    active, cursor = engine.active("c"), None
+    there = [record.id for record in made(COUNT)]
+    for step in range(COUNT):
+        page = engine.search(active, query, replace(request, k=draw.randint(1, 4), cursor=cursor))
+        assert [hit.rank for hit in page.hits] == list(range(len(shown) + 1, len(shown) + 1 + len(page.hits)))
+        shown += [hit.id for hit in page.hits]
+        cursor = page.next_cursor
+        if cursor is None:
+            return shown, removed
+        # Mostly of what stands first, which moves most of the others.
+        gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
+        with engine.catalogue.write() as session:
+            delete_images(session, "c", sorted(gone))
+        removed |= gone
+        there = [name for name in there if name not in gone]
+        put_vectors(engine, generation, made(1, first=COUNT + step), unit_vectors(1, DIM, seed=1000 + step))
+    raise AssertionError("the pages do not end")
+
+
+@pytest.mark.parametrize("values", ORDERS, ids=lambda values: "+".join(values))
+def test_no_hit_comes_twice_and_none_is_passed_over(
+    tmp_path: Path, few_places: None, values: dict[str, Any]
+) -> None:
+    groups = {record.id: record.group for record in made(COUNT)}
+    for seed in range(2):
+        engine, generation = fill(tmp_path / str(seed))
+        shown, removed = shown_while_changed(engine, generation, SearchRequest(**values), seed)
+        engine.close()
+        assert len(removed) > 10
+        assert max(Counter(shown).values()) == 1
+        stayed = groups.keys() - removed
+        if "group_by" not in values:
+            assert stayed <= set(shown)
+            continue
+        # A group may come again only when what was shown of it is gone.
+        assert {groups[name] for name in stayed} <= {groups[name] for name in shown}
+        assert max(Counter(groups[name] for name in shown if name not in removed).values()) == 1
+
+
+@pytest.mark.parametrize("seen", [[], [5], [7, 3, 2**62, 2**40], list(range(1, 20_000, 2))])
+def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
+    query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
+    place = Place(After(0.25, 9, len(seen)), 4, None, np.array(seen, dtype=np.int64))
+    cursor = encode_cursor(binding, query, place)
+    found, back = decode_cursor(cursor, binding, query)
+    assert np.array_equal(found, query)
+    assert back.seen.tolist() == sorted(seen)
+    assert (back.after, back.sequence, back.confident) == (place.after, 4, None)
+    with pytest.raises(CursorError, match="damaged"):
+        decode_cursor(cursor[:-20], binding, query)
+    # Little grows with the number of pages.
+    assert len(cursor) < 400 + 3 * len(seen)
