@@ -40,7 +40,7 @@ class Planner:
         probes: By depth, rising.
         row_cost: Nanoseconds to compare a query exactly with one row that passes a filter.
         pass_cost: Nanoseconds to step over one row that does not.
-        candidate_cost: Nanoseconds to rank one candidate that passes.
+        candidate_cost: Nanoseconds to compare a query with one row that is copied out.
     """
 
     probes: tuple[Probe, ...]
@@ -48,30 +48,41 @@ class Planner:
     pass_cost: float
     candidate_cost: float
 
-    def choose(self, rank: int, passing: int, total: int) -> Probe | None:
-        """Return how to search the codes for hits down to a rank, or None to scan exactly.
+    def choose(self, rank: int, passing: int, total: int) -> tuple[Probe, ...]:
+        """Return how to search the codes for hits down to a rank: none to scan exactly.
 
         Args:
             rank: How many hits are needed, those of pages before included.
             passing: How many rows may be found.
             total: How many rows there are.
+
+        Returns:
+            With a filter, a second and deeper search for where the first meets too few that pass.
         """
         if passing <= rank:
-            return None
+            return ()
         # Where a filter lets one of ten pass, hits lie ten times as deep among all; half as much again, as
         # the tenth that pass are not spread evenly.
         share = passing / total
         depth = rank if passing == total else 1.5 * rank / share
-        exact = passing * self.row_cost + (total - passing) * self.pass_cost
-        for probe in self.probes:
-            if probe.depth >= depth:
-                ranked = min(share * probe.candidates, self.candidates(rank))
-                return probe if probe.cost + ranked * self.candidate_cost < exact else None
-        return None
+        scanned = passing * self.row_cost + (total - passing) * self.pass_cost
+        exact = min(scanned, passing * self.candidate_cost)
+        deep = [
+            probe
+            for probe in self.probes
+            if probe.depth >= depth
+            and probe.cost + min(share * probe.candidates, self.candidates(rank)) * self.candidate_cost
+            < exact
+        ]
+        return tuple(deep[: 1 if passing == total else 2])
 
     def candidates(self, rank: int) -> int:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
         return next(probe.candidates for probe in self.probes if probe.depth >= rank)
+
+    def _cost(self, probe: Probe, rank: int, share: float) -> float:
+        ranked = min(share * probe.candidates, self.candidates(rank))
+        return probe.cost + ranked * self.candidate_cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from index.planner import Planner, Probe
 from index.vectors.codec import unit
 from index.vectors.codes import Codes
 from index.vectors.half import Guard, HalfRows
+from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.refined import Refined
@@ -29,6 +30,7 @@ _LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in rang
 _FACTORS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 40)
 _TIMED: Final = 5
 _GATHERED: Final = 1000
+_ONE_OF: Final = 20
 _SEED: Final = 0
 
 
@@ -116,10 +118,12 @@ def _fastest(work: Callable[[Vectors], object], queries: Iterable[Vectors]) -> f
 
 def _scan_costs(rows: HalfRows, queries: Vectors) -> tuple[float, float, float]:
     """Return the nanoseconds of a row that is compared, of one that is passed over, and of a candidate."""
-    first = np.zeros(-(-len(rows) // 8), dtype=np.uint8)
-    first[:1] = 1
+    everything, few = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    few[::_ONE_OF] = True
+    all_pass, few_pass = (Passing(None, mask, int(np.count_nonzero(mask))) for mask in (everything, few))
     some = np.random.default_rng(_SEED).choice(len(rows), min(_GATHERED, len(rows)), replace=False)
-    compared = _fastest(lambda query: rows.nearest(query[0], 10, None), queries)
-    passed = _fastest(lambda query: rows.nearest(query[0], 1, first), queries)
-    gathered = _fastest(lambda query: rows.products(query[0], some), queries)
-    return compared / len(rows), passed / len(rows), gathered / len(some)
+    compared = _fastest(lambda query: rows.nearest(query[0], 10, all_pass), queries) / len(rows)
+    picked = _fastest(lambda query: rows.nearest(query[0], 10, few_pass), queries)
+    gathered = _fastest(lambda query: rows.nearest_of(query[0], 10, some), queries) / len(some)
+    passed = (picked - few_pass.count * compared) / (len(rows) - few_pass.count)
+    return compared, max(0.0, passed), gathered

@@ -1,33 +1,29 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned exactly, or found through codes."""
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from index.planner import Planner, Probe
-from index.vectors.calibration import calibrate
-from index.vectors.codes import Codes, list_count, sample_size
+from index.planner import Planner
+from index.vectors.coded import CodedRows
+from index.vectors.codes import Codes, sample_size
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.passing import Filters, Passing
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
-from index.vectors.refined import Refined
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
-# Up to this share of all rows, those that pass are gathered instead of picked during a scan (measured).
-_GATHERED: Final = 0.005
 # Rows that are taken together: from this share that is dead on, the rest moves up.
 _DEAD_SHARE: Final = 0.25
 _FEWEST_DEAD: Final = 1000
+# Rows that are coded at once.
 _BLOCK: Final = 16_384
 # Rows whose float64 sums stay in the processor's cache.
 _RANKED_AT_ONCE: Final = 512
@@ -45,9 +41,7 @@ class CosineView:
         self._rows = HalfRows(dim)
         self._places = Positions()
         self._lock = ReadWriteLock()
-        self._codes: Codes | None = None
-        self._refined: Refined | None = None
-        self._planner: Planner | None = None
+        self._coded: CodedRows | None = None
         # Changes when rows move: codes that are being built then fit no longer.
         self._layout = 0
         self._filters = Filters()
@@ -64,23 +58,23 @@ class CosineView:
     @property
     def memory_bytes(self) -> int:
         """Memory that vectors, keys and codes hold."""
-        codes = 0 if self._codes is None else self._codes.memory_bytes
+        codes = 0 if self._coded is None else self._coded.memory_bytes
         return self._rows.memory_bytes + self._places.memory_bytes + codes
 
     @property
     def has_codes(self) -> bool:
         """Whether searches go through codes."""
-        return self._codes is not None
+        return self._coded is not None
 
     @property
     def outgrown(self) -> bool:
         """Whether so much was added since the codes were learnt that they should be learnt again."""
-        return self._codes is not None and list_count(len(self)) > 2 * self._codes.lists
+        return self._coded is not None and self._coded.outgrown(len(self))
 
     @property
     def planner(self) -> Planner | None:
         """What was measured of the codes, if there are any."""
-        return self._planner
+        return None if self._coded is None else self._coded.planner
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
         """Put in vectors (N, D) under different keys (N,); see `VectorView`.
@@ -91,9 +85,8 @@ class CosineView:
         with self._lock.writing():
             self._places.append(keys)
             self._rows.add(vectors)
-            if self._codes is not None and self._refined is not None:
-                self._codes.add(vectors)
-                self._refined.grow()
+            if self._coded is not None:
+                self._coded.add(vectors)
             self._changed()
 
     def remove(self, keys: Keys) -> None:
@@ -125,11 +118,13 @@ class CosineView:
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
             rank = k if after is None else k + after.rank
-            probe = self._probe(rank, passing)
-            if probe is not None:
-                found = self._through_codes(query, k, rank, probe, passing, after)
-                if found is not None:
-                    return found
+            near = None if self._coded is None else self._coded.near(query, rank, passing, len(self))
+            if near is not None:
+                keys, scores = self._ranked(query, near)
+                first = behind(keys, scores, after)
+                # Else candidates are too few to promise the hits.
+                if first + k <= len(keys):
+                    return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
             return self._scan(query, k, rank, passing, after)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
@@ -138,16 +133,15 @@ class CosineView:
             return []
         with self._lock.reading():
             passing = self._filters.passing(None, self._places)
-            probe = self._probe(k, passing)
-            if probe is None or self._refined is None:
+            coded = None if self._coded is None else self._coded.near_each(queries, k, passing)
+            near = coded
+            if near is None:
                 near = self._rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
-            else:
-                near = self._refined.nearest(queries, _kept(k), probe, passing.selector)
             found = []
             for query, hits in zip(queries, self._ranked_many(queries, near), strict=True):
                 enough = len(hits.keys) >= min(k, passing.count)
-                if enough and (probe is not None or self._settled(hits, k, passing)):
-                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], probe is None))
+                if enough and (coded is not None or self._settled(hits, k, passing)):
+                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], coded is None))
                 else:
                     found.append(self._scan(query, k, k, passing, None))
             return found
@@ -168,18 +162,18 @@ class CosineView:
                     return False
                 vectors = self._rows.get(np.arange(start, min(start + _BLOCK, len(alive))))
             codes.add(vectors)
-        planner = calibrate(codes, self._rows, alive, self._lock.reading)
+        coded = CodedRows.measured(codes, self._rows, alive, self._lock.reading)
         with self._lock.writing():
             if self._layout != layout:
                 return False
-            codes.add(self._rows.get(np.arange(len(codes), len(self._rows))))
-            self._hold(codes, planner)
+            coded.add(self._rows.get(np.arange(len(codes), len(self._rows))))
+            self._coded = coded
         return True
 
     def drop_codes(self) -> None:
         """Answer exactly from now on."""
         with self._lock.writing():
-            self._hold(None, None)
+            self._coded = None
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""
@@ -188,10 +182,8 @@ class CosineView:
             self._rows.write(files["rows"])
             with files["keys"].open("wb") as file:
                 np.save(file, np.where(self._places.alive, self._places.keys, -1))
-            if self._codes is not None and self._planner is not None:
-                files |= {part: folder / f"{stem}.{part}" for part in ("codes", "plan")}
-                self._codes.write(files["codes"])
-                files["plan"].write_text(json.dumps(asdict(self._planner)))
+            if self._coded is not None:
+                files |= self._coded.write(folder, stem)
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
@@ -200,19 +192,16 @@ class CosineView:
         Raises:
             ValueError: They do not fit together.
         """
-        rows, codes, planner = HalfRows(self.dim), None, None
+        rows = HalfRows(self.dim)
         rows.read(files["rows"])
         with files["keys"].open("rb") as file:
             keys = np.load(file, allow_pickle=False)
         if keys.dtype != np.int64 or keys.shape != (len(rows),):
             raise ValueError("the files do not hold one key for each vector")
-        if "codes" in files:
-            codes, planner = Codes.read(files["codes"]), _read_planner(files["plan"])
-            if (codes.dim, len(codes)) != (self.dim, len(rows)):
-                raise ValueError("the files do not hold one code for each vector")
+        coded = CodedRows.read(files, rows)
         with self._lock.writing():
             self._rows, self._places = rows, Positions.of(keys)
-            self._hold(codes, planner)
+            self._coded = coded
             self._layout += 1
             self._filters.clear()
 
@@ -222,45 +211,13 @@ class CosineView:
             alive = self._places.alive
             self._rows.keep(alive)
             self._places = Positions.of(self._places.keys[alive])
-            self._hold(None, None)
+            self._coded = None
             self._layout += 1
-
-    def _hold(self, codes: Codes | None, planner: Planner | None) -> None:
-        self._codes, self._planner = codes, planner
-        self._refined = None if codes is None else Refined(codes, self._rows)
-
-    def _probe(self, rank: int, passing: Passing) -> Probe | None:
-        return None if self._planner is None else self._planner.choose(rank, passing.count, len(self))
-
-    def _through_codes(
-        self, query: Vectors, k: int, rank: int, probe: Probe, passing: Passing, after: After | None
-    ) -> Neighbours | None:
-        """Return the hits, or None when the candidates are too few to promise them."""
-        if self._codes is None or self._refined is None or self._planner is None:
-            return None
-        if passing.keys is None:
-            rows = self._refined.nearest(query[None], _kept(rank), probe, passing.selector)[0]
-            rows = rows[rows >= 0]
-        else:
-            rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
-            rows = rows[rows >= 0]
-            passes = passing.mask[rows]
-            if np.count_nonzero(passes[: probe.depth]) < rank:
-                return None
-            rows = rows[passes][: self._planner.candidates(rank)]
-            if len(rows) > 2 * _kept(rank):
-                rough = self._rows.products(query, rows)
-                rows = rows[np.argpartition(-rough, _kept(rank))[: _kept(rank)]]
-        keys, scores = self._ranked(query, rows)
-        first = behind(keys, scores, after)
-        if first + k > len(keys):
-            return None
-        return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 
     def _scan(self, query: Vectors, k: int, rank: int, passing: Passing, after: After | None) -> Neighbours:
         wanted = rank + _SPARE
         while True:
-            rows = self._nearest(query, min(wanted, passing.count), passing)
+            rows = passing.rows if wanted >= passing.count else self._rows.nearest(query, wanted, passing)
             keys, scores = self._ranked(query, rows)
             first = behind(keys, scores, after)
             hits = Neighbours(keys[: first + k], scores[: first + k], exact=True)
@@ -276,20 +233,6 @@ class CosineView:
         # What was left out scored no better by FAISS than the worst that came in.
         margin = np.float32(2 * self._rows.error)
         return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
-
-    def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
-        if count == 0:
-            return np.empty(0, dtype=np.int64)
-        total = len(self._rows)
-        if count == passing.count:
-            return np.flatnonzero(passing.mask)
-        if passing.count <= _GATHERED * total:
-            rows = np.flatnonzero(passing.mask)
-            rough = np.concatenate(
-                [self._rows.products(query, rows[at : at + _BLOCK]) for at in range(0, len(rows), _BLOCK)]
-            )
-            return rows[np.argpartition(-rough, count - 1)[:count]]
-        return self._rows.nearest(query, count, passing.bits)
 
     def _ranked(self, query: Vectors, rows: Rows) -> tuple[Keys, Vectors]:
         """Return keys and scores of rows, best first; a page far behind takes only some vectors at once."""
@@ -321,18 +264,3 @@ class CosineView:
             best = order[: counts[place]]
             found.append(Neighbours(keys[place, best], scores[place, best], exact=False))
         return found
-
-
-def _kept(rank: int) -> int:
-    """Return how many of the candidates are ranked exactly for hits down to a rank."""
-    return rank + _SPARE + rank // 8
-
-
-def _read_planner(path: Path) -> Planner:
-    try:
-        held = json.loads(path.read_bytes())
-        probes = tuple(Probe(**probe) for probe in held["probes"])
-        costs = (float(held[name]) for name in ("row_cost", "pass_cost", "candidate_cost"))
-        return Planner(probes, *costs)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("the file holds no plan of searches") from error

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.vectors.codec import unit, widened
-from index.vectors.passing import Bits
+from index.vectors.passing import Bits, Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.threads import cores, use_threads
@@ -22,6 +22,12 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 # Below so many rows one thread is done before others have begun.
 _WORTH_THREADS: Final = 20_000
+# To step over a row takes this share of what it takes to compare it (measured).
+_PASSED_OVER: Final = 0.04
+# Up to this share of all rows, those that pass are copied out instead of picked during a scan (measured).
+_GATHERED: Final = 0.02
+# Rows that are copied at once: more would be new memory from the system each time.
+_COPIED: Final = 512
 # Rows that are compared with many queries at once.
 _BLOCK: Final = 16_384
 # Half a unit in the last of a float16's 11 digits, and half the smallest number there is.
@@ -35,9 +41,7 @@ class HalfRows:
     """Vectors (N, D) in float16; rows are only appended. Its owner sees to it that nobody reads meanwhile."""
 
     def __init__(self, dim: int) -> None:
-        self._index: Any = faiss.IndexScalarQuantizer(
-            dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
-        )
+        self._index = _empty_index(dim)
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
         self._held = _memory_of(self._index)
 
@@ -81,39 +85,45 @@ class HalfRows:
         """Return the vectors (N, D) of these rows as they were rounded."""
         return widened(self._held.take(rows, axis=0))
 
-    def products(self, query: Vectors, rows: Rows) -> Vectors:
-        """Return the inner products (N,) of a query (D,) with these rows as they were rounded."""
-        # Row by row: a product of matrix and vector goes to several threads and waits for them.
-        products: Vectors = np.vecdot(self.rough(rows), query)
-        return products
-
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
         kept = self._held[alive]
         self._index.reset()
         self._append(kept)
 
-    def nearest(self, query: Vectors, count: int, among: Bits | None) -> Rows:
-        """Return the `count` rows with the largest inner products with a query (D,), in no order.
+    def nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
+        """Return the `count` rows of those that pass with the largest inner products with a query (D,).
 
-        Args:
-            query: What to search for.
-            count: How many rows; fewer come back only when fewer are there.
-            among: Which rows may be found, a bit each; None for all.
+        They are in no order; fewer come back only when fewer pass.
         """
-        parts = cores() if len(self) >= _WORTH_THREADS else 1
+        if passing.count <= _GATHERED * len(self):
+            return self.nearest_of(query, count, passing.rows)
+        work = passing.count + len(self) * _PASSED_OVER
+        parts = cores() if work >= _WORTH_THREADS else 1
         # Whole bytes of bits.
         edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
         ranges = list(itertools.pairwise(edges))
         if parts == 1:
             use_threads(1)
-            found = [self._scan(query, count, among, *ranges[0])]
+            found = [self._scan(query, count, passing.bits, *ranges[0])]
         else:
-            found = list(self._pool.map(lambda part: self._scan(query, count, among, *part), ranges))
-        scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
-        if len(rows) > count:
-            rows = rows[np.argpartition(-scores, count - 1)[:count]]
-        return rows
+            found = list(self._pool.map(lambda part: self._scan(query, count, passing.bits, *part), ranges))
+        return _best(found, count)
+
+    def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
+        """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
+        if len(rows) <= count:
+            return rows
+        use_threads(1)
+        copied = _empty_index(self.dim)
+        found = []
+        for start in range(0, len(rows), _COPIED):
+            block = rows[start : start + _COPIED]
+            copied.reset()
+            copied.add_sa_codes(self._held.take(block, axis=0).view(np.uint8))
+            scores, places = copied.search(query[None], min(count, len(block)))
+            found.append((scores[0], block[places[0]]))
+        return _best(found, count)
 
     def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
         """Return the `count` nearest rows (Q, count) of each query (Q, D); -1 where there are fewer.
@@ -183,6 +193,16 @@ class HalfRows:
         scores, rows = self._index.search(query[None], count, params=parameters)
         found = rows[0] >= 0
         return scores[0][found], rows[0][found]
+
+
+def _empty_index(dim: int) -> Any:
+    return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+
+
+def _best(found: list[tuple[Vectors, Rows]], count: int) -> Rows:
+    """Return the `count` best of the rows that parts have found."""
+    scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+    return rows[np.argpartition(-scores, count - 1)[:count]] if len(rows) > count else rows
 
 
 def _memory_of(index: Any) -> NDArray[np.float16]:

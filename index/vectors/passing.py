@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.positions import Mask, Positions
+from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import Keys
 
 # One for each row, the first row's is the lowest of the first byte.
@@ -32,6 +32,11 @@ class Passing:
     keys: Keys | None
     mask: Mask
     count: int
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows that pass, rising."""
+        return np.flatnonzero(self.mask)
 
     @cached_property
     def bits(self) -> Bits | None:

@@ -1,35 +1,35 @@
+from dataclasses import replace
+
 import pytest
 
 from index.planner import Planner, Probe, choose_view
 
 PROBES = (Probe(10, 16, 100, 0.996, 1e5), Probe(100, 64, 500, 0.996, 5e5), Probe(1000, 256, 3000, 0.996, 2e6))
-PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=100)
+PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=1000)
 
 
 @pytest.mark.parametrize(
-    ("rank", "passing", "depth"),
+    ("rank", "passing", "depths"),
     [
-        (10, 1_000_000, 10),
-        (11, 1_000_000, 100),
+        (10, 1_000_000, [10]),
+        (11, 1_000_000, [100]),
         # Half pass: hits lie twice as deep, and half as much again.
-        (10, 500_000, 100),
-        (10, 20_000, 1000),
+        (10, 500_000, [100, 1000]),
+        (10, 20_000, [1000]),
         # What passes is scanned sooner than codes to that depth, or codes reach no deeper.
-        (10, 10_000, None),
-        (10, 10, None),
-        (1001, 1_000_000, None),
+        (10, 10_000, []),
+        (10, 10, []),
+        (1001, 1_000_000, []),
     ],
 )
-def test_the_cheapest_way_that_reaches_deep_enough(rank: int, passing: int, depth: int | None) -> None:
-    probe = PLANNER.choose(rank, passing, 1_000_000)
-    assert (None if probe is None else probe.depth) == depth
+def test_the_cheapest_way_that_reaches_deep_enough(rank: int, passing: int, depths: list[int]) -> None:
+    assert [probe.depth for probe in PLANNER.choose(rank, passing, 1_000_000)] == depths
 
 
 def test_scans_that_cost_less_are_taken() -> None:
-    assert (
-        Planner(PROBES, row_cost=0.05, pass_cost=0.01, candidate_cost=0).choose(10, 1_000_000, 1_000_000)
-        is None
-    )
+    assert not replace(PLANNER, row_cost=0.05, pass_cost=0.01).choose(10, 1_000_000, 1_000_000)
+    # What passes is copied out.
+    assert not replace(PLANNER, pass_cost=1e9, candidate_cost=0.01).choose(10, 20_000, 1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,8 @@ def built() -> tuple[CosineView, ReferenceView]:
 
 def _prefer_codes(view: CosineView) -> None:
     """Make scans look so dear that codes are taken wherever they reach, as in a collection of millions."""
-    assert view.planner is not None
-    view._planner = replace(view.planner, row_cost=1e9)
+    assert view._coded is not None
+    view._coded.planner = replace(view._coded.planner, row_cost=1e9, candidate_cost=1e6)
 
 
 def _allowed(share: float, kind: str, query: Vectors) -> Keys:
@@ -259,7 +259,7 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
         view.remove(np.arange(0, 5000, 2))
         return planner
 
-    monkeypatch.setattr("index.vectors.cosine.calibrate", moving)
+    monkeypatch.setattr("index.vectors.coded.calibrate", moving)
     assert not view.build()
     assert not view.has_codes
 

@@ -1,0 +1,120 @@
+"""Rows with their codes and the plan of their searches: which rows may hold the hits of a query."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from index.planner import Planner, Probe
+from index.vectors.calibration import calibrate
+from index.vectors.codes import Codes, list_count
+from index.vectors.half import Guard, HalfRows
+from index.vectors.passing import Passing
+from index.vectors.positions import Mask, Rows
+from index.vectors.protocol import Vectors
+from index.vectors.refined import Refined
+
+# Rows beyond those asked for: rounding may have put them in another order.
+_SPARE: Final = 4
+
+
+class CodedRows:
+    """Names the rows that may be hits where that costs less than a scan and codes hold what they promise."""
+
+    def __init__(self, codes: Codes, planner: Planner, rows: HalfRows) -> None:
+        self.planner = planner
+        self._codes = codes
+        self._rows = rows
+        self._refined = Refined(codes, rows)
+
+    @classmethod
+    def measured(cls, codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> "CodedRows":
+        """Plan the searches by what they cost; see `calibrate`."""
+        return cls(codes, calibrate(codes, rows, alive, guard), rows)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that codes hold beside the rows."""
+        return self._codes.memory_bytes
+
+    def outgrown(self, count: int) -> bool:
+        """Say whether codes should be learnt again for so many rows."""
+        return list_count(count) > 2 * self._codes.lists
+
+    def add(self, vectors: Vectors) -> None:
+        """Add the codes of vectors (N, D) that were appended to the rows."""
+        self._codes.add(vectors)
+        self._refined.grow()
+
+    def near(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
+        """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them.
+
+        Args:
+            query: What to search for.
+            rank: How many hits are needed.
+            passing: Which rows may be found.
+            total: How many rows are alive.
+        """
+        probes = self.planner.choose(rank, passing.count, total)
+        if not probes:
+            return None
+        if passing.keys is None:
+            rows: Rows = self._refined.nearest(query[None], _kept(rank), probes[0], passing.selector)[0]
+            return rows[rows >= 0]
+        for place, probe in enumerate(probes):
+            rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
+            passes = passing.mask[rows] & (rows >= 0)
+            enough = int(np.count_nonzero(passes[: probe.depth]))
+            if enough >= rank:
+                likeliest = rows[passes][: self.planner.candidates(rank)]
+                return self._rows.nearest_of(query, _kept(rank), likeliest)
+            # Where so few pass near the query, the next search would find too few as well.
+            if place + 1 < len(probes) and enough * probes[place + 1].depth < rank * probe.depth:
+                break
+        return None
+
+    def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:
+        """Return rows (Q, C) for each query (Q, D), -1 for none, without a filter; else as `near`."""
+        probes = self.planner.choose(rank, passing.count, passing.count)
+        if not probes:
+            return None
+        return self._refined.nearest(queries, _kept(rank), probes[0], passing.selector)
+
+    def write(self, folder: Path, stem: str) -> dict[str, Path]:
+        """Write codes and plan into files of this folder, by part."""
+        files = {part: folder / f"{stem}.{part}" for part in ("codes", "plan")}
+        self._codes.write(files["codes"])
+        files["plan"].write_text(json.dumps(asdict(self.planner)))
+        return files
+
+    @classmethod
+    def read(cls, files: Mapping[str, Path], rows: HalfRows) -> "CodedRows | None":
+        """Return what `write` put into files, or None when there were no codes.
+
+        Raises:
+            ValueError: They are not of these rows.
+        """
+        if "codes" not in files:
+            return None
+        codes = Codes.read(files["codes"])
+        if (codes.dim, len(codes)) != (rows.dim, len(rows)):
+            raise ValueError("the files do not hold one code for each vector")
+        return cls(codes, _read_planner(files["plan"]), rows)
+
+
+def _kept(rank: int) -> int:
+    """Return how many of the candidates are ranked exactly for hits down to a rank."""
+    return rank + _SPARE + rank // 8
+
+
+def _read_planner(path: Path) -> Planner:
+    try:
+        held = json.loads(path.read_bytes())
+        probes = tuple(Probe(**probe) for probe in held["probes"])
+        costs = (float(held[name]) for name in ("row_cost", "pass_cost", "candidate_cost"))
+        return Planner(probes, *costs)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("the file holds no plan of searches") from error
