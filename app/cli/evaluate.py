@@ -185,17 +185,16 @@ def _label_table(report: "EvaluationReport") -> Table | None:
     labels = report.labels
     if labels is None:
         return None
-    depths = list(labels.text_to_image.precision)
+    directions = {"image to image": labels.image_to_image, "text to image": labels.text_to_image}
+    found = {name: measured for name, measured in directions.items() if measured is not None}
+    depths = next(iter(found.values())).precision
     table = Table("Search by label", "Queries", *(f"P@{k}" for k in depths), "Chance")
-    for name, measured in (
-        ("image to image", labels.image_to_image),
-        ("text to image", labels.text_to_image),
-    ):
-        if measured is not None:
-            row = map(_percent, measured.precision.values())
-            table.add_row(name, f"{measured.queries:,}", *row, _percent(measured.chance))
-            table.add_row("  at best", "", *map(_percent, measured.ceiling.values()), "", style="dim")
-    table.caption = f"Mean {_percent(labels.mean)}; -: fewer candidates than k"
+    for name, measured in found.items():
+        row = map(_percent, measured.precision.values())
+        table.add_row(name, f"{measured.queries:,}", *row, _percent(measured.chance))
+        table.add_row("  at best", "", *map(_percent, measured.ceiling.values()), "", style="dim")
+    mean = "" if labels.mean is None else f"Mean {_percent(labels.mean)}; "
+    table.caption = f"{mean}-: fewer candidates than k"
     return table
 
 

@@ -1,9 +1,10 @@
 """What the loss side of a step costs for each objective, beside InfoNCE.
 
 Run `python -m tests.benchmarks.objective_cost`. It takes 64 items of 512 numbers, with 49 regions and up to
-12 sentences each and an embedding of 768 numbers to decode, and measures an objective's forward and backward
-pass and its `after_step`, without encoders, in float32 on one thread. It counts the processor's time, which
-other programs do not add to, and objectives take turns; each ratio is to InfoNCE in the same run.
+12 sentences each, an embedding of 768 numbers to decode and 32 words of 8,192 to write, and measures an
+objective's forward and backward pass and its `after_step`, without encoders, in float32 on one thread. It
+counts the processor's time, which other programs do not add to, and objectives take turns; each ratio is to
+InfoNCE in the same run.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import typer
 from torch import Tensor
 
 from training.models.features import Features, ModalityFeatures
+from training.models.preprocessing import TokenBatch
 from training.objectives.base import Objective, ObjectiveContext
 from training.objectives.registry import objective_types, parse_objective
 
@@ -27,6 +29,8 @@ _DIM = 512
 _REGIONS = 49
 _SENTENCES = 12
 _TARGET_DIM = 768
+_WORDS = 32
+_VOCABULARY = 8192
 # Settings beside an objective's own defaults, which are measured for all.
 _FORMS: Mapping[str, Mapping[str, Any]] = {
     "ltd, dual": {"name": "ltd", "mode": "dual"},
@@ -45,7 +49,9 @@ def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    context = ObjectiveContext(_DIM, instances=arguments.instances, target_dim=_TARGET_DIM)
+    context = ObjectiveContext(
+        _DIM, instances=arguments.instances, target_dim=_TARGET_DIM, vocabulary=_VOCABULARY
+    )
     single, blades = _batch(arguments.instances), _batch(arguments.instances, blades=2)
     settings = {name: {"name": name} for name in objective_types()} | dict(_FORMS)
     contestants = {name: (parse_objective(one).build(context), single) for name, one in settings.items()}
@@ -77,6 +83,7 @@ def _batch(instances: int, blades: int = 1) -> Features:
             unique=torch.randn(_BATCH, _DIM),
         )
 
+    words = torch.randint(_VOCABULARY, (_BATCH, 1 + _WORDS))
     mask = torch.eye(_BATCH, dtype=torch.bool)
     mask[0, 1] = mask[1, 0] = True
     return Features(
@@ -84,6 +91,7 @@ def _batch(instances: int, blades: int = 1) -> Features:
         mask,
         items=torch.randperm(instances)[:_BATCH],
         targets=torch.randn(_BATCH, _TARGET_DIM),
+        captions=TokenBatch(words, torch.ones_like(words), truncations=(None,) * _BATCH),
     )
 
 

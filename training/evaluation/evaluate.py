@@ -32,12 +32,12 @@ class LabelRetrieval:
 
     Attributes:
         image_to_image: Every image with a label is a query for the others.
-        text_to_image: One sentence a label is the query.
-        mean: Mean over both directions and all k, as CheXpert 8x200 is reported.
+        text_to_image: One sentence a label is the query; None when the encoder reads no texts.
+        mean: Mean over both directions and all k, as CheXpert 8x200 is reported; None without texts.
     """
 
     image_to_image: LabelPrecision | None
-    text_to_image: LabelPrecision
+    text_to_image: LabelPrecision | None
     mean: float | None
 
 
@@ -82,13 +82,15 @@ class EvaluationReport(BaseModel):
             # Without texts, what is selected by is the recall between images and sounds.
             figures.append(("rsum", sum(sum(search.recall.values()) for search in heard)))
         if self.labels is not None:
-            image = self.labels.image_to_image
-            for k, text_value in self.labels.text_to_image.precision.items():
-                image_value = None if image is None else image.precision[k]
+            by_image, by_text = (
+                {} if found is None else found.precision
+                for found in (self.labels.image_to_image, self.labels.text_to_image)
+            )
+            for k in by_text or by_image:
                 figures += [
-                    (f"precision_at_{k}", mean_of([image_value, text_value])),
-                    (f"image_precision_at_{k}", image_value),
-                    (f"text_precision_at_{k}", text_value),
+                    (f"precision_at_{k}", mean_of([by_image.get(k), by_text.get(k)])),
+                    (f"image_precision_at_{k}", by_image.get(k)),
+                    (f"text_precision_at_{k}", by_text.get(k)),
                 ]
         if self.geometry is not None:
             figures.append(("alignment", self.geometry.alignment))
@@ -153,7 +155,7 @@ def measure(
         DataError: When there are neither texts nor labels nor sounds that the encoder can embed.
     """
     captions, shape = _captions(embedded)
-    labels = _labels(encoder, embedded, label_template) if "text" in encoder.modalities else None
+    labels = _labels(encoder, embedded, label_template)
     between = _between(embedded)
     if captions is None and labels is None and not between:
         raise DataError(
@@ -211,15 +213,17 @@ def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str
         ids=[record.id for record in records],
         groups=[record.group for record in records],
     )
+    by_image = label_precision(images, images) if _any_candidate(images) else None
+    if "text" not in encoder.modalities:
+        return None if by_image is None else LabelRetrieval(by_image, None, None)
     names = sorted({label for record in records for label in record.labels})
     sentences = LabelledVectors(
         vectors=_sentence_vectors(encoder, [template.replace("{labels}", name) for name in names]),
         labels=[(name,) for name in names],
     )
     by_text = label_precision(sentences, images)
-    by_image = label_precision(images, images) if _any_candidate(images) else None
     figures = list(by_text.precision.values()) + (list(by_image.precision.values()) if by_image else [])
-    return LabelRetrieval(image_to_image=by_image, text_to_image=by_text, mean=mean_of(figures))
+    return LabelRetrieval(by_image, by_text, mean_of(figures))
 
 
 def _any_candidate(images: LabelledVectors) -> bool:

@@ -133,7 +133,7 @@ class AudioTowerConfig(TowerConfig):
 
 
 class DualEncoderConfig(Frozen):
-    """An image encoder and at least one other, of texts or of sounds, in one space of `dim` numbers."""
+    """An image encoder, alone or with others of texts and of sounds, in one space of `dim` numbers."""
 
     image: ImageTowerConfig
     text: TextTowerConfig | None = None
@@ -201,12 +201,6 @@ class DualEncoderConfig(Frozen):
             raise ValueError("a shared local head is the global one: remove local_head or share_local_head")
         if self.share_local_head and self.blades > 1:
             raise ValueError("local features are no blades: set blades to 1, or share_local_head to false")
-        return self
-
-    @model_validator(mode="after")
-    def _two_modalities(self) -> Self:
-        if self.text is None and self.audio is None:
-            raise ValueError("give model.text or model.audio: an image encoder alone has nothing to match")
         return self
 
 

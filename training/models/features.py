@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from training.models.preprocessing import TokenBatch
+
 Modality = Literal["image", "text", "audio"]
 
 
@@ -43,12 +45,14 @@ class Features:
             twice). The diagonal is True. None: only the diagonal matches.
         items: (b,) int64, the row of each item in the train split, for objectives with a memory.
         targets: (b, T), a frozen sentence embedding of each item's text, for objectives that predict it.
+        captions: Each item's text as ids, with a start and an end, for objectives that write it.
     """
 
     modalities: Mapping[Modality, ModalityFeatures]
     positive_mask: Tensor | None = None
     items: Tensor | None = None
     targets: Tensor | None = None
+    captions: TokenBatch | None = None
 
     def __getitem__(self, modality: Modality) -> ModalityFeatures:
         """Features of one modality; KeyError when the encoder has none of it."""

@@ -13,7 +13,7 @@ from training.models.config import Retrieval
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
-Requirement = Literal["local", "branches", "items", "targets", "one_vector"]
+Requirement = Literal["local", "shared_head", "branches", "items", "targets", "captions", "one_vector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class ObjectiveContext:
         instances: How many items the train split has.
         groups: For each of them, the number of its image; None: every item is an image of its own.
         target_dim: Width of `Features.targets`, if the batches carry them.
+        vocabulary: How many ids `Features.captions` may have, if the batches carry them.
         embedding_dim: Width of the embeddings where it is another, as where two branches are searched by.
     """
 
@@ -46,6 +47,7 @@ class ObjectiveContext:
     groups: tuple[int, ...] | None = None
     target_dim: int | None = None
     embedding_dim: int | None = None
+    vocabulary: int | None = None
 
     @property
     def embedding_width(self) -> int:
@@ -73,9 +75,34 @@ class ObjectiveConfig(BaseModel, ABC):
             raise ValueError("pairs holds one pair of two modalities or more, none of them twice")
         return pairs
 
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What the encoder has towers for; images always."""
+        return frozenset(modality for pair in self.pairs for modality in pair)
+
     @abstractmethod
     def build(self, context: ObjectiveContext) -> "Objective":
         """The objective with these settings."""
+
+
+class ImageObjectiveConfig(ObjectiveConfig, ABC):
+    """Settings of an objective that encodes images alone, and has no pairs."""
+
+    pairs: tuple[tuple[Modality, Modality], ...] = ()
+
+    @field_validator("pairs")
+    @classmethod
+    def _pairs_of_two(
+        cls, pairs: tuple[tuple[Modality, Modality], ...]
+    ) -> tuple[tuple[Modality, Modality], ...]:
+        if pairs:
+            raise ValueError("this objective encodes images alone: leave objective.pairs out")
+        return pairs
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """Images."""
+        return frozenset({"image"})
 
 
 class Objective(nn.Module, ABC):
@@ -86,7 +113,8 @@ class Objective(nn.Module, ABC):
     gradients they are those of one process that has the whole batch.
 
     Attributes:
-        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades.
+        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades;
+            `shared_head`: local features go through the head of the embedding, which learns by them.
         retrievals: By what the trained model may be searched; a loss of cosines does not suit normals, whose
             sign is free.
     """

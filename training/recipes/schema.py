@@ -41,6 +41,24 @@ class AugmentationConfig(Frozen):
         return self
 
 
+class CaptionsConfig(Frozen):
+    """The words that an objective writes texts with, at most `preprocessing.text.max_tokens` a text."""
+
+    pretrained: str | None = Field(
+        default=None,
+        description="Local folder or hub name of a tokenizer; None: one is learned from the train split.",
+    )
+    vocabulary_size: int = Field(default=8192, ge=300, description="Upper bound of a learned one.")
+    vocabulary: Literal["pieces", "words"] = Field(
+        default="words",
+        description="What a learned one tells apart: whole words, of which one stands for all unknown, or "
+        "pieces of words.",
+    )
+    min_word_count: int = Field(
+        default=1, gt=0, description="A word that occurs less often in the train split is an unknown one."
+    )
+
+
 class DataConfig(Frozen):
     """What is drawn from the manifest's train split."""
 
@@ -71,6 +89,9 @@ class DataConfig(Frozen):
     target_encoder: str | None = Field(
         default=None,
         description="Local folder or hub name of the frozen sentence encoder whose embeddings ltd decodes.",
+    )
+    captions: CaptionsConfig | None = Field(
+        default=None, description="Gives texts to objectives that write them, such as {vocabulary: words}."
     )
 
     @field_validator("label_template")
@@ -165,6 +186,11 @@ class Recipe(NamedRecipe):
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig
+
+    @property
+    def draws_texts(self) -> bool:
+        """Whether a training step takes texts, to encode them or to write them."""
+        return "text" in self.objective.modalities or self.data.captions is not None
 
     @model_validator(mode="after")
     def _shortcut_has_texts(self) -> Self:

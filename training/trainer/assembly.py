@@ -27,7 +27,7 @@ from training.trainer.optimisation import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.processes import Processes
 from training.trainer.requirements import check_regions
-from training.trainer.setup import build_model, build_objective, usable_records
+from training.trainer.setup import build_captions, build_model, build_objective, usable_records
 from training.trainer.split_data import SplitData, SplitOpener
 from training.trainer.task import TrainingTask
 from training.trainer.validation import Validation
@@ -92,7 +92,13 @@ class Assembly:
         recipe, device = self.recipe, self.fabric.device
         seed_everything(recipe.train.seed)
         sentences = self._sentence_encoder()
-        objective = build_objective(recipe, splits.train, None if sentences is None else sentences.dim)
+        captions = build_captions(recipe, splits.train)
+        objective = build_objective(
+            recipe,
+            splits.train,
+            None if sentences is None else sentences.dim,
+            None if captions is None else captions.tokenizer.size,
+        )
         model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
         check_regions(objective, model, recipe.preprocessing.image.size)
         model.train()
@@ -109,6 +115,7 @@ class Assembly:
             self.processes,
             self.resources,
             _targets(sentences) if sentences is not None and "targets" in objective.requires else None,
+            captions,
         )
         broken = Rejections(
             len(splits.train.records), recipe.data.max_rejected, source=str(splits.train.folder)

@@ -1,7 +1,7 @@
 """The loss of a batch and its gradient: all of it at once, or in chunks that fit into memory."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -73,7 +73,7 @@ class BatchLoss:
 
     def _loss(self, features: Mapping[Modality, ModalityFeatures], rest: Features) -> LossOutput:
         with self.fabric.autocast():
-            output: LossOutput = self.task(Features(features, rest.positive_mask, rest.items, rest.targets))
+            output: LossOutput = self.task(replace(rest, modalities=features))
         return output
 
 
@@ -83,4 +83,5 @@ def _on(device: torch.device, batch: Batch) -> Features:
         None if tensor is None else tensor.to(device, non_blocking=True)
         for tensor in (batch.positive_mask, batch.items, batch.targets)
     )
-    return Features({}, None if mask is None else gather_detached(mask), items, targets)
+    captions = None if batch.captions is None else batch.captions.to(device)
+    return Features({}, None if mask is None else gather_detached(mask), items, targets, captions)

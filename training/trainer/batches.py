@@ -78,12 +78,14 @@ class Batch:
         items: (b,) int64, their rows in the train split; None of another split.
         positive_mask: (b, B), its rows of the mask in `Features`; None in all processes or in none.
         targets: (b, T) as in `Features`.
+        captions: As in `Features`.
     """
 
     inputs: Inputs
     items: Tensor | None = None
     positive_mask: Tensor | None = None
     targets: Tensor | None = None
+    captions: TokenBatch | None = None
 
 
 class BatchLoader:
@@ -96,6 +98,7 @@ class BatchLoader:
         audio: None where no sounds are used.
         targets: Sentence embeddings of the drawn texts, clean or with shortcuts as these say; None where none
             are used.
+        captions: Makes the ids of the drawn texts that are written; None where none are.
         rows: Where in the split each of the sampler's records is; None: they are the split.
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
@@ -110,6 +113,7 @@ class BatchLoader:
         *,
         audio: AudioSource | None = None,
         targets: Targets | None = None,
+        captions: TextPreprocessing | None = None,
         rows: Sequence[int] | None = None,
         training: bool = False,
         shortcuts: Shortcuts | None = None,
@@ -121,6 +125,7 @@ class BatchLoader:
         self._text = text
         self._audio = audio
         self._targets = targets
+        self._captions = captions
         self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
         self._training = training
         self.shortcuts = shortcuts
@@ -156,6 +161,7 @@ class BatchLoader:
             items=torch.from_numpy(rows) if self._training else None,
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
             targets=None if self._targets is None else self._targets(decoded),
+            captions=None if self._captions is None else self._captions(texts),
         )
 
     def _with_shortcuts(self, epoch: int, rows: Rows, texts: list[Text]) -> tuple[list[Text], Tensor | None]:
@@ -201,6 +207,7 @@ def without_missing(batch: Batch, processes: Processes) -> Batch:
         None if batch.items is None else batch.items[kept],
         None if batch.positive_mask is None else batch.positive_mask[kept][:, columns],
         None if batch.targets is None else batch.targets[kept],
+        None if batch.captions is None else _rows(batch.captions, kept),
     )
 
 

@@ -10,12 +10,12 @@ from training.recipes.schema import Recipe
 
 
 def used_modalities(recipe: Recipe) -> frozenset[Modality]:
-    """The modalities that the objective brings together.
+    """The modalities that the objective has encoded.
 
     Raises:
         RecipeError: The model has no tower for one of them, or a tower for another that would stay untrained.
     """
-    used = frozenset(modality for pair in recipe.objective.pairs for modality in pair)
+    used = recipe.objective.modalities
     towers: dict[Modality, object] = {
         "image": recipe.model.image,
         "text": recipe.model.text,
@@ -30,6 +30,8 @@ def used_modalities(recipe: Recipe) -> frozenset[Modality]:
     for modality, tower in towers.items():
         if tower is not None and modality not in used:
             removal = "" if modality == "image" else f", or set model.{modality} to null"
+            if not recipe.objective.pairs:
+                raise RecipeError(f"The objective leaves model.{modality} untrained: set it to null.")
             raise RecipeError(
                 f"objective.pairs leaves model.{modality} untrained: name {modality} in it{removal}."
             )
@@ -44,16 +46,20 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     """
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
+        "shared_head": recipe.model.share_local_head,
         "branches": recipe.model.branches is not None,
         "items": True,
         "targets": recipe.data.target_encoder is not None,
+        "captions": recipe.data.captions is not None,
         "one_vector": recipe.model.blades == 1,
     }
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
+        "shared_head": "local features that train what is searched by: set model.share_local_head to true",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
+        "captions": "texts as words: give data.captions, such as {vocabulary: words}",
         "one_vector": "embeddings of one vector each: set model.blades to 1",
     }
     shortcut = recipe.data.shortcut
@@ -61,6 +67,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         raise RecipeError(
             "data.shortcut.in_targets is about targets, and the objective has none: set it to false."
         )
+    if recipe.data.captions is not None and "captions" not in objective.requires:
+        raise RecipeError("data.captions is for objectives that write texts: set it to null.")
     lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")

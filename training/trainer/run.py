@@ -8,6 +8,7 @@ from pathlib import Path
 from training.data.manifest import Manifest, Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.models.bundle import save_bundle
+from training.models.features import Modality
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
@@ -86,7 +87,7 @@ def train(
         checkpoint = _checkpoint(folder, recipe, processes, resume=resume)
         manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
         splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
-        _check_validation(recipe, splits)
+        _check_validation(recipe, splits, modalities)
         shown = show_progress and processes.leads
         assembly = Assembly(recipe, modalities, fabric, processes, folder.checkpoints, resources)
         parts = assembly.assemble(splits, load_pretrained=checkpoint is None, show_progress=shown)
@@ -112,9 +113,9 @@ def _checkpoint(
     return None
 
 
-def _check_validation(recipe: Recipe, splits: Splits) -> None:
+def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Modality]) -> None:
     if splits.val.records:
-        check_selectable(recipe.train.select_by, splits.val, reads_texts=recipe.model.text is not None)
+        check_selectable(recipe.train.select_by, splits.val, modalities)
     else:
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 

@@ -17,9 +17,15 @@ from training.models.config import AudioTowerConfig, ImageTowerConfig, TextTower
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.features import Modality
 from training.models.image_towers import build_image_tower
-from training.models.preprocessing import Preprocessing
+from training.models.preprocessing import Preprocessing, TextPreprocessing
+from training.models.pretrained import local_folder
 from training.models.text_towers import build_text_tower
-from training.models.tokenizer import build_tokenizer
+from training.models.tokenizer import (
+    build_tokenizer,
+    learn_tokenizer,
+    learn_word_tokenizer,
+    load_tokenizer,
+)
 from training.objectives.base import Objective, ObjectiveContext
 from training.recipes.schema import Recipe
 from training.trainer.requirements import check_requirements
@@ -76,7 +82,7 @@ def _layer_count(config: _Tower) -> int:
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:
-    """The records of a split that can be trained on: those that have something of all modalities.
+    """The records of a split that can be trained on: those that have all that a step takes of an item.
 
     A text may also be a sentence from their labels.
 
@@ -85,7 +91,7 @@ def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Mod
     """
     if "audio" in modalities:
         manifest = audible(manifest)
-    if "text" not in modalities:
+    if not recipe.draws_texts:
         return manifest
     template = recipe.data.label_template if recipe.data.label_sentences else None
     records = describable(manifest.records, template)
@@ -111,13 +117,41 @@ def build_model(
     return model, preprocessing
 
 
-def build_objective(recipe: Recipe, train_split: Manifest, target_dim: int | None) -> Objective:
+def build_captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing | None:
+    """Makes the ids of the texts that an objective writes; None where it writes none.
+
+    Raises:
+        RecipeError: The tokenizer is missing, or puts no start and end around a text.
+    """
+    config = recipe.data.captions
+    if config is None:
+        return None
+    if config.pretrained is not None:
+        tokenizer = load_tokenizer(local_folder(config.pretrained))
+    else:
+        texts = (text for record in train_split.records for text in record.texts)
+        if config.vocabulary == "words":
+            tokenizer = learn_word_tokenizer(texts, config.vocabulary_size, config.min_word_count)
+        else:
+            tokenizer = learn_tokenizer(texts, config.vocabulary_size)
+    if tokenizer.cls_id is None:
+        raise RecipeError(
+            f"The tokenizer {config.pretrained} puts no start and end around a text, so none can be begun: "
+            "choose another as data.captions.pretrained, or null."
+        )
+    return TextPreprocessing(recipe.preprocessing.text, tokenizer)
+
+
+def build_objective(
+    recipe: Recipe, train_split: Manifest, target_dim: int | None, vocabulary: int | None = None
+) -> Objective:
     """The objective for the records of the train split.
 
     Args:
         recipe: Of the run.
         train_split: What can be trained on; its rows are the items that an objective may remember.
         target_dim: Width of the targets, if there are any.
+        vocabulary: Number of ids of captions, if there are any.
 
     Raises:
         RecipeError: The model or the data lack what it needs.
@@ -128,6 +162,7 @@ def build_objective(recipe: Recipe, train_split: Manifest, target_dim: int | Non
         groups=_groups(train_split, recipe.data.one_image_per),
         target_dim=target_dim,
         embedding_dim=recipe.model.vector_dim,
+        vocabulary=vocabulary,
     )
     objective = recipe.objective.build(context)
     check_requirements(objective, recipe)

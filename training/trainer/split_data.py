@@ -15,7 +15,7 @@ from training.data.pairs import PairSampler
 from training.data.shortcuts.shortcuts import Shortcuts
 from training.errors import DataError
 from training.models.features import Modality
-from training.models.preprocessing import Preprocessing
+from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
 from training.trainer.batches import BatchLoader, Targets
 from training.trainer.processes import Processes
@@ -46,6 +46,7 @@ class SplitOpener:
         processes: Whose share is loaded.
         resources: Ends the threads that decode when it is closed.
         targets: Sentence embeddings of texts; None where none are used.
+        captions: Makes the ids of texts that are written; None where none are.
     """
 
     recipe: Recipe
@@ -55,6 +56,7 @@ class SplitOpener:
     processes: Processes
     resources: ExitStack
     targets: Targets | None = None
+    captions: TextPreprocessing | None = None
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -87,6 +89,7 @@ class SplitOpener:
             self.preprocessing.text if "text" in self.modalities else None,
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,
             targets=self.targets,
+            captions=self.captions,
             rows=images.readable,
             training=training,
             shortcuts=self._shortcuts(split) if training else None,
@@ -96,7 +99,7 @@ class SplitOpener:
 
     def _sampler(self, records: Sequence[Record], *, training: bool) -> PairSampler:
         data, train = self.recipe.data, self.recipe.train
-        unit = data.text_unit if "text" in self.modalities else None
+        unit = data.text_unit if self.recipe.draws_texts else None
         if training:
             return PairSampler(records, train.batch_size, train.seed, data.one_image_per, unit)
         count = self.processes.count

@@ -13,6 +13,7 @@ from training.errors import RecipeError
 from training.evaluation.embed import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.encoder import Encoder
+from training.models.features import Modality
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch, BatchLoader, without_missing
 from training.trainer.processes import Processes
@@ -62,7 +63,7 @@ class Validation:
         return figures
 
     def _retrieval(self) -> dict[str, float]:
-        if not any(record.texts or record.labels or record.audio for record in self.manifest.records):
+        if not self._anything_to_search():
             return {}
         train = self.recipe.train
         embedded = embed_manifest(
@@ -77,12 +78,22 @@ class Validation:
         template = self.recipe.data.label_template
         return measure(self.encoder, embedded, label_template=template).metrics()
 
+    def _anything_to_search(self) -> bool:
+        """Whether the split has something that the encoder can be asked for, or judged by."""
+        modalities = self.encoder.modalities
+        return any(
+            record.labels
+            or ("text" in modalities and record.texts)
+            or ("audio" in modalities and record.audio)
+            for record in self.manifest.records
+        )
+
     def _mean_loss(self, batches: BatchLoader) -> float:
         losses = [self.loss(without_missing(batch, self.processes)) for batch in _one_epoch(batches)]
         return float(mean_over_processes(torch.stack(losses).mean()))
 
 
-def check_selectable(select_by: str, manifest: Manifest, *, reads_texts: bool = True) -> None:
+def check_selectable(select_by: str, manifest: Manifest, modalities: frozenset[Modality]) -> None:
     """Make sure, before any work, that the validation split has what the selecting figure needs.
 
     Without texts, the recall between images and sounds is what `rsum` sums.
@@ -90,25 +101,26 @@ def check_selectable(select_by: str, manifest: Manifest, *, reads_texts: bool = 
     Args:
         select_by: Name of the figure.
         manifest: The validation split.
-        reads_texts: Whether the model has a text tower.
+        modalities: That the model has towers for.
 
     Raises:
         RecipeError: It has not.
     """
-    if not reads_texts:
-        if select_by == "precision_at_10":
-            raise RecipeError("A model without texts is not asked for labels: set train.select_by to rsum.")
-        if select_by == "rsum" and not any(record.audio for record in manifest.records):
-            raise RecipeError("The validation split has no sounds: set train.select_by to loss.")
+    if select_by == "precision_at_10" and not any(record.labels for record in manifest.records):
+        other = "loss" if modalities == {"image"} else "rsum or loss"
+        raise RecipeError(f"The validation split has no labels: set train.select_by to {other}.")
+    if select_by != "rsum":
         return
-    has_texts = any(record.texts for record in manifest.records)
-    has_labels = any(record.labels for record in manifest.records)
-    if select_by == "rsum" and not has_texts:
+    if modalities == {"image"}:
         raise RecipeError(
-            "The validation split has no texts: set train.select_by to precision_at_10 or loss."
+            "A model of images alone is searched by nothing else: set train.select_by to precision_at_10 or "
+            "loss."
         )
-    if select_by == "precision_at_10" and not has_labels:
-        raise RecipeError("The validation split has no labels: set train.select_by to rsum or loss.")
+    lacking = "texts" if "text" in modalities else "sounds"
+    if not any(record.texts if lacking == "texts" else record.audio for record in manifest.records):
+        raise RecipeError(
+            f"The validation split has no {lacking}: set train.select_by to precision_at_10 or loss."
+        )
 
 
 def is_better(select_by: str, figures: Mapping[str, float], best: Mapping[str, float]) -> bool:

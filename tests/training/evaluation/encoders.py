@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from training.errors import MissingModalityError
 from training.models.features import Modality
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
@@ -49,6 +50,15 @@ class ColourEncoder:
             for words, text in zip(kept, texts, strict=True)
         )
         return ColourTexts(_unit(np.array(vectors, dtype=np.float32)), cut)
+
+
+class BlindToTexts(ColourEncoder):
+    """An encoder of images alone."""
+
+    modalities = frozenset({"image"})
+
+    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+        raise MissingModalityError("text")
 
 
 class FlippingEncoder(ColourEncoder):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tests.training.evaluation.conftest import WriteManifest
-from tests.training.evaluation.encoders import BladeEncoder, ColourEncoder, FlippingEncoder
+from tests.training.evaluation.encoders import BladeEncoder, BlindToTexts, ColourEncoder, FlippingEncoder
 from training.data.manifest import Record
 from training.errors import DataError
 from training.evaluation.evaluate import EvaluationReport, evaluate
@@ -39,6 +39,7 @@ def test_a_perfect_encoder(manifest_of: WriteManifest) -> None:
     assert report.captions.rsum == 600
     assert report.captions.texts == 36
     assert report.geometry.alignment == pytest.approx(0, abs=1e-3)
+    assert report.labels.text_to_image is not None
     assert report.labels.text_to_image.queries == 3
     assert report.labels.text_to_image.precision == {5: 100, 10: 100, 50: None}
     # Each image has 30 candidates of other patients, ten of its colour.
@@ -112,7 +113,24 @@ def test_images_of_one_patient_find_none_of_their_own(manifest_of: WriteManifest
     report = measured(manifest_of, colours(6, texts=False, labels=True))
     assert report.labels is not None
     assert report.labels.image_to_image is None
+    assert report.labels.text_to_image is not None
     assert report.labels.text_to_image.queries == 3
+
+
+def test_an_encoder_of_images_alone_is_measured_from_image_to_image(manifest_of: WriteManifest) -> None:
+    records = colours(36, texts=True, labels=True)
+    report = evaluate(BlindToTexts(), manifest_of(records), show_progress=False)
+    both = measured(manifest_of, records).labels
+    assert report.captions is None
+    assert report.labels is not None
+    assert both is not None
+    assert report.labels.image_to_image == both.image_to_image
+    assert (report.labels.text_to_image, report.labels.mean) == (None, None)
+    figures = report.metrics()
+    assert figures["precision_at_10"] == figures["image_precision_at_10"] == 100
+    assert not [name for name in figures if name.startswith("text")]
+    with pytest.raises(DataError, match="nothing to measure"):
+        evaluate(BlindToTexts(), manifest_of(colours(36, texts=True, labels=False)), show_progress=False)
 
 
 def test_the_report_survives_json(manifest_of: WriteManifest) -> None:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from training.models.features import Features, ModalityFeatures
+from training.models.preprocessing import TokenBatch
 from training.objectives.base import Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.registry import objective_types, parse_objective
 
 DIM = 9
 INSTANCES = 24
+VOCABULARY = 7
 
 # Settings that make an objective small; where a name has several forms, each is a case of its own.
 _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -23,6 +25,8 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "three-blades": {},
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
+    "caption_lstm": {"": {"width": 8}},
+    "caption_transformer": {"": {"width": 8, "layers": 2, "heads": 2, "dropout": 0}},
     "contrastive_binary": {"": {"hidden": 16}},
     "local_uniformity": {"gauss": {"kind": "gauss"}, "xent": {"kind": "xent"}},
     "ltd": {"dual": {"mode": "dual", "hidden": 16}, "constrained": {"mode": "constrained", "hidden": 16}},
@@ -80,12 +84,13 @@ def build(settings: ObjectiveConfig, batch: Features) -> Objective:
         instances=INSTANCES,
         groups=tuple(range(INSTANCES)),
         target_dim=None if targets is None else targets.shape[1],
+        vocabulary=VOCABULARY,
     )
     return settings.build(context).double().eval()
 
 
 def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: int = 1) -> Features:
-    """A batch with global, local, shared and unique features of images and texts, items and targets."""
+    """Global, local, shared and unique features of images and texts; items, targets and captions."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -111,7 +116,19 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
         positive_mask if masked else None,
         items=torch.randperm(INSTANCES, generator=generator)[:size],
         targets=draw(size, 5),
+        captions=_captions(size, generator),
     )
+
+
+def _captions(size: int, generator: torch.Generator) -> TokenBatch:
+    """Texts of one to three words between a start (1) and an end (2); padding is 0."""
+    lengths = torch.arange(size).unsqueeze(1) % 3 + 2
+    places = torch.arange(5)
+    ids = torch.randint(3, VOCABULARY, (size, 5), generator=generator)
+    ids[:, 0] = 1
+    ids[places.expand_as(ids) == lengths] = 2
+    mask = (places <= lengths).long()
+    return TokenBatch(ids * mask, mask, truncations=(None,) * size)
 
 
 def learnable(batch: Features) -> dict[str, Tensor]:
@@ -150,4 +167,15 @@ def rows_of(batch: Features, rows: Tensor) -> Features:
         modalities={modality: select(features) for modality, features in batch.modalities.items()},
         items=None if batch.items is None else batch.items[rows],
         targets=None if batch.targets is None else batch.targets[rows],
+        captions=None if batch.captions is None else captions_of(batch.captions, rows),
+    )
+
+
+def captions_of(captions: TokenBatch, rows: Tensor) -> TokenBatch:
+    """The captions of these rows, padded as they were."""
+    return replace(
+        captions,
+        input_ids=captions.input_ids[rows],
+        attention_mask=captions.attention_mask[rows],
+        truncations=tuple(captions.truncations[row] for row in rows.tolist()),
     )

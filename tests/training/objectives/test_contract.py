@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.training.objectives import two_processes
 from tests.training.objectives.cases import (
+    VOCABULARY,
     blades_of,
     build,
     cases,
@@ -22,6 +23,8 @@ from tests.training.objectives.cases import (
 from training.models.features import Features
 
 NAMES = sorted(cases())
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -159,4 +162,7 @@ def _with_garbage_in_padding(batch: Features) -> Features:
     assert text.local_mask is not None
     padding = ~text.local_mask.unsqueeze(-1)
     garbage = torch.where(padding, torch.full_like(text.local, 1e3), text.local)
-    return with_features(batch, {"text.local": garbage})
+    assert batch.captions is not None
+    words = batch.captions.input_ids.where(batch.captions.attention_mask.bool(), VOCABULARY - 1)
+    captions = replace(batch.captions, input_ids=words)
+    return replace(with_features(batch, {"text.local": garbage}), captions=captions)

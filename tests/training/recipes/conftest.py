@@ -1,23 +1,17 @@
 import wave
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.training.trainer.scenes import write_scenes
 from training.data.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums of a few numbers are slower on several threads, much slower on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def always_one_thread(one_thread: None) -> None:
+    """All of these tests are of small numbers."""
 
 
 @pytest.fixture(scope="session")

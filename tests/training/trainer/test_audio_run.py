@@ -14,6 +14,7 @@ from tests.training.trainer.test_run import run, stop_after
 from training.data.manifest import Manifest, read_manifest, write_manifest
 from training.errors import DataError, RecipeError
 from training.models.encoder import load_encoder
+from training.models.features import Modality
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.errors import TrainingInterruptedError
@@ -53,8 +54,9 @@ def test_images_and_sounds_are_trained_without_texts(sounding: Path, tmp_path: P
     result = run(heard_recipe(), sounding, tmp_path / "out")
     assert result.rejected == 0
     assert result.metrics["rsum"] == pytest.approx(
-        sum(value for name, value in result.metrics.items() if name != "rsum")
+        sum(value for name, value in result.metrics.items() if "recall" in name)
     )
+    assert "image_precision_at_5" in result.metrics
     assert load_encoder(result.bundle, "cpu").modalities == {"image", "audio"}
 
 
@@ -121,9 +123,14 @@ def test_data_without_sounds_are_refused_before_any_work(scenes: Path, tmp_path:
 def test_what_selects_must_be_measurable(sounding: Path) -> None:
     manifest = read_manifest(sounding)
     silent = replace(manifest, records=tuple(replace(record, audio=None) for record in manifest.records))
-    check_selectable("rsum", manifest, reads_texts=False)
-    check_selectable("loss", silent, reads_texts=False)
-    with pytest.raises(RecipeError, match=r"no sounds: set train\.select_by to loss"):
-        check_selectable("rsum", silent, reads_texts=False)
-    with pytest.raises(RecipeError, match=r"not asked for labels: set train\.select_by to rsum"):
-        check_selectable("precision_at_10", manifest, reads_texts=False)
+    heard: frozenset[Modality] = frozenset({"image", "audio"})
+    check_selectable("rsum", manifest, heard)
+    check_selectable("loss", silent, heard)
+    check_selectable("precision_at_10", manifest, heard)
+    with pytest.raises(RecipeError, match=r"no sounds: set train\.select_by to precision_at_10 or loss"):
+        check_selectable("rsum", silent, heard)
+    with pytest.raises(RecipeError, match=r"images alone .* set train\.select_by to precision_at_10 or loss"):
+        check_selectable("rsum", manifest, frozenset({"image"}))
+    unlabelled = replace(manifest, records=tuple(replace(record, labels=()) for record in manifest.records))
+    with pytest.raises(RecipeError, match=r"no labels: set train\.select_by to loss"):
+        check_selectable("precision_at_10", unlabelled, frozenset({"image"}))

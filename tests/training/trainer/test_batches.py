@@ -37,7 +37,9 @@ class NumberedImages(ImageSource):
 def loader(*broken: int, batch_size: int = 6, processes: Processes | None = None) -> BatchLoader:
     sampler = PairSampler(RECORDS, batch_size, seed=0)
     text = tiny_preprocessing().text
-    return BatchLoader(sampler, NumberedImages(*broken), text, training=True, processes=processes)
+    return BatchLoader(
+        sampler, NumberedImages(*broken), text, captions=text, training=True, processes=processes
+    )
 
 
 def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
@@ -47,6 +49,8 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
     texts = [TEXTS[row] for row in rows]
     assert batch.inputs.tokens is not None
     assert torch.equal(batch.inputs.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
+    assert batch.captions is not None
+    assert torch.equal(batch.captions.input_ids, batch.inputs.tokens.input_ids)
     assert batch.items is not None
     assert batch.items.tolist() == rows
     expected = positive_mask([RECORDS[row].texts for row in rows], texts)
@@ -95,6 +99,8 @@ def test_an_image_that_one_process_misses_shortens_the_batch_of_all() -> None:
     expected = positive_mask([(text,) for text in texts], texts)
     for part, columns in zip(parts, (slice(0, 2), slice(2, 4)), strict=True):
         assert len(part.inputs) == 2
+        assert part.captions is not None
+        assert len(part.captions.input_ids) == len(part.captions.truncations) == 2
         assert part.positive_mask is not None
         wanted = torch.eye(4, dtype=torch.bool) if expected is None else expected
         assert torch.equal(part.positive_mask, wanted[columns])

@@ -36,6 +36,7 @@ def recipe(objective: dict[str, Any]) -> Recipe:
         ({"name": "ltd"}, "data.target_encoder"),
         ({"name": "reclaim", "base": {"name": "quest"}}, "model.branches"),
         ({"name": "infonce", "pairs": [["image", "audio"]]}, "model.audio"),
+        ({"name": "caption_lstm"}, "model.text untrained: set it to null"),
     ],
 )
 def test_the_setting_that_is_missing_is_named_before_any_work(
@@ -187,6 +188,37 @@ def test_recipes_without_sic_are_searched_by_the_normal(constraints: str, towers
     described = load_recipe(f"quest-{constraints}-{towers}-flickr30k")
     check_requirements(described.objective.build(ObjectiveContext(described.model.dim)), described)
     assert described.model.retrieval == "normal"
+
+
+@pytest.mark.parametrize(
+    ("model", "captions", "said"),
+    [
+        ({}, True, "model.local_features to true; and .*model.share_local_head to true"),
+        ({"local_features": True}, True, "model.share_local_head to true"),
+        ({"local_features": True, "share_local_head": True}, False, "data.captions, such as"),
+    ],
+)
+def test_an_objective_that_writes_needs_regions_and_words(
+    model: dict[str, bool], captions: bool, said: str
+) -> None:
+    tree = json.loads(tiny_recipe().model_dump_json())
+    tree["objective"] = {"name": "caption_lstm"}
+    tree["model"] |= {"text": None, **model}
+    tree["data"]["captions"] = {} if captions else None
+    described = parse_recipe(tree, "A recipe")
+    assert used_modalities(described) == {"image"}
+    context = ObjectiveContext(described.model.dim, vocabulary=300)
+    with pytest.raises(RecipeError, match=said):
+        check_requirements(described.objective.build(context), described)
+
+
+def test_words_that_nobody_writes_are_refused() -> None:
+    tree = json.loads(tiny_recipe().model_dump_json())
+    tree["data"]["captions"] = {}
+    described = parse_recipe(tree, "A recipe")
+    context = ObjectiveContext(described.model.dim)
+    with pytest.raises(RecipeError, match=r"data\.captions is for objectives that write texts"):
+        check_requirements(described.objective.build(context), described)
 
 
 def test_modalities_are_those_of_the_objective() -> None:
