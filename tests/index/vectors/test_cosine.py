@@ -178,6 +178,36 @@ def test_codes_answer_and_say_that_they_do(built: tuple[CosineView, ReferenceVie
         assert one.keys.tolist() == other.keys.tolist()
 
 
+@pytest.mark.parametrize("coded", [False, True])
+def test_threads_that_search_many_at_once_beside_writes_each_get_their_own_answers(coded: bool) -> None:
+    vectors, queries = _clustered(COUNT), _clustered(40, seed=9)
+    view = CosineView(DIM)
+    view.add(np.arange(4000), vectors[:4000])
+    if coded:
+        view.build()
+        _prefer_codes(view)
+    # What is added lies opposite to every query, and so changes no answer.
+    away = _stored(np.tile(-queries.mean(axis=0) / np.linalg.norm(queries.mean(axis=0)), (500, 1)))
+    expected = [found.keys.tolist() for found in view.search_many(queries, 10)]
+    wrong: list[int] = []
+
+    def ask(first: int) -> None:
+        for _ in range(10):
+            found = view.search_many(queries[first : first + 20], 10)
+            if [one.keys.tolist() for one in found] != expected[first : first + 20]:
+                wrong.append(first)
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in (0, 5, 10, 20)]
+    for thread in threads:
+        thread.start()
+    for key in range(4000, 4500):
+        view.add(np.array([key]), away[key - 4000 : key - 3999])
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+    assert len(view) == 4500
+
+
 def test_pages_through_codes_repeat_nothing_and_go_to_the_end(
     built: tuple[CosineView, ReferenceView],
 ) -> None:

@@ -1,0 +1,189 @@
+"""Views follow the choice of an operator; codes are built in the background while answers are exact."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError, UnknownCollectionError
+from index.generations import Generation, find_active
+from index.vectors.codec import encode_vectors, rounded_vectors, unit
+from index.vectors.cosine import CosineView
+from index.vectors.protocol import Vectors
+from index.vectors.reference import ReferenceView
+from index.views import Views
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+DIM = 16
+COUNT = 3000
+SECONDS = 60
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SearchEngine]:
+    engine = open_home(tmp_path / "home")
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Iterator[Views]:
+    opened = Views(tmp_path / "views")
+    yield opened
+    opened.close()
+
+
+def _vectors() -> Vectors:
+    return unit_vectors(COUNT, DIM)
+
+
+def _active(engine: SearchEngine) -> tuple[Generation, int]:
+    with engine.catalogue.read() as session:
+        found = find_active(session, "c")
+    assert found is not None
+    return found
+
+
+def _current(engine: SearchEngine, views: Views) -> CosineView:
+    with engine.catalogue.read() as session:
+        found = find_active(session, "c")
+        assert found is not None
+        view = views.current(session, *found)
+    assert isinstance(view, CosineView)
+    return view
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _reference(view: CosineView) -> ReferenceView:
+    """The same keys in rising order with the vectors as the catalogue has them."""
+    reference = ReferenceView(DIM)
+    reference.add(view.keys(), unit(rounded_vectors(encode_vectors(_vectors()), DIM)))
+    return reference
+
+
+def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_start_reads(
+    home: SearchEngine, views: Views, tmp_path: Path
+) -> None:
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    reference = _reference(view)
+    queries = unit_vectors(20, DIM, seed=1)
+    # While codes are built and after it; so few vectors are scanned in any case.
+    while not view.has_codes:
+        for query in queries[:3]:
+            assert view.search(query, 10).keys.tolist() == reference.search(query, 10).keys.tolist()
+    for query in queries:
+        found, expected = view.search(query, 10), reference.search(query, 10)
+        assert len(np.intersect1d(found.keys, expected.keys)) >= 9
+    views.close()
+    restarted = Views(tmp_path / "views")
+    again = _current(home, restarted)
+    assert again.has_codes
+    assert again.planner == view.planner
+    restarted.close()
+
+
+def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: Views) -> None:
+    view = _current(home, views)
+    assert not view.has_codes
+    home.set_view("c", "ivf")
+    assert _current(home, views) is view
+    _wait(lambda: view.has_codes)
+    home.set_view("c", "exact")
+    _current(home, views)
+    assert not view.has_codes
+    home.set_view("c", "ivf")
+    _current(home, views)
+    _wait(lambda: view.has_codes)
+    # So few are scanned where nothing is chosen.
+    home.set_view("c", None)
+    _current(home, views)
+    assert not view.has_codes
+
+
+def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
+    home.set_view("c", "ivf")
+    generation, sequence = _active(home)
+    with home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+    assert _current(home, views).has_codes
+
+
+def test_a_build_that_fails_is_logged_and_answers_stay_exact(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(self: CosineView) -> bool:
+        raise MemoryError
+
+    home.set_view("c", "ivf")
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(CosineView, "build", failing)
+        view = _current(home, views)
+        _wait(lambda: "were not built" in caplog.text)
+    query = unit_vectors(1, DIM, seed=1)[0]
+    found = view.search(query, 10)
+    assert found.exact
+    assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+    # The next write tries again.
+    home.set_view("c", "ivf")
+    _wait(lambda: _current(home, views).has_codes)
+
+
+def test_closing_waits_for_a_build_that_has_begun(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, begun = CosineView.build, threading.Event()
+
+    def slow(self: CosineView) -> bool:
+        begun.set()
+        time.sleep(0.5)
+        return build(self)
+
+    monkeypatch.setattr(CosineView, "build", slow)
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    assert begun.wait(SECONDS)
+    views.close()
+    assert view.has_codes
+
+
+def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
+    for chosen in ("ivf", "exact"):
+        home.set_view("c", chosen)
+        choices = home.explain_views("c")
+        assert [choice.name for choice in choices if choice.chosen] == [chosen]
+        assert all(choice.reason for choice in choices)
+    home.set_view("c", None)
+    assert [choice.name for choice in home.explain_views("c") if choice.chosen] == ["exact"]
+    assert all(choice.bytes >= COUNT * DIM * 2 for choice in home.explain_views("c"))
+
+
+def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
+    engine = open_home(tmp_path / "home")
+    put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), _vectors()[:50])
+    engine.set_view("c", "ivf")
+    assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["exact"]
+    engine.close()
+
+
+def test_a_view_needs_its_collection(home: SearchEngine) -> None:
+    with pytest.raises(UnknownCollectionError):
+        home.set_view("other", "ivf")
+    with pytest.raises(UnknownCollectionError):
+        home.explain_views("other")
+    begin_generation(home, "empty", DIM)
+    with pytest.raises(NoActiveGenerationError):
+        home.explain_views("empty")
