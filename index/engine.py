@@ -9,17 +9,17 @@ from index.activation import announced
 from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.composing import Parts
-from index.errors import GenerationError, NoActiveGenerationError
+from index.errors import GenerationError
 from index.facets import Overview, Overviews
 from index.filter_query import known_fields
 from index.generations import (
     Generation,
     Target,
     count_embeddings,
-    find_active,
     find_generation,
     get_generation,
     next_sequence,
+    require_active,
     require_collection,
 )
 from index.images import read_image, require_image
@@ -134,11 +134,7 @@ class SearchEngine:
             NoActiveGenerationError: It cannot be searched yet.
         """
         with self.catalogue.read() as session:
-            found = find_active(session, collection)
-            if found is None:
-                require_collection(session, collection)
-                raise NoActiveGenerationError(collection)
-            generation, sequence = found
+            generation, sequence = require_active(session, collection)
             count = self._count(session, generation, sequence)
         self._searcher.retire(generation.collection_id, generation.id)
         return self.describe(generation, count)
@@ -247,11 +243,8 @@ class SearchEngine:
             NoActiveGenerationError: It cannot be searched yet.
         """
         with self.catalogue.read() as session:
-            found = find_active(session, collection)
-            if found is None:
-                require_collection(session, collection)
-                raise NoActiveGenerationError(collection)
-            return self._views.explain(session, found[0])
+            generation, _ = require_active(session, collection)
+            return self._views.explain(session, generation)
 
     def set_view(self, collection: str, view: ViewName | None) -> None:
         """Choose the view of a collection; None leaves it to size and memory again.

@@ -16,7 +16,13 @@ from index.catalogue.tables import (
     ModelRow,
     TextEmbeddingRow,
 )
-from index.errors import CollectionNameError, GenerationError, StaleWriteError, UnknownCollectionError
+from index.errors import (
+    CollectionNameError,
+    GenerationError,
+    NoActiveGenerationError,
+    StaleWriteError,
+    UnknownCollectionError,
+)
 from index.filters import storable_text
 
 GenerationState = Literal["building", "active", "retired"]
@@ -148,6 +154,20 @@ def find_active(session: Session, collection: str) -> tuple[Generation, int] | N
         return None
     *values, sequence = row
     return Generation(*values), sequence
+
+
+def require_active(session: Session, collection: str) -> tuple[Generation, int]:
+    """Return the active generation of a collection and the collection's sequence number.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        NoActiveGenerationError: It cannot be searched yet.
+    """
+    found = find_active(session, collection)
+    if found is None:
+        require_collection(session, collection)
+        raise NoActiveGenerationError(collection)
+    return found
 
 
 def count_embeddings(session: Session, generation: Generation, target: Target = "images") -> int:
