@@ -6,15 +6,14 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from PIL import Image
 from sqlalchemy import select
 
 from index.background import draw
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
-from index.errors import NoActiveGenerationError, StoreError
-from index.generations import Generation, find_active, require_collection
-from index.perceptual import read_small, same_picture
+from index.errors import StoreError
+from index.generations import Generation, require_active
+from index.perceptual import Picture, read_picture, same_picture
 from index.store import ImageStore
 from index.vectors.protocol import Keys, Vectors, VectorView
 from index.views import Views
@@ -64,11 +63,7 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
         NoActiveGenerationError: It cannot be searched yet.
     """
     with engine.catalogue.read() as session:
-        found = find_active(session, collection)
-        if found is None:
-            require_collection(session, collection)
-            raise NoActiveGenerationError(collection)
-        generation, sequence = found
+        generation, sequence = require_active(session, collection)
         view = Views(engine.snapshots_folder).current(session, generation, sequence)
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
         rows = session.execute(
@@ -163,9 +158,9 @@ def _unite_same_pictures(
     """Look at the pairs, unite those of one picture, and return the images that could not be read."""
 
     @lru_cache(maxsize=_PICTURES_KEPT)
-    def small(key: int) -> Image.Image | None:
+    def picture(key: int) -> Picture | None:
         try:
-            return read_small(store.thumbnail(files[key]))
+            return read_picture(store.thumbnail(files[key]))
         except (StoreError, OSError):
             return None
 
@@ -175,7 +170,7 @@ def _unite_same_pictures(
             bar.advance()
             if sets.root(pair[0]) == sets.root(pair[1]):
                 continue
-            one, other = map(small, pair)
+            one, other = map(picture, pair)
             if one is None or other is None:
                 unread.update(key for key, image in zip(pair, (one, other), strict=True) if image is None)
             elif same_picture(one, other):

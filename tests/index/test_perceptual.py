@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageEnhance
 
-from index.perceptual import read_small, same_picture
+from index.perceptual import Picture, read_picture, same_picture
 from tests.index.pictures import smooth_picture
 
 
-def _small(image: Image.Image, folder: Path, quality: int = 90) -> Image.Image:
+def _small(image: Image.Image, folder: Path, quality: int = 90) -> Picture:
     path = folder / "picture.jpg"
     image.save(path, quality=quality)
-    return read_small(path)
+    return read_picture(path)
 
 
 COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
@@ -57,4 +57,4 @@ def test_a_mirrored_picture_is_another(tmp_path: Path) -> None:
 def test_what_is_no_picture_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "no.jpg").write_bytes(b"no picture")
     with pytest.raises(OSError, match="cannot identify"):
-        read_small(tmp_path / "no.jpg")
+        read_picture(tmp_path / "no.jpg")
