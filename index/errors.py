@@ -15,6 +15,10 @@ class DiskFullError(RecoquestError):
     """The disk has no space for what is to be written; nothing of it was."""
 
 
+class BackupError(RecoquestError):
+    """A backup that cannot be written or restored."""
+
+
 class StaleWriteError(RecoquestError):
     """What a write was made for has changed meanwhile; nothing was written, and it can be made again."""
 

@@ -78,7 +78,10 @@ def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool
         # Most often there is nothing, and nobody has to wait for a lock.
         if not session.execute(query).first():
             return False
-    with catalogue.write() as session:
+    with store.removing() as allowed, catalogue.write() as session:
+        if not allowed:
+            # A backup is reading them; they stay noted.
+            return False
         _lock(session, shared=False)
         noted = session.execute(query).scalars().all()
         used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()

@@ -1,11 +1,13 @@
 """The store of image files: each lies once, under the SHA-256 of its bytes."""
 
 import errno
+import fcntl
 import hashlib
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from PIL import Image
 
@@ -26,6 +28,7 @@ class ImageStore:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._originals = folder / "originals"
         self._thumbnails = folder / "thumbnails"
 
@@ -68,6 +71,32 @@ class ImageStore:
                 except OSError as error:
                     raise StoreError(f"{path} cannot be removed: {error.strerror or error}.") from error
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Let no process remove files while the block runs; it begins when others that do so have ended.
+
+        Raises:
+            StoreError: The disk does not take the lock's file.
+        """
+        with self._lock_file() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def removing(self) -> Iterator[bool]:
+        """Tell whether files may be removed in the block; no `keeping` begins before it ends.
+
+        Raises:
+            StoreError: The disk does not take the lock's file.
+        """
+        with self._lock_file() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
     def unfinished(self) -> Iterator[Path]:
         """Walk over the files that are being written, or were by a process that was killed."""
         for folder in (self._originals, self._thumbnails):
@@ -105,6 +134,17 @@ class ImageStore:
                 path.unlink(missing_ok=True)
                 self.path(sha256)
         return path
+
+    @contextmanager
+    def _lock_file(self) -> Iterator[BinaryIO]:
+        path = self._folder / "removals.lock"
+        try:
+            _make_folder(self._folder)
+            lock = path.open("ab")
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened: {error.strerror or error}.") from error
+        with lock:
+            yield lock
 
     def _original(self, sha256: str) -> Path:
         return self._originals / sha256[:2] / sha256

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.backup import backup, restore
 from app.cli.classify import classify
 from app.cli.demo import demo
 from app.cli.duplicates import duplicates
@@ -59,6 +60,8 @@ def build() -> typer.Typer:
     recoquest.command()(search)
     recoquest.command()(duplicates)
     recoquest.command()(serve)
+    recoquest.command()(backup)
+    recoquest.command()(restore)
     return recoquest
 
 

@@ -1,0 +1,76 @@
+"""What the file of a backup holds, and where in it.
+
+It is a tar file: first the files of bundles and images, then the catalogue, and last of all what should be in
+it, so that a file that was cut off is known for that.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from index.errors import BackupError
+
+CATALOGUE: Final = "catalogue.sqlite3"
+SUMMARY: Final = "backup.json"
+FORMAT: Final = 1
+_IMAGE: Final = re.compile(r"images/([0-9a-f]{64})")
+_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_BUNDLE_FILE: Final = re.compile(rf"bundles/({_NAME})/({_NAME}(?:/{_NAME})*)")
+
+
+class Summary(BaseModel):
+    """What a backup holds.
+
+    Attributes:
+        format: Of the file.
+        version: The version of recoquest that wrote it.
+        created: When, in ISO 8601.
+        collections: Number of images by name of the collection.
+        images: Number of image files.
+        bundles: Digests of the encoders.
+        files: SHA-256 of every other file, the catalogue's and those of the encoders, by name.
+        missing: Digests of image files that the catalogue names and the store did not have.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    version: str
+    created: str
+    collections: dict[str, int]
+    images: int
+    bundles: list[str]
+    files: dict[str, str]
+    missing: list[str]
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def image_member(sha256: str) -> str:
+    """Return the name of an image's file."""
+    return f"images/{sha256}"
+
+
+def image_of(member: str) -> str | None:
+    """Return the digest of the image that a file is of; None for other files."""
+    found = _IMAGE.fullmatch(member)
+    return None if found is None else found[1]
+
+
+def bundle_file_of(member: str) -> tuple[str, str]:
+    """Return the digest of the bundle that a file belongs to, and its place there.
+
+    Raises:
+        BackupError: It is no such file, or would lie outside of the bundle.
+    """
+    found = _BUNDLE_FILE.fullmatch(member)
+    if found is None:
+        raise BackupError(f"The backup holds {member!r}, which no backup of recoquest does: it is not used.")
+    return found[1], found[2]

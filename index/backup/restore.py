@@ -1,0 +1,150 @@
+"""Restoring a backup on a machine where nothing is indexed."""
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
+from index.backup.rows import copy_rows, count_rows
+from index.bundles import check_digest, install_bundle
+from index.catalogue import open_catalogue
+from index.catalogue.tables import CollectionRow, ModelRow
+from index.engine import SearchEngine
+from index.errors import BackupError
+from training.models.bundle import read_bundle
+from training.progress import progress_bar
+
+_MOST_SUMMARY_BYTES: Final = 1 << 30
+
+
+def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
+    """Bring back what a backup holds, into a catalogue in which there is nothing.
+
+    Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
+    can be searched, and after a stop the same can be done again.
+
+    Args:
+        engine: Where to; its catalogue may be of another database than the one that was backed up.
+        path: The backup's file.
+        show_progress: Show how far it is.
+
+    Raises:
+        BackupError: It is no whole backup, one of a newer version, or the catalogue is not empty.
+        BundleError: An encoder in it is damaged.
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left.
+        StoreError: The disk does not take a file.
+        OSError: The file cannot be read.
+    """
+    with engine.catalogue.read() as session:
+        _refuse_full(session, engine.catalogue.url)
+    engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        _opened(path) as tar,
+        tempfile.TemporaryDirectory(prefix=".restore.", dir=engine.bundles_folder.parent) as scratch,
+    ):
+        summary = _take_files(tar, path, engine, Path(scratch), show_progress)
+        for digest in summary.bundles:
+            folder = Path(scratch) / "bundles" / digest
+            install_bundle(check_digest(read_bundle(folder), digest), engine.bundles_folder)
+        _take_catalogue(engine, Path(scratch) / CATALOGUE, show_progress)
+    return summary
+
+
+def _refuse_full(session: Session, url: str) -> None:
+    for table in (CollectionRow, ModelRow):
+        if session.execute(select(table.id).limit(1)).first() is not None:
+            raise BackupError(
+                f"The catalogue {url} is not empty: restore into another --home, or another database."
+            )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:") as tar:
+            yield tar
+    except tarfile.TarError as error:
+        raise BackupError(f"{path} is no whole backup: {error}.") from error
+
+
+def _take_files(
+    tar: tarfile.TarFile, path: Path, engine: SearchEngine, scratch: Path, show_progress: bool
+) -> Summary:
+    """Put images into the store and all else into `scratch`; return what should have been there."""
+    images = 0
+    others: dict[str, str] = {}
+    summary: Summary | None = None
+    with progress_bar("Restoring files", None, shown=show_progress) as bar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None or summary is not None:
+                raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
+            sha256 = image_of(member.name)
+            if sha256 is not None:
+                _store(engine, sha256, content.read(), path)
+                images += 1
+            elif member.name == SUMMARY:
+                summary = _read_summary(path, content.read(_MOST_SUMMARY_BYTES))
+            else:
+                others[member.name] = _extract(content, scratch / _place(member.name))
+            bar.advance()
+    if summary is None:
+        raise BackupError(f"{path} is no whole backup: it was cut off.")
+    wrong = sorted(
+        name for name in others.keys() | summary.files.keys() if others.get(name) != summary.files.get(name)
+    )
+    if wrong or images != summary.images:
+        raise BackupError(
+            f"{path} is damaged: {wrong[0] if wrong else 'an image'} is missing or has other bytes."
+        )
+    return summary
+
+
+def _store(engine: SearchEngine, sha256: str, content: bytes, path: Path) -> None:
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BackupError(f"{path} is damaged: the image {sha256} in it has other bytes.")
+    engine.store.put(content)
+
+
+def _place(member: str) -> Path:
+    return Path(CATALOGUE) if member == CATALOGUE else Path("bundles", *bundle_file_of(member))
+
+
+def _read_summary(path: Path, content: bytes) -> Summary:
+    try:
+        summary = Summary.model_validate_json(content)
+    except ValidationError as error:
+        raise BackupError(f"{path} is no backup that this version reads: update recoquest.") from error
+    if summary.format != FORMAT:
+        raise BackupError(f"{path} was written by recoquest {summary.version}: update recoquest to read it.")
+    return summary
+
+
+def _extract(content: IO[bytes], target: Path) -> str:
+    """Write a file and return its digest."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        shutil.copyfileobj(content, file)
+    return digest_of(target)
+
+
+def _take_catalogue(engine: SearchEngine, copy: Path, show_progress: bool) -> None:
+    source = open_catalogue(f"sqlite:///{copy}")
+    try:
+        with source.read() as reading, engine.catalogue.write() as writing:
+            # Somebody may have indexed something since this began.
+            _refuse_full(writing, engine.catalogue.url)
+            with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
+                copy_rows(reading, writing, bar)
+    finally:
+        source.close()

@@ -1,0 +1,142 @@
+"""Writing a backup, while searches and writes go on."""
+
+import io
+import tarfile
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import func, select
+
+from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
+from index.backup.rows import copy_rows, count_rows
+from index.catalogue import Catalogue, open_catalogue
+from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
+from index.engine import SearchEngine
+from index.errors import BackupError, StoreError
+from index.generations import now
+from index.loose_files import remove_loose
+from training.atomic import atomic_file
+from training.progress import progress_bar
+
+_CHUNK: Final = 1 << 20
+
+
+def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
+    """Write everything that can be searched into one file, as it was when this began.
+
+    The file appears when it is whole. Files of images that are removed meanwhile stay until it is written.
+
+    Args:
+        engine: What to write; searches and writes may go on.
+        path: The file; its folder must have room for the catalogue twice.
+        show_progress: Show how far it is.
+
+    Raises:
+        BackupError: There is a file of this name, or the files of an encoder in use are missing.
+        CatalogueError: The catalogue cannot be used.
+        OSError: The file cannot be written.
+    """
+    if path.exists():
+        raise BackupError(f"{path} exists already: give the backup another name.")
+    with (
+        engine.store.keeping(),
+        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder,
+    ):
+        copy = Path(folder) / CATALOGUE
+        catalogue = open_catalogue(f"sqlite:///{copy}")
+        try:
+            _copy_catalogue(engine.catalogue, catalogue, show_progress)
+            with (
+                atomic_file(path) as file,
+                tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                summary = _add_files(tar, engine, catalogue, show_progress)
+                catalogue.close()
+                tar.add(copy, CATALOGUE, filter=_anonymous)
+                summary.files[CATALOGUE] = digest_of(copy)
+                _add_text(tar, SUMMARY, summary.model_dump_json(indent=2))
+        finally:
+            catalogue.close()
+    remove_loose(engine.catalogue, engine.store)
+    return summary
+
+
+def _copy_catalogue(source: Catalogue, target: Catalogue, show_progress: bool) -> None:
+    with (
+        source.read() as reading,
+        target.write() as writing,
+        progress_bar("Copying the catalogue", count_rows(reading), shown=show_progress) as bar,
+    ):
+        copy_rows(reading, writing, bar)
+
+
+def _add_files(
+    tar: tarfile.TarFile, engine: SearchEngine, catalogue: Catalogue, show_progress: bool
+) -> Summary:
+    """Add the files of bundles and images that the copied catalogue names, and return what there is."""
+    with catalogue.read() as session:
+        used = set(session.execute(select(GenerationRow.model_id)).scalars())
+        models = session.execute(select(ModelRow.id, ModelRow.digest).order_by(ModelRow.id)).all()
+        images = session.execute(select(ImageRow.sha256).distinct().order_by(ImageRow.sha256)).scalars().all()
+        counts = (
+            select(CollectionRow.name, func.count(ImageRow.id).label("images"))
+            .join(ImageRow, ImageRow.collection_id == CollectionRow.id, isouter=True)
+            .group_by(CollectionRow.id)
+            .order_by(CollectionRow.name)
+        )
+        collections = {row.name: row.images for row in session.execute(counts)}
+    files: dict[str, str] = {}
+    bundles = []
+    for key, digest in models:
+        added = _add_bundle(tar, engine.bundles_folder / digest, needed=key in used)
+        if added:
+            bundles.append(digest)
+            files |= added
+    missing = []
+    with progress_bar("Copying images", len(images), shown=show_progress) as bar:
+        for sha256 in images:
+            try:
+                tar.add(engine.store.path(sha256), image_member(sha256), filter=_anonymous)
+            except StoreError:
+                missing.append(sha256)
+            bar.advance()
+    return Summary(
+        version=version("recoquest"),
+        created=now(),
+        collections=collections,
+        images=len(images) - len(missing),
+        bundles=bundles,
+        files=files,
+        missing=missing,
+    )
+
+
+def _add_bundle(tar: tarfile.TarFile, folder: Path, *, needed: bool) -> dict[str, str]:
+    """Add the files of a bundle; return their digests, none if they are gone and nothing needs them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not files and needed:
+        raise BackupError(
+            f"The encoder in {folder} is missing, and collections are searched with it: put it back, or "
+            "re-embed them with `recoquest reindex`."
+        )
+    digests = {}
+    for path in files:
+        name = f"bundles/{folder.name}/{path.relative_to(folder).as_posix()}"
+        tar.add(path, name, filter=_anonymous)
+        digests[name] = digest_of(path)
+    return digests
+
+
+def _add_text(tar: tarfile.TarFile, name: str, content: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content.encode())
+    tar.addfile(member, io.BytesIO(content.encode()))
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who owns the files: another machine has other users."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

@@ -1,0 +1,267 @@
+"""A backup holds what was there when it began, and a restored catalogue answers as the one before."""
+
+import json
+import multiprocessing
+import os
+import signal
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from app.cli.main import run
+from index.activation import activate
+from index.backup import restore_backup, write, write_backup
+from index.catalogue.tables import ImageRow, LooseFileRow, RemovalRow, Table, TextRow
+from index.engine import SearchEngine
+from index.errors import BackupError
+from index.ingest import ingest_manifest
+from index.live_writes import remove_images
+from index.reindex import generation_for, reindex
+from index.request import SearchRequest
+from tests.index.conftest import open_home
+from tests.index.samples import make_manifest, make_records
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+Answers = list[tuple[str, float]]
+
+
+@pytest.fixture
+def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest) -> SearchEngine:
+    """Two collections, one of them with a retired generation, and removed images with the highest keys."""
+    for name in ("c", "d"):
+        ingest_manifest(engine, name, encoder, manifest, show_progress=False)
+    generation = generation_for(engine, "d", other_encoder)
+    reindex(engine, generation, other_encoder, show_progress=False)
+    with engine.catalogue.write() as session:
+        activate(session, generation, texts=True)
+    remove_images(engine, "d", ["image-018", "image-019"])
+    return engine
+
+
+def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> Answers:
+    """Hits of a text with the files that they show, and what exact words find; databases rank these apart."""
+    active = engine.active(collection)
+    vector = encoder.embed_texts(["text 3.0"]).vectors[0]
+    found: Answers = []
+    for hit in engine.search(active, vector, SearchRequest(k=20)).hits:
+        content = engine.image_path(collection, hit.id).read_bytes()
+        found.append((f"{hit.id} {hit.texts} {hit.labels} {hit.metadata} {hash(content)}", hit.score))
+    hits = engine.search(active, vector, SearchRequest(k=20, words="report 7 text 5.1")).hits
+    by_words = sorted(hit.id for hit in hits if "words" in hit.found_by)
+    assert by_words
+    return [*found, *((name, 0.0) for name in by_words)]
+
+
+def rows(engine: SearchEngine) -> dict[str, list[str]]:
+    with engine.catalogue.read() as session:
+        return {
+            table.name: sorted(map(repr, session.execute(select(table)).all()))
+            for table in Table.metadata.sorted_tables
+            if table.name != LooseFileRow.__tablename__
+        }
+
+
+def test_everything_comes_back(
+    full: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
+) -> None:
+    summary = write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    assert (summary.collections, summary.images, summary.missing) == ({"c": 20, "d": 18}, 20, [])
+    again = open_home(tmp_path / "again")
+    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
+    assert rows(again) == rows(full)
+    for name, model in (("c", encoder), ("d", other_encoder)):
+        assert answers(again, name, model) == answers(full, name, model)
+    again.close()
+
+
+@pytest.mark.slow
+def test_a_catalogue_of_sqlite_comes_back_in_postgresql(
+    filled_sqlite: SearchEngine, encoder: Encoder, postgresql_url: str, tmp_path: Path
+) -> None:
+    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    again = open_home(tmp_path / "again", postgresql_url)
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    assert rows(again) == rows(filled_sqlite)
+    assert answers(again, "c", encoder) == answers(filled_sqlite, "c", encoder)
+    check_new_keys(again, encoder, tmp_path)
+    again.close()
+
+
+@pytest.fixture
+def filled_sqlite(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> SearchEngine:
+    engine = open_home(tmp_path / "home")
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    remove_images(engine, "c", ["image-019"])
+    return engine
+
+
+def test_keys_of_removed_images_are_not_given_again(
+    full: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    again = open_home(tmp_path / "again")
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    check_new_keys(again, encoder, tmp_path)
+    again.close()
+
+
+def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None:
+    """What is written to a restored catalogue takes no key of what was removed from the first."""
+    with engine.catalogue.read() as session:
+        removed = set(session.execute(select(RemovalRow.target, RemovalRow.key)).all())
+    assert removed
+    records = make_records(25)
+    ingest_manifest(engine, "c", encoder, make_manifest(folder / "data", records), show_progress=False)
+    with engine.catalogue.read() as session:
+        given = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
+        given |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
+    assert not given & removed
+
+
+def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
+    full: SearchEngine, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(full, "c", encoder)
+    files = list((tmp_path / "home/images/originals").glob("*/*"))
+    add_files = write._add_files
+
+    def remove_first(*arguments: object) -> object:
+        everything = [record.id for record in make_records(20)]
+        assert len(remove_images(full, "c", everything)) == 20
+        assert len(remove_images(full, "d", everything)) == 18
+        assert all(file.exists() for file in files)
+        return add_files(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(write, "_add_files", remove_first)
+    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    assert not any(file.exists() for file in files)
+    again = open_home(tmp_path / "again")
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    assert answers(again, "c", encoder) == before
+    again.close()
+
+
+def test_a_file_that_was_missing_is_named_and_the_rest_comes_back(
+    filled_sqlite: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    path = filled_sqlite.image_path("c", "image-003")
+    path.unlink()
+    summary = write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    assert (summary.missing, summary.images) == ([path.name], 18)
+    again = open_home(tmp_path / "again")
+    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False).missing == [path.name]
+    assert again.collection("c").count == 19
+    again.close()
+
+
+def test_a_catalogue_that_is_not_empty_is_left_alone(filled_sqlite: SearchEngine, tmp_path: Path) -> None:
+    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    before = rows(filled_sqlite)
+    with pytest.raises(BackupError, match="is not empty"):
+        restore_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    with pytest.raises(BackupError, match="exists already"):
+        write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    assert rows(filled_sqlite) == before
+
+
+def _cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _cut_between_files(path: Path) -> None:
+    with tarfile.open(path) as tar:
+        last = tar.getmembers()[-1]
+    os.truncate(path, last.offset)
+
+
+def _change(member: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with tarfile.open(path) as tar:
+            found = next(one for one in tar if one.name.startswith(member))
+        with path.open("r+b") as file:
+            file.seek(found.offset_data + found.size // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+
+    return change
+
+
+def _no_backup(path: Path) -> None:
+    path.write_bytes(b"hello" * 1000)
+
+
+def _outside(path: Path) -> None:
+    other = path.with_name("outside")
+    other.write_text("x")
+    with tarfile.open(path, "w") as tar:
+        tar.add(other, "bundles/aa/../../../../outside-of-it")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut_off, "is no whole backup"),
+        (_cut_between_files, "was cut off"),
+        (_change("images/"), "has other bytes"),
+        (_change("catalogue"), "has other bytes"),
+        (_change("bundles/"), "has other bytes"),
+        (_no_backup, "is no whole backup"),
+        (_outside, "which no backup of recoquest does"),
+    ],
+)
+def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
+    filled_sqlite: SearchEngine,
+    damage: Callable[[Path], None],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, home = tmp_path / "backup.tar", tmp_path / "again"
+    write_backup(filled_sqlite, path, show_progress=False)
+    whole = path.read_bytes()
+    damage(path)
+    arguments = ["recoquest", "restore", str(path), "--home", str(home)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", arguments)
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert (ended.value.code, message in capsys.readouterr().err) == (1, True)
+        assert [entry.name for entry in home.glob(".restore*")] == []
+        path.write_bytes(whole)
+        with pytest.raises(SystemExit) as ended:
+            run()
+    assert (ended.value.code, capsys.readouterr().out) == (0, "c: 19 images.\n")
+
+
+def _back_up(home: Path, path: Path) -> None:
+    write_backup(open_home(home), path, show_progress=False)
+
+
+def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
+    filled_sqlite: SearchEngine, tmp_path: Path
+) -> None:
+    path = tmp_path / "backup.tar"
+    process = multiprocessing.get_context("spawn").Process(target=_back_up, args=(tmp_path / "home", path))
+    process.start()
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".backup.tar.*")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    if path.exists():
+        pytest.skip("the backup was done before it could be killed")
+    file = filled_sqlite.image_path("c", "image-001")
+    remove_images(filled_sqlite, "c", ["image-001"])
+    assert not file.exists()
+    summary = write_backup(filled_sqlite, path, show_progress=False)
+    with tarfile.open(path) as tar:
+        content = tar.extractfile("backup.json")
+        assert content is not None
+        assert json.load(content)["images"] == summary.images == 18
