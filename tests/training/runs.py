@@ -1,11 +1,36 @@
-"""What a run has left, read and compared."""
+"""Runs that are stopped on their way, and what a run has left, read and compared."""
 
 import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
+
+
+@contextmanager
+def before_step(loop: type, step: int, act: Callable[[], object]) -> Iterator[None]:
+    """Do something at the beginning of the step with this number, from 1, in all loops of a class."""
+    original: Callable[..., Any] = vars(loop)["_step"]
+
+    def act_and_step(self: Any, batch: Any) -> Any:
+        if self.position.step + 1 == step:
+            act()
+        return original(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_step", act_and_step)
+        yield
+
+
+def terminate() -> None:
+    """Ask this process to end, as a system does that shuts down."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def lines(out: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,13 @@ from training.data.pairs import Position
 from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
 from training.trainer.batches import prefetched
-from training.trainer.checkpoint import Checkpoint, random_state, restore_random_state, save_checkpoint
+from training.trainer.checkpoint import (
+    Checkpoint,
+    load_weights,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 from training.trainer.gradients import gradient_norm
 from training.trainer.metrics_log import MetricsLog
@@ -147,14 +153,14 @@ class ClassificationLoop(Generic[Drawn]):
         """Take the state of a checkpoint.
 
         Raises:
-            TrainingError: It was written with other data or another encoder.
+            TrainingError: It was written with other data, another encoder or another module.
         """
         if checkpoint.data != self.problem.fingerprint:
             raise TrainingError(
                 "The training data or the encoder are not those that the run in "
                 f"{self.folder.path} was started with: give the same, or start a new run in another folder."
             )
-        self.task.load_state_dict(checkpoint.task)
+        load_weights(self.task, checkpoint, self.folder.last)
         self.optimizer.optimizer.load_state_dict(checkpoint.optimizer)
         restore_random_state(checkpoint.random[0], self.fabric.device)
         self.position = checkpoint.position

@@ -16,7 +16,7 @@ from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.trainer.batch_norm import check_batch_norm
 from training.trainer.batches import Batch
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.checkpoint import load_checkpoint, load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def classify_images(
             fingerprint=splits.fingerprint + start.digest,
         )
         loop = run.fit(problem, show_progress=show_progress)
-    loop.task.load_state_dict(load_checkpoint(run.folder.best).task)
+    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
     loop.task.eval()
     test = scorer.measure(splits.test, show_progress=show_progress)
     left_out = _report(manifest.rejections, broken, _unscored(scorer, splits))

@@ -2,11 +2,8 @@
 
 import json
 import logging
-import os
-import signal
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ import torch
 
 from tests.training.classification.images.samples import tiny_recipe, tiny_tree, write_squares
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
-from tests.training.runs import assert_same, lines
+from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
@@ -27,7 +24,7 @@ from training.models.bundle import save_bundle
 from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 10  # two epochs of 40 images by 8
@@ -100,25 +97,12 @@ def test_what_a_run_leaves(straight: Path) -> None:
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("step", [1, 5, 7])
 def test_stopped_and_resumed_it_is_bit_equal(
-    squares: Path,
-    straight: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: int,
-    cached: bool,
+    squares: Path, straight: Path, tmp_path: Path, step: int, cached: bool
 ) -> None:
     recipe, out = tiny_recipe(data={"cache_images": cached}), tmp_path / "out"
-    original: Callable[..., Any] = ClassificationLoop._step
-
-    def step_and_signal(loop: ClassificationLoop[Any], batch: Any) -> Any:
-        if loop.position.step + 1 == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(loop, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClassificationLoop, "_step", step_and_signal)
-        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume"):
-            run(recipe, squares, out)
+    stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
+    with before_step(ClassificationLoop, step, terminate), stopped:
+        run(recipe, squares, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)
     run(recipe, squares, out, resume=True)
@@ -199,6 +183,17 @@ def test_a_label_without_images_in_the_test_split_has_no_figure(tmp_path: Path) 
     assert result.test.auc.keys() == {"red"}
     assert result.test.positives == {"bright": 0, "red": 1}
     assert result.test.mean == result.test.auc["red"]
+
+
+def test_weights_of_another_module_are_told(squares: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(tiny_recipe(), squares, out)
+    for name in ("best.pt", "last.pt"):
+        path = out / "checkpoints" / name
+        whole = load_checkpoint(path)
+        save_checkpoint(path, replace(whole, task={"head.weight": whole.task["head.weight"]}))
+        with pytest.raises(TrainingError, match=f"{name} are not those of this recipe's model"):
+            run(tiny_recipe(), squares, out, resume=True)
 
 
 def test_wrong_resumes_are_refused(squares: Path, straight: Path, tmp_path: Path) -> None:

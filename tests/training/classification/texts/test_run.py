@@ -1,8 +1,6 @@
 """Whole runs: they learn an easy rule, stop and go on bit by bit, and leave what they say."""
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from tests.training.classification.texts.samples import tiny_recipe, write_sst, write_sts
 from tests.training.models.tiny import write_tokenizer
-from tests.training.runs import assert_same, lines
+from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.loop import ClassificationLoop
 from training.classification.texts.config import TextRecipe
@@ -56,42 +54,24 @@ def test_learns_scores_of_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 6, 9])
-def test_stopped_and_resumed_it_is_bit_equal(
-    sst: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+def test_stopped_and_resumed_it_is_bit_equal(sst: Path, straight: Path, tmp_path: Path, step: int) -> None:
     recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
-    original: Callable[..., Any] = ClassificationLoop._step
-
-    def step_and_signal(loop: ClassificationLoop[Any], batch: Any) -> Any:
-        if loop.position.step + 1 == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(loop, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClassificationLoop, "_step", step_and_signal)
-        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume"):
-            run(recipe, sst, out)
+    stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
+    with before_step(ClassificationLoop, step, terminate), stopped:
+        run(recipe, sst, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)
     run(recipe, sst, out, resume=True)
     assert_same_runs(out, straight)
 
 
-def test_killed_it_goes_on_from_its_last_checkpoint(
-    sst: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_it_goes_on_from_its_last_checkpoint(sst: Path, straight: Path, tmp_path: Path) -> None:
+    def die() -> None:
+        raise MemoryError
+
     out = tmp_path / "out"
-    original: Callable[..., Any] = ClassificationLoop._step
-
-    def die(loop: ClassificationLoop[Any], batch: Any) -> Any:
-        if loop.position.step == 9:
-            raise MemoryError
-        return original(loop, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClassificationLoop, "_step", die)
-        with pytest.raises(MemoryError):
-            run(tiny_recipe(reclaim=True), sst, out)
+    with before_step(ClassificationLoop, 10, die), pytest.raises(MemoryError):
+        run(tiny_recipe(reclaim=True), sst, out)
     assert load_checkpoint(out / "checkpoints/last.pt").position.step == 6
     run(tiny_recipe(reclaim=True), sst, out, resume=True)
     assert_same_runs(out, straight)
