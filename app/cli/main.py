@@ -8,6 +8,7 @@ import typer
 from app.cli.backup import backup, restore
 from app.cli.classify import classify
 from app.cli.demo import demo
+from app.cli.doctor import doctor
 from app.cli.duplicates import duplicates
 from app.cli.endings import ended
 from app.cli.evaluate import evaluate
@@ -60,6 +61,7 @@ def build() -> typer.Typer:
     recoquest.command()(search)
     recoquest.command()(duplicates)
     recoquest.command()(serve)
+    recoquest.command()(doctor)
     recoquest.command()(backup)
     recoquest.command()(restore)
     return recoquest

@@ -1,0 +1,104 @@
+"""The examination of an installation: settings, machine, disk, catalogue, images and encoders."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from app.doctor.finding import Finding
+from app.doctor.indexed import examine_indexed
+from app.settings import Settings, unknown_variables
+from index.memory import free_memory
+from training.atomic import atomic_file
+from training.errors import RecoquestError
+from training.models.encoder import choose_device
+
+_GIB: Final = 1 << 30
+_PACKAGES: Final = ("recoquest", "torch", "transformers", "faiss-cpu", "faiss-gpu", "sqlalchemy", "fastapi")
+# Less than this is soon used up by a snapshot, a checkpoint or a log.
+_LOW_DISK: Final = 5 * _GIB
+_LOW_MEMORY: Final = 2 * _GIB
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at everything that the service needs; what is found comes one by one.
+
+    An older catalogue is brought up to date, as by every command.
+    """
+    yield _settings()
+    for subject, look in (("versions", _versions), ("memory", _memory), ("device", _device), ("home", _home)):
+        yield _guarded(subject, settings, look)
+    yield from examine_indexed(settings)
+
+
+def _guarded(subject: str, settings: Settings, look: Callable[[Settings], Finding]) -> Finding:
+    try:
+        return look(settings)
+    except (RecoquestError, OSError) as error:
+        return Finding(subject, "wrong", str(error))
+
+
+def _settings() -> Finding:
+    unknown = [name for name in unknown_variables() if name != "RECOQUEST_DEBUG"]
+    if unknown:
+        return Finding("settings", "doubtful", f"{', '.join(unknown)}: not a setting, and without effect.")
+    return Finding("settings", "ok", "every RECOQUEST_ variable is a setting")
+
+
+def _versions(_settings: Settings) -> Finding:
+    found = [f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    if not any(name.startswith("faiss") for name in found):
+        return Finding("versions", "wrong", "faiss is not installed: run `pip install recoquest[cpu]`.")
+    return Finding("versions", "ok", ", ".join(found))
+
+
+def _memory(_settings: Settings) -> Finding:
+    free, cores = free_memory(), len(os.sched_getaffinity(0))
+    found = f"{free / _GIB:.1f} GiB free, {cores} cores"
+    if free < _LOW_MEMORY:
+        return Finding("memory", "doubtful", f"{found}: an encoder and its index may need more.")
+    return Finding("memory", "ok", found)
+
+
+def _device(settings: Settings) -> Finding:
+    device = choose_device(settings.device)
+    if device.type != "cuda":
+        return Finding("device", "ok", f"{device}; {torch.cuda.device_count()} GPUs are there")
+    # A driver that does not fit shows in the first computation only.
+    try:
+        torch.ones(8, device=device).sum().item()
+    except RuntimeError as error:
+        return Finding("device", "wrong", f"{device} does not compute: {error}")
+    total = torch.cuda.get_device_properties(device).total_memory
+    return Finding("device", "ok", f"{torch.cuda.get_device_name(device)}, {total / _GIB:.0f} GiB")
+
+
+def _home(settings: Settings) -> Finding:
+    home = settings.home.absolute()
+    if not home.is_dir():
+        return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
+    _try_to_write(home)
+    free = shutil.disk_usage(home).free
+    found = f"{home} can be written, {free / _GIB:.1f} GiB free"
+    if free < _LOW_DISK:
+        return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
+    return Finding("home", "ok", found)
+
+
+def _try_to_write(folder: Path) -> None:
+    probe = folder / f".doctor-{os.getpid()}"
+    try:
+        with atomic_file(probe) as file:
+            file.write(b"written by recoquest doctor")
+    finally:
+        probe.unlink(missing_ok=True)

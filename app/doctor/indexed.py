@@ -1,0 +1,119 @@
+"""The examination of what is indexed: the catalogue, the collections, their files and their encoders."""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import select, text
+
+from app.doctor.finding import Finding
+from app.encoders import warm_up
+from app.engine import open_engine
+from app.settings import Settings
+from index.bundles import check_digest
+from index.catalogue.tables import CollectionRow, ImageRow
+from index.completeness import count_missing_images
+from index.engine import SearchEngine
+from index.errors import StoreError
+from index.generations import Generation, find_generation
+from training.errors import RecoquestError
+from training.models.bundle import read_bundle
+from training.models.encoder import load_encoder
+
+# Files that are read whole; all are looked for.
+_READ: Final = 200
+
+
+def examine_indexed(settings: Settings) -> Iterator[Finding]:
+    """Look at everything in the home folder and its catalogue."""
+    if settings.database_url is None and not settings.home.is_dir():
+        yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
+        return
+    try:
+        engine = open_engine(settings)
+    except RecoquestError as error:
+        yield Finding("catalogue", "wrong", str(error))
+        return
+    try:
+        yield from _catalogue(engine)
+        for name in engine.names():
+            yield _collection(engine, name)
+        yield _images(engine)
+        yield from _encoders(engine, settings)
+    except RecoquestError as error:
+        yield Finding("catalogue", "wrong", str(error))
+    finally:
+        engine.close()
+
+
+def _catalogue(engine: SearchEngine) -> Iterator[Finding]:
+    url = engine.catalogue.url
+    with engine.catalogue.read() as session:
+        if session.get_bind().dialect.name == "sqlite":
+            said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
+            if said != "ok":
+                yield Finding("catalogue", "wrong", f"{url} is damaged ({said}): restore a backup.")
+                return
+    yield Finding("catalogue", "ok", url)
+
+
+def _collection(engine: SearchEngine, name: str) -> Finding:
+    subject = f"collection {name}"
+    with engine.catalogue.read() as session:
+        key = session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).scalar_one_or_none()
+        generation = None if key is None else find_generation(session, key, "active")
+        if generation is None:
+            return Finding(subject, "doubtful", "cannot be searched yet: run `recoquest index` for it again.")
+        missing = count_missing_images(session, generation)
+    info = engine.collection(name)
+    if missing:
+        return Finding(
+            subject,
+            "doubtful",
+            f"{missing:,} of {info.count:,} images have no vector: run `recoquest reindex` for it again.",
+        )
+    return Finding(subject, "ok", f"{info.count:,} images by {generation.model}")
+
+
+def _images(engine: SearchEngine) -> Finding:
+    with engine.catalogue.read() as session:
+        digests = session.execute(select(ImageRow.sha256).distinct()).scalars().all()
+    missing = [digest for digest in digests if not engine.store.has(digest)]
+    there = sorted(set(digests) - set(missing))
+    read = random.Random(0).sample(there, min(_READ, len(there)))
+    damaged = [digest for digest in read if not _whole(engine, digest)]
+    if missing or damaged:
+        found = f"{len(missing):,} of {len(digests):,} files are missing"
+        if damaged:
+            found += f", {len(damaged):,} of {len(read):,} that were read are damaged"
+        return Finding("images", "wrong", f"{found}: index their data again, or restore a backup.")
+    return Finding("images", "ok", f"{len(digests):,} files are there, {len(read):,} of them were read")
+
+
+def _whole(engine: SearchEngine, digest: str) -> bool:
+    try:
+        with engine.store.path(digest).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == digest
+    except (StoreError, OSError):
+        return False
+
+
+def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
+    """Load the encoder of every active generation and embed with it."""
+    actives: dict[str, Generation] = {}
+    with engine.catalogue.read() as session:
+        for key in session.execute(select(CollectionRow.id)).scalars().all():
+            generation = find_generation(session, key, "active")
+            if generation is not None:
+                actives[generation.digest] = generation
+    for digest, generation in sorted(actives.items()):
+        subject = f"encoder {generation.model}"
+        folder = engine.bundles_folder / digest
+        try:
+            check_digest(read_bundle(folder), digest)
+            warm_up(load_encoder(folder, settings.device))
+        except (RecoquestError, RuntimeError) as error:
+            yield Finding(subject, "wrong", str(error))
+        else:
+            yield Finding(subject, "ok", f"{digest[:12]} embeds")

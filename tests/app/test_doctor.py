@@ -1,0 +1,131 @@
+"""The doctor says that a sound installation is sound, and names what is wrong with a broken one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from app.cli.main import run
+from app.doctor import examine
+from app.engine import open_engine
+from app.settings import Settings
+from index.catalogue.tables import EmbeddingRow
+from index.ingest import ingest_manifest
+from tests.app.conftest import COLLECTION, make_bundle, make_manifest
+from training.models.encoder import load_encoder
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound")
+    engine = open_engine(Settings(home=folder / "home"))
+    manifest = make_manifest(folder / "data", images=12)
+    ingest_manifest(engine, COLLECTION, load_encoder(make_bundle(folder / "bundle", seed=0), "cpu"), manifest)
+    engine.close()
+    return folder / "home"
+
+
+@pytest.fixture
+def home(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "home"))
+
+
+def states(home: Path) -> dict[str, str]:
+    return {finding.subject: finding.state for finding in examine(Settings(home=home, device="cpu"))}
+
+
+def test_a_sound_installation(home: Path) -> None:
+    found = states(home)
+    assert [*found][-4:] == ["catalogue", f"collection {COLLECTION}", "images", "encoder tiny-0"]
+    # A machine may be short of memory or disk.
+    assert {found[subject] for subject in found.keys() - {"memory", "home"}} == {"ok"}
+    assert "wrong" not in found.values()
+
+
+def _originals(home: Path) -> list[Path]:
+    return sorted((home / "images/originals").glob("*/*"))
+
+
+def _lose_an_image(home: Path) -> None:
+    _originals(home)[0].unlink()
+
+
+def _spoil_an_image(home: Path) -> None:
+    with _originals(home)[0].open("ab") as file:
+        file.write(b"x")
+
+
+def _lose_an_encoder(home: Path) -> None:
+    shutil.rmtree(home / "bundles")
+
+
+def _spoil_an_encoder(home: Path) -> None:
+    (weights,) = home.glob("bundles/*/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+
+
+def _spoil_the_catalogue(home: Path) -> None:
+    path = home / "catalogue.sqlite3"
+    content = bytearray(path.read_bytes())
+    # Behind the first pages, which say what there is.
+    content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+
+
+def _no_catalogue(home: Path) -> None:
+    (home / "catalogue.sqlite3").write_text("this is no database, however long one looks at it")
+
+
+@pytest.mark.parametrize(
+    ("damage", "subject"),
+    [
+        (_lose_an_image, "images"),
+        (_spoil_an_image, "images"),
+        (_lose_an_encoder, "encoder tiny-0"),
+        (_spoil_an_encoder, "encoder tiny-0"),
+        (_spoil_the_catalogue, "catalogue"),
+        (_no_catalogue, "catalogue"),
+    ],
+)
+def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], subject: str) -> None:
+    damage(home)
+    found = states(home)
+    assert {name for name, state in found.items() if state == "wrong"} == {subject}
+
+
+def test_images_without_vectors_are_counted(home: Path) -> None:
+    engine = open_engine(Settings(home=home))
+    with engine.catalogue.write() as session:
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id <= 3))
+    engine.close()
+    (finding,) = [one for one in examine(Settings(home=home)) if one.subject == f"collection {COLLECTION}"]
+    assert (finding.state, finding.found.partition(":")[0]) == (
+        "doubtful",
+        "3 of 12 images have no vector",
+    )
+
+
+def test_the_command_ends_with_one_where_something_is_wrong(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECOQUEST_PROT", "1")
+    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home)])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    said = capsys.readouterr().out
+    assert (ended.value.code, "?? settings: RECOQUEST_PROT: not a setting" in said) == (0, True)
+    _lose_an_image(home)
+    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    found = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert (ended.value.code, found["images"]["state"]) == (1, "wrong")
+    assert "1 of 12 files are missing" in found["images"]["found"]
+
+
+def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
+    assert "wrong" not in states(tmp_path / "nowhere").values()
+    assert not (tmp_path / "nowhere").exists()
