@@ -1,9 +1,5 @@
 """A run that is killed and repeated leaves the same catalogue as one that was not."""
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.request import SearchRequest
 from tests.index.conftest import open_home
+from tests.index.killing import kill_after
 from tests.index.samples import make_manifest, make_records, unit_vectors
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
@@ -27,43 +24,14 @@ import sys
 from pathlib import Path
 from index.ingest import ingest_manifest
 from tests.index.conftest import open_home
+from tests.index.killing import tell_batches
 from training.data.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 home, bundle, data = map(Path, sys.argv[1:4])
-encoder = load_encoder(bundle, "cpu")
-embed = encoder.embed_images
-
-def embed_and_tell(images):
-    vectors = embed(images)
-    print("batch", flush=True)
-    sys.stdin.readline()
-    return vectors
-
-encoder.embed_images = embed_and_tell
+encoder = tell_batches(load_encoder(bundle, "cpu"))
 ingest_manifest(open_home(home), "c", encoder, read_manifest(data), batch_size=4, show_progress=False)
 """
-
-
-def _killed_run(home: Path, bundle: Path, data: Path, *, batches: int) -> None:
-    """Kill a run right after it embedded its last batch of these."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(home), str(bundle), str(data)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for _ in range(batches):
-        assert process.stdout.readline() == "batch\n"
-        process.stdin.write("\n")
-        process.stdin.flush()
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
-    process.stdin.close()
-    process.stdout.close()
 
 
 def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
@@ -91,7 +59,7 @@ def test_killed_and_repeated_is_as_never_killed(
 ) -> None:
     clean = open_home(tmp_path / "clean")
     ingest_manifest(clean, "c", encoder, data, batch_size=BATCH, show_progress=False)
-    _killed_run(tmp_path / "killed", bundle.folder, data.folder, batches=4)
+    kill_after(4, _PROGRAM, tmp_path / "killed", bundle.folder, data.folder)
     killed = open_home(tmp_path / "killed")
     with killed.catalogue.read() as session:
         there = len(session.execute(select(Table.metadata.tables["images"].c.id)).all())

@@ -1,7 +1,3 @@
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +21,7 @@ from index.reindex import generation_for, reindex
 from index.request import SearchRequest
 from index.swap import swap
 from tests.index.conftest import open_home
+from tests.index.killing import kill_after
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
 from training.data.manifest import Manifest
@@ -36,19 +33,11 @@ import sys
 from pathlib import Path
 from index.reindex import generation_for, reindex
 from tests.index.conftest import open_home
+from tests.index.killing import tell_batches
 from training.models.encoder import load_encoder
 
 engine = open_home(Path(sys.argv[1]))
-encoder = load_encoder(Path(sys.argv[2]), "cpu")
-embed = encoder.embed_images
-
-def embed_and_tell(images):
-    vectors = embed(images)
-    print("batch", flush=True)
-    sys.stdin.readline()
-    return vectors
-
-encoder.embed_images = embed_and_tell
+encoder = tell_batches(load_encoder(Path(sys.argv[2]), "cpu"))
 reindex(engine, generation_for(engine, "c", encoder), encoder, batch_size=4, show_progress=False)
 """
 
@@ -152,22 +141,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     engine = open_home(tmp_path / "home")
     _ingest(engine, encoder, manifest)
     assert other_encoder.info is not None
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path / "home"), str(other_encoder.info.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for _ in range(3):
-        assert process.stdout.readline() == "batch\n"
-        process.stdin.write("\n")
-        process.stdin.flush()
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
-    process.communicate()
+    kill_after(3, _PROGRAM, tmp_path / "home", other_encoder.info.folder)
     generation = generation_for(engine, "c", other_encoder)
     kept = _vectors(engine, generation)
     assert len(kept) in (8, 12)

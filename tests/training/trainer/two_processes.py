@@ -1,22 +1,19 @@
 """Two real gloo processes that train as torchrun would start them; all scenarios in one go, to start once."""
 
 import os
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import spawn
 
+from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
 from training.errors import DataError, RecoquestError
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.batches import Batch
 from training.trainer.devices import build_fabric
 from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
 from training.trainer.gradients import average_gradients
@@ -49,6 +46,13 @@ SUMMED = {"name": "reco"}
 REMEMBERING = {"name": "reclaim", "neighbours": 4}
 
 
+def views_recipe() -> Recipe:
+    """The same of images alone, with two views of each."""
+    tree = exact_recipe(select_by="loss").model_dump(mode="json")
+    tree["model"]["text"] = None
+    return parse_recipe({**tree, "objective": {"name": "simclr"}}, "The recipe of views")
+
+
 def repeated(data: Path) -> Path:
     """The data in which texts belong to several images of a batch."""
     return data.with_name("repeated")
@@ -72,6 +76,10 @@ def _summed(out: Path, data: Path) -> Any:
 
 def _remembering(out: Path, data: Path) -> Any:
     return train(recipe_of(REMEMBERING), data, out, device="cpu", show_progress=False).metrics
+
+
+def _views(out: Path, data: Path) -> Any:
+    return train(views_recipe(), data, out, device="cpu", show_progress=False).metrics
 
 
 def _chunked(out: Path, data: Path) -> Any:
@@ -101,7 +109,7 @@ def _straight(out: Path, data: Path) -> Any:
 def _stopped(out: Path, data: Path) -> Any:
     """The second process alone is asked to stop in its second step; then both go on."""
     second = int(os.environ["RANK"]) == 1
-    with _before_step(2, lambda: os.kill(os.getpid(), signal.SIGTERM) if second else None):
+    with before_step(TrainingLoop, 2, lambda: terminate() if second else None):
         said = _failure(normed_recipe(), data, out)
     train(normed_recipe(), data, out, resume=True, device="cpu", show_progress=False)
     return said
@@ -114,7 +122,7 @@ def _one_fails(out: Path, data: Path) -> Any:
         if int(os.environ["RANK"]) == 1:
             raise DataError("only here")
 
-    with _before_step(2, fail):
+    with before_step(TrainingLoop, 2, fail):
         return _failure(tiny_recipe(), data, out)
 
 
@@ -142,6 +150,7 @@ SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
     "summed": _summed,
     "remembering": _remembering,
     "gradients": _gradients,
+    "views": _views,
     "chunked": _chunked,
     "by_loss": _by_loss,
     "repeated": _repeated,
@@ -182,17 +191,3 @@ def _failure(recipe: Recipe, data: Path, out: Path) -> str:
     except (RecoquestError, TrainingInterruptedError) as error:
         return str(error)
     return "nothing failed"
-
-
-@contextmanager
-def _before_step(step: int, action: Callable[[], None]) -> Iterator[None]:
-    original = TrainingLoop._step
-
-    def with_action(loop: TrainingLoop, batch: Batch) -> None:
-        if loop.position.step + 1 == step:
-            action()
-        original(loop, batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", with_action)
-        yield
