@@ -81,6 +81,9 @@ def _batch(instances: int, blades: int = 1) -> Features:
             local_weights=weights / weights.sum(dim=1, keepdim=True),
             shared=torch.randn(_BATCH, _DIM),
             unique=torch.randn(_BATCH, _DIM),
+            view=torch.randn(_BATCH, _DIM),
+            momentum=torch.randn(_BATCH, _DIM),
+            momentum_view=torch.randn(_BATCH, _DIM),
         )
 
     words = torch.randint(_VOCABULARY, (_BATCH, 1 + _WORDS))

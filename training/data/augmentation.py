@@ -28,8 +28,8 @@ _COLUMNS = (
 class Augmentation:
     """Flip, rotate, shift, scale and crop in one resampling, then brightness, contrast and blur.
 
-    What happens to a batch is a function of seed and step alone and uses no global random state, so a resumed
-    run sees the same images. Pixels from outside an image are black.
+    What happens to a batch is a function of seed, step and view alone and uses no global random state, so a
+    resumed run sees the same images. Pixels from outside an image are black.
     """
 
     def __init__(self, config: AugmentationConfig, seed: int) -> None:
@@ -37,7 +37,13 @@ class Augmentation:
         self._seed = seed
 
     def __call__(
-        self, images: Tensor, step: int, places: Tensor | None = None, batch_size: int | None = None
+        self,
+        images: Tensor,
+        step: int,
+        places: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        view: int = 0,
     ) -> Tensor:
         """Changed images of a step.
 
@@ -46,11 +52,13 @@ class Augmentation:
             step: Number of the step.
             places: (b,) int64, where the images are in the batch of the step; None: they are the batch.
             batch_size: B, with `places`.
+            view: Number of the view, of those that an objective takes of the same images.
 
         Returns:
             (b, 3, S, S) in [0, 1].
         """
-        draws = self._draw(batch_size or len(images), step, places, images.device)
+        seeds = (self._seed, step, view) if view else (self._seed, step)
+        draws = self._draw(batch_size or len(images), seeds, places, images.device)
         if self._moves:
             images = self._warp(images, draws)
         if self.config.brightness:
@@ -77,9 +85,11 @@ class Augmentation:
             or config.crop_scale != (1.0, 1.0)
         )
 
-    def _draw(self, count: int, step: int, places: Tensor | None, device: torch.device) -> dict[str, Tensor]:
+    def _draw(
+        self, count: int, seeds: Sequence[int], places: Tensor | None, device: torch.device
+    ) -> dict[str, Tensor]:
         """Uniform numbers (b,) for each change; drawn on the CPU, so that every device sees the same."""
-        words = np.random.SeedSequence([self._seed, step]).generate_state(1, np.uint64)
+        words = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
         drawn = torch.rand((len(_COLUMNS), count), generator=generator)
         if places is not None:

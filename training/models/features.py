@@ -22,6 +22,9 @@ class ModalityFeatures:
         local_weights: (B, K) attention weight of each local entry in the pooled embedding.
         shared: Output of the shared decoder (B, D).
         unique: Output of the unique decoder (B, D).
+        view: Embedding (B, D) of the same images, changed at random in another way.
+        momentum: Embedding (B, D) by a copy of the encoder that follows it slowly; no gradient.
+        momentum_view: The same of the other view.
     """
 
     embedding: Tensor
@@ -30,6 +33,9 @@ class ModalityFeatures:
     local_weights: Tensor | None = None
     shared: Tensor | None = None
     unique: Tensor | None = None
+    view: Tensor | None = None
+    momentum: Tensor | None = None
+    momentum_view: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

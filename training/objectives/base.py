@@ -13,7 +13,17 @@ from training.models.config import Retrieval
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
-Requirement = Literal["local", "shared_head", "branches", "items", "targets", "captions", "one_vector"]
+Requirement = Literal[
+    "local",
+    "shared_head",
+    "branches",
+    "items",
+    "targets",
+    "captions",
+    "views",
+    "momentum",
+    "one_vector",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +125,13 @@ class Objective(nn.Module, ABC):
     Attributes:
         requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades;
             `shared_head`: local features go through the head of the embedding, which learns by them.
+        momentum: With `momentum` among these, how much of itself the copy of the encoder keeps at a step.
         retrievals: By what the trained model may be searched; a loss of cosines does not suit normals, whose
             sign is free.
     """
 
     requires: frozenset[Requirement] = frozenset()
+    momentum: float = 0.0
     retrievals: frozenset[Retrieval] = frozenset({"shared", "unique", "concat"})
 
     @abstractmethod

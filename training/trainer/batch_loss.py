@@ -1,8 +1,8 @@
 """The loss of a batch and its gradient: all of it at once, or in chunks that fit into memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from lightning_fabric import Fabric
@@ -15,8 +15,14 @@ from training.trainer.batches import Batch, Inputs
 from training.trainer.cached_gradients import backward_in_chunks, even_chunks, joined_features
 from training.trainer.task import TrainingTask
 
-PreparePixels = Callable[[Inputs, int | None], Tensor]
 _ALL: Final = slice(None)
+
+
+class PreparePixels(Protocol):
+    """Makes the pixels of images."""
+
+    def __call__(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
+        """Pixels (b, 3, S, S), changed at random in the way of a step and a view; None: as they are."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class BatchLoss:
             torch.autograd.backward(output.total)
             return output
         return backward_in_chunks(
-            self.task.model,
+            self.task,
             lambda chunk: self._encoded(batch.inputs, chunk, step),
             lambda features: self._loss(features, rest),
             chunks,
@@ -52,7 +58,7 @@ class BatchLoss:
         )
 
     def value(self, batch: Batch) -> Tensor:
-        """The loss (scalar) as it is measured in validation: no gradient, no random changes."""
+        """The loss (scalar) as it is measured in validation: no gradient, nothing that differs each time."""
         training = self.task.training
         self.task.eval()
         with torch.no_grad():
@@ -66,10 +72,15 @@ class BatchLoss:
 
     def _encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> Mapping[Modality, ModalityFeatures]:
         some = inputs.rows(chunk).to(self.fabric.device)
+        view = None
+        if "views" in self.task.objective.requires:
+            # Unchanged, both would be the same: validation takes views as the first step does.
+            step = step or 0
+            view = self.prepare(some, step, view=1)
         pixels = self.prepare(some, step)
         # Autocast keeps the weights it converted to its end, and without gradient it keeps them without.
         with self.fabric.autocast():
-            return self.task.encode(pixels, some.tokens, some.spectrograms)
+            return self.task.encode(pixels, some.tokens, some.spectrograms, view)
 
     def _loss(self, features: Mapping[Modality, ModalityFeatures], rest: Features) -> LossOutput:
         with self.fabric.autocast():

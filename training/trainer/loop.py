@@ -152,7 +152,7 @@ class TrainingLoop:
         if limit is not None:
             nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
-        self.loss.task.objective.after_step()
+        self.loss.task.after_step()
 
     def _report(self, log: MetricsLog | None, bar: ProgressBar) -> None:
         step = self.position.step
@@ -172,7 +172,7 @@ class TrainingLoop:
         self._figures.check()
         if self.validation is not None:
             # The loss is that of the weights that are kept, and of those that a resumed run has.
-            self.processes.share_statistics(self.loss.task.model)
+            self.processes.share_statistics(self.loss.task)
             figures = self.validation.measure()
             if log is not None:
                 log.write(self.position.step, "validation", figures)

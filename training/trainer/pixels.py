@@ -24,11 +24,11 @@ class PixelPreparation:
     augmentation: Augmentation
     digits: DigitOverlay | None = None
 
-    def __call__(self, inputs: Inputs, step: int | None) -> Tensor:
-        """Pixels (b, 3, S, S), changed at random in the way of a step; None: as they are."""
+    def __call__(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
+        """Pixels (b, 3, S, S), changed at random in the way of a step and a view; None: as they are."""
         pixels = self.image.to_unit(inputs.images)
         if step is not None:
-            pixels = self.augmentation(pixels, step, inputs.places, inputs.batch_size)
+            pixels = self.augmentation(pixels, step, inputs.places, inputs.batch_size, view=view)
         if self.digits is not None and inputs.glyphs is not None:
             pixels = self.digits(pixels, inputs.glyphs)
         return self.image.normalise(pixels)

@@ -6,7 +6,7 @@ from training.errors import RecipeError
 from training.models.dual_encoder import DualEncoder
 from training.models.features import Modality
 from training.objectives.base import Objective, Requirement
-from training.recipes.schema import Recipe
+from training.recipes.schema import AugmentationConfig, Recipe
 
 
 def used_modalities(recipe: Recipe) -> frozenset[Modality]:
@@ -51,6 +51,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "items": True,
         "targets": recipe.data.target_encoder is not None,
         "captions": recipe.data.captions is not None,
+        "views": recipe.augmentation != AugmentationConfig(),
+        "momentum": True,
         "one_vector": recipe.model.blades == 1,
     }
     advice: dict[Requirement, str] = {
@@ -60,6 +62,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
         "captions": "texts as words: give data.captions, such as {vocabulary: words}",
+        "views": "two views of an image that differ: give augmentation, such as {crop_scale: [0.2, 1.0]}",
+        "momentum": "a copy of the encoder",
         "one_vector": "embeddings of one vector each: set model.blades to 1",
     }
     shortcut = recipe.data.shortcut

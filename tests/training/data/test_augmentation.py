@@ -54,6 +54,15 @@ def test_step_and_seed_decide_and_the_global_state_is_left_alone() -> None:
     assert not torch.equal(Augmentation(ALL, 1)(batch, 3), first)
 
 
+def test_views_of_a_step_are_changed_in_ways_of_their_own() -> None:
+    change, batch = Augmentation(ALL, 0), images()
+    found = [change(batch, 3, view=view) for view in (0, 1, 2)]
+    assert torch.equal(found[0], change(batch, 3))
+    assert torch.equal(found[1], change(batch, 3, view=1))
+    assert not any(torch.equal(found[one], found[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+    assert not torch.equal(found[1], change(batch, 4, view=1))
+
+
 def test_images_of_a_batch_are_changed_differently_and_stay_images() -> None:
     batch = images(1).expand(8, -1, -1, -1)
     changed = Augmentation(ALL, 0)(batch, 0)

@@ -25,6 +25,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "three-blades": {},
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
+    "byol": {"": {"hidden": 8}},
     "caption_lstm": {"": {"width": 8}},
     "caption_transformer": {"": {"width": 8, "layers": 2, "heads": 2, "dropout": 0}},
     "contrastive_binary": {"": {"hidden": 16}},
@@ -107,17 +108,21 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
             unique=draw(size, DIM),
         )
 
+    def views(image: ModalityFeatures) -> ModalityFeatures:
+        return replace(image, view=draw(size, DIM), momentum=draw(size, DIM), momentum_view=draw(size, DIM))
+
     lengths = torch.arange(size) % 3 + 1
     text_mask = torch.arange(4) < lengths.unsqueeze(1)
     positive_mask = torch.eye(size, dtype=torch.bool)
     positive_mask[0, 2] = positive_mask[3, 1] = True
-    return Features(
+    batch = Features(
         {"image": modality(4, torch.ones((size, 4), dtype=torch.bool)), "text": modality(4, text_mask)},
         positive_mask if masked else None,
         items=torch.randperm(INSTANCES, generator=generator)[:size],
         targets=draw(size, 5),
         captions=_captions(size, generator),
     )
+    return replace(batch, modalities={"image": views(batch["image"]), "text": batch["text"]})
 
 
 def _captions(size: int, generator: torch.Generator) -> TokenBatch:
@@ -132,14 +137,14 @@ def _captions(size: int, generator: torch.Generator) -> TokenBatch:
 
 
 def learnable(batch: Features) -> dict[str, Tensor]:
-    """The float features that an encoder makes, by modality and name; attention weights are not learned."""
+    """The float features that learn, by modality and name: neither attention weights nor what a copy says."""
     return {
         f"{modality}.{field.name}": value
         for modality, features in batch.modalities.items()
         for field in fields(features)
         if (value := getattr(features, field.name)) is not None
         and value.is_floating_point()
-        and field.name != "local_weights"
+        and field.name not in ("local_weights", "momentum", "momentum_view")
     }
 
 

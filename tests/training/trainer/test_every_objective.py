@@ -142,6 +142,10 @@ def check_finite(folder: Path, checkpoint: Checkpoint) -> None:
 def check_goes_on(earlier: Checkpoint, later: Checkpoint, *, still: str | None) -> None:
     """What an objective keeps beside its weights changes from step to step, except for what stands still."""
     assert (earlier.position.step, later.position.step) == (2, STEPS)
-    names = [name for name in later.task if name.endswith(("_bank.rows", "multiplier.value"))]
+    names = [
+        name
+        for name in later.task
+        if name.endswith(("_bank.rows", "multiplier.value")) or name.startswith("momentum.")
+    ]
     moved = {name for name in names if not torch.equal(earlier.task[name], later.task[name])}
     assert moved == {name for name in names if still is None or still not in name}

@@ -46,6 +46,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
         ("exact", two_processes.exact_recipe()),
         ("summed", two_processes.recipe_of(two_processes.SUMMED)),
         ("remembering", two_processes.recipe_of(two_processes.REMEMBERING)),
+        ("views", two_processes.views_recipe()),
         ("by_loss", two_processes.exact_recipe(select_by="loss")),
         ("repeated", two_processes.exact_recipe(select_by="loss")),
     ],
