@@ -76,6 +76,7 @@ class Kind:
         detail: Said instead of the error's own words, which may name files of the server.
         retry_after_s: Sent as Retry-After.
         field: The field of the request that is at fault.
+        authenticate: Sent as WWW-Authenticate.
     """
 
     slug: str
@@ -84,6 +85,7 @@ class Kind:
     detail: str | None = None
     retry_after_s: int | None = None
     field: str | None = None
+    authenticate: str | None = None
 
 
 class RequestError(RecoquestError):
@@ -202,6 +204,8 @@ def problem_response(
     all_headers = dict(headers or {})
     if kind.retry_after_s is not None:
         all_headers["Retry-After"] = str(kind.retry_after_s)
+    if kind.authenticate is not None:
+        all_headers["WWW-Authenticate"] = kind.authenticate
     return JSONResponse(
         document.model_dump(), status_code=kind.status, media_type=MEDIA_TYPE, headers=all_headers
     )

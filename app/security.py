@@ -1,16 +1,21 @@
 """Headers that keep a browser from doing more with an answer than was meant, and who may change things."""
 
+import hmac
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import SecretStr
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.problems import Kind, RequestError
 
+_NO_KEY = Kind("admin-key-needed", "The admin key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer")
 _NOT_LOCAL = Kind("only-from-this-machine", "Only this machine may do that", HTTPStatus.FORBIDDEN)
 # A proxy says with these for whom it asks.
 _FORWARDING = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -23,7 +28,31 @@ _ALL = "base-uri 'none'; form-action 'self'"
 _PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
 
 
-def require_loopback(request: Request) -> None:
+_BEARER = HTTPBearer(auto_error=False, description="The value of RECOQUEST_ADMIN_KEY, where there is one.")
+
+
+def require_admin(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+) -> None:
+    """Let a request pass that brings the admin key; where none is set, one from this machine.
+
+    With a key, this machine needs it too: behind a proxy every request comes from there.
+
+    Raises:
+        RequestError: The key is missing or wrong, with status 401, or the request is not from here, with 403.
+    """
+    key: SecretStr | None = request.app.state.admin_key
+    if key is None:
+        _require_loopback(request)
+        return
+    # As the bytes that were sent.
+    given = "" if credentials is None else credentials.credentials
+    if not hmac.compare_digest(given.encode("latin-1"), key.get_secret_value().encode()):
+        raise RequestError(_NO_KEY, "Changes need the admin key: send it as `Authorization: Bearer KEY`.")
+
+
+def _require_loopback(request: Request) -> None:
     """Let a request pass only if it comes from a program on this machine, and not through a proxy.
 
     A page of another site that is open in a browser here comes from this machine as well; it gives itself
@@ -33,10 +62,15 @@ def require_loopback(request: Request) -> None:
         RequestError: It does not; the status is 403.
     """
     if request.client is None or not _is_loopback(request.client.host):
-        raise RequestError(_NOT_LOCAL, "Changes are taken from this machine only: send this from there.")
+        raise RequestError(
+            _NOT_LOCAL,
+            "Changes are taken from this machine only: send this from there, or set RECOQUEST_ADMIN_KEY.",
+        )
     if any(name in request.headers for name in _FORWARDING):
         raise RequestError(
-            _NOT_LOCAL, "Changes are not taken through a proxy: send this to the service itself."
+            _NOT_LOCAL,
+            "Changes are not taken through a proxy: send this to the service itself, or set "
+            "RECOQUEST_ADMIN_KEY.",
         )
     host = urlsplit(f"//{request.headers.get('host', '')}")
     if not _is_local_name(host.hostname):

@@ -68,6 +68,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         generate_unique_id_function=_operation_id,
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
     )
+    application.state.admin_key = settings.admin_key
     install_problems(application)
     for module in (search, images, writes, collections, generations, models, health, pages):
         application.include_router(module.router)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from training.errors import RecoquestError
@@ -36,6 +36,12 @@ class Settings(BaseSettings):
     device: str = Field(default="auto", description="Where encoders run: auto, cpu, cuda or cuda:N.")
     threads: int | None = Field(
         default=None, ge=1, description="Threads of one forward pass on the CPU; None: the number of cores."
+    )
+
+    admin_key: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="What a request must bring to change anything; None: only this machine may.",
     )
 
     max_body_bytes: int = Field(

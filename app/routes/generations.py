@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.generation_schemas import ActivatedGeneration, GenerationEntry, Generations
 from app.problems import problem_responses
-from app.security import require_loopback
+from app.security import require_admin
 from app.state import InjectedServices, Services
 from index.activation import activate, announce, generation_before, generation_of, require_complete
 from index.bundles import registered_bundle
@@ -25,7 +25,11 @@ router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"])
 
 _PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _CHANGE_PROBLEMS = problem_responses(
-    HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.SERVICE_UNAVAILABLE,
 )
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generation.")]
 _Find = Callable[[Session], Generation]
@@ -42,7 +46,7 @@ async def list_collection_generations(collection: str, services: InjectedService
     "/generations/{number}/activate",
     summary="Search in this generation",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_loopback)],
+    dependencies=[Depends(require_admin)],
 )
 async def activate_generation(
     collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
@@ -56,7 +60,7 @@ async def activate_generation(
     "/rollback",
     summary="Search in the generation before",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_loopback)],
+    dependencies=[Depends(require_admin)],
 )
 async def roll_back(
     collection: str, services: InjectedServices, later: BackgroundTasks

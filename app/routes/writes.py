@@ -19,7 +19,7 @@ from app.schemas_writes import (
     WritesAnswer,
     written_by,
 )
-from app.security import require_loopback
+from app.security import require_admin
 from app.state import InjectedServices, Services
 from app.uploads import SentImage, read_upload, read_uploads
 from app.writing import WrittenImages, change_one, write_one, write_sent
@@ -28,9 +28,10 @@ from index.live_writes import remove_collection, remove_images
 from index.new_collections import create_collection
 from index.results import CollectionInfo
 
-router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_loopback)])
+router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)])
 
 _PROBLEMS = (
+    HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,

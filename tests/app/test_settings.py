@@ -1,5 +1,6 @@
 """Settings: sources in order, unknown names refused, nothing secret printed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,15 @@ def test_the_catalogue_is_in_the_home_folder_unless_a_url_is_given(tmp_path: Pat
 )
 def test_printed_settings_hold_no_password(url: str, shown: str) -> None:
     assert Settings(database_url=url).printable()["database_url"] == shown
+
+
+def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "a-very-secret-key")
+    settings = load_settings()
+    assert settings.admin_key is not None
+    assert settings.admin_key.get_secret_value() == "a-very-secret-key"
+    assert "very-secret" not in f"{settings} {settings!r} {json.dumps(settings.printable())}"
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "short-and-secret"[:15])
+    with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY") as refused:
+        load_settings()
+    assert "short-and" not in str(refused.value)

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from PIL import Image
+from pydantic import SecretStr
 from sqlalchemy import select
 
 from app.engine import open_engine
@@ -324,6 +326,31 @@ def test_every_address_of_this_machine_may(home: Indexed, address: str) -> None:
     with serve(home, client=(address, 1), host="localhost") as client:
         origin = {"Origin": "http://localhost"}
         problem(client.delete(f"{IMAGES}/nobody", headers=origin), 404, "unknown-image")
+
+
+KEY = "a key of some length, with ä"
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", f"Basic {KEY}", f"Bearer {KEY[:-1]}"])
+def test_where_a_key_is_set_nobody_changes_anything_without_it(
+    home: Indexed, method: str, path: str, given: str
+) -> None:
+    application = create_app(home.settings.model_copy(update={"admin_key": SecretStr(KEY)}))
+    here = TestClient(application, "http://127.0.0.1", client=LOCAL)
+    headers = {b"Authorization": given.encode()} if given else {}
+    # Without its start there are no services to reach: the request must not get that far.
+    answer = here.request(method, path, json={}, headers=headers)
+    problem(answer, 401, "admin-key-needed")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_who_brings_the_key_may_change_things_from_anywhere(home: Indexed) -> None:
+    settings = home.settings.model_copy(update={"admin_key": SecretStr(KEY)})
+    with serve(replace(home, settings=settings), client=("192.168.0.7", 1), host="example.org") as client:
+        headers = {b"Authorization": f"Bearer {KEY}".encode(), b"X-Forwarded-For": b"10.0.0.1"}
+        problem(client.delete(f"{IMAGES}/nobody", headers=headers), 404, "unknown-image")
+        assert client.get("/v1/collections").status_code == 200
 
 
 def test_a_full_disk_refuses_writes_and_leaves_searches(
