@@ -1,4 +1,4 @@
-"""Write to collections: images in, changed and out, and whole collections; from this machine only."""
+"""Write to collections: images in, changed and out, and whole collections; not by anybody."""
 
 from http import HTTPStatus
 from typing import Annotated
