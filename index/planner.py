@@ -10,6 +10,8 @@ VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf")
 _SCANNED_AT_ONCE: Final = 50_000 * 512
 # What a row takes beside its vector: its key, its place, and whether it is alive.
 _PLACE_BYTES: Final = 25
+# Searches of the codes for one query with a filter, before what passes is scanned.
+_TRIED: Final = 2
 _GIB: Final = 1024**3
 
 
@@ -67,14 +69,13 @@ class Planner:
         depth = rank if passing == total else 1.5 * rank / share
         scanned = passing * self.row_cost + (total - passing) * self.pass_cost
         exact = min(scanned, passing * self.candidate_cost)
-        deep = [
-            probe
-            for probe in self.probes
-            if probe.depth >= depth
-            and probe.cost + min(share * probe.candidates, self.candidates(rank)) * self.candidate_cost
-            < exact
-        ]
-        return tuple(deep[: 1 if passing == total else 2])
+        chosen: list[Probe] = []
+        for probe in self.probes:
+            if probe.depth >= depth and self._cost(probe, rank, share) < exact:
+                chosen.append(probe)
+                if passing == total or len(chosen) == _TRIED:
+                    break
+        return tuple(chosen)
 
     def candidates(self, rank: int) -> int:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""

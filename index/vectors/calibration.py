@@ -22,13 +22,15 @@ from index.vectors.refined import Refined
 _RECALL: Final = 0.996
 # A query encoder does not say quite what the other encoder says.
 _NOISE: Final = 0.45
-# How many queries are tried for each depth.
-_DEPTHS: Final = ((10, 200), (30, 100), (100, 100), (300, 50), (1000, 50), (3000, 20), (10_000, 20))
+# How many queries are tried, and for which depths.
+_DEPTHS: Final = ((200, (10, 20, 40)), (60, (80, 160, 320, 640)), (20, (1250, 2500, 5000, 10_000)))
 # How many lists are searched, each time half as many again or a third more.
 _LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in range(12)}))
 # How many candidates are taken for each hit.
-_FACTORS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 40)
+_FACTORS: Final = (2, 3, 4, 5, 6, 8, 11, 16, 24, 40)
+# How many queries are timed, and how often each: what else the machine does only ever takes longer.
 _TIMED: Final = 5
+_ROUNDS: Final = 3
 _GATHERED: Final = 1000
 _ONE_OF: Final = 20
 _SEED: Final = 0
@@ -47,16 +49,19 @@ def calibrate(codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> Planne
     refined = Refined(codes, rows)
     probes: list[Probe] = []
     with guard():
-        queries, own = _queries(rows, living, min(_DEPTHS[0][1], len(living)))
-    for depth, tried in _DEPTHS:
-        if 4 * depth > len(living):
+        queries, own = _queries(rows, living, min(_DEPTHS[0][0], len(living)))
+    for tried, depths in _DEPTHS:
+        reached = [depth for depth in depths if 4 * depth <= len(living)]
+        if not reached:
             break
-        truth = rows.nearest_many(queries[:tried], depth + 1, alive, guard)
-        # What lies deeper lies in no fewer lists.
-        fewest = probes[-1].lists if probes else 0
-        probe = _cheapest(codes, refined, queries[:tried], own[:tried], truth, fewest, guard)
-        if probe is not None:
-            probes.append(probe)
+        truth = rows.nearest_many(queries[:tried], reached[-1] + 1, alive, guard)
+        for depth in reached:
+            # What lies deeper lies in no fewer lists.
+            fewest = probes[-1].lists if probes else 0
+            nearest = truth[:, : depth + 1]
+            probe = _cheapest(codes, refined, queries[:tried], own[:tried], nearest, fewest, guard)
+            if probe is not None:
+                probes.append(probe)
     with guard():
         costs = _scan_costs(rows, queries)
     return Planner(tuple(probes), *costs)
@@ -106,14 +111,21 @@ def _recalls(found: Rows, truth: Rows, own: Rows) -> NDArray[np.float64]:
     return shares / len(found)
 
 
-def _fastest(work: Callable[[Vectors], object], queries: Iterable[Vectors]) -> float:
-    """Return the nanoseconds that some work takes for the quickest of a few queries (1, D)."""
-    spent = []
+def _fastest(
+    work: Callable[[Vectors], object],
+    queries: Iterable[Vectors],
+    clock: Callable[[], int] = time.thread_time_ns,
+) -> float:
+    """Return the nanoseconds that some work takes for one of a few queries (1, D), each at its quickest."""
+    quickest = []
     for query in itertools.islice(queries, _TIMED):
-        started = time.perf_counter_ns()
-        work(query[None])
-        spent.append(time.perf_counter_ns() - started)
-    return float(min(spent))
+        spent = []
+        for _ in range(_ROUNDS):
+            started = clock()
+            work(query[None])
+            spent.append(clock() - started)
+        quickest.append(min(spent))
+    return float(np.mean(quickest))
 
 
 def _scan_costs(rows: HalfRows, queries: Vectors) -> tuple[float, float, float]:
@@ -122,8 +134,10 @@ def _scan_costs(rows: HalfRows, queries: Vectors) -> tuple[float, float, float]:
     few[::_ONE_OF] = True
     all_pass, few_pass = (Passing(None, mask, int(np.count_nonzero(mask))) for mask in (everything, few))
     some = np.random.default_rng(_SEED).choice(len(rows), min(_GATHERED, len(rows)), replace=False)
-    compared = _fastest(lambda query: rows.nearest(query[0], 10, all_pass), queries) / len(rows)
-    picked = _fastest(lambda query: rows.nearest(query[0], 10, few_pass), queries)
+    # Several threads scan.
+    wall = time.perf_counter_ns
+    compared = _fastest(lambda query: rows.nearest(query[0], 10, all_pass), queries, wall) / len(rows)
+    picked = _fastest(lambda query: rows.nearest(query[0], 10, few_pass), queries, wall)
     gathered = _fastest(lambda query: rows.nearest_of(query[0], 10, some), queries) / len(some)
     passed = (picked - few_pass.count * compared) / (len(rows) - few_pass.count)
     return compared, max(0.0, passed), gathered

@@ -62,8 +62,13 @@ class CodedRows:
         if not probes:
             return None
         if passing.keys is None:
-            rows: Rows = self._refined.nearest(query[None], _kept(rank), probes[0], passing.selector)[0]
-            return rows[rows >= 0]
+            (products,), (rows,) = self._refined.nearest(
+                query[None], _kept(rank), probes[0], passing.selector
+            )
+            # What lies clearly below the last hit cannot be one.
+            below = products[min(rank, len(rows)) - 1] - 2 * self._rows.error
+            likely: Rows = rows[(rows >= 0) & (products >= below)]
+            return likely
         for place, probe in enumerate(probes):
             rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
             passes = passing.mask[rows] & (rows >= 0)
@@ -81,7 +86,7 @@ class CodedRows:
         probes = self.planner.choose(rank, passing.count, passing.count)
         if not probes:
             return None
-        return self._refined.nearest(queries, _kept(rank), probes[0], passing.selector)
+        return self._refined.nearest(queries, _kept(rank), probes[0], passing.selector)[1]
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write codes and plan into files of this folder, by part."""

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -25,8 +26,8 @@ _WORTH_THREADS: Final = 20_000
 # To step over a row takes this share of what it takes to compare it (measured).
 _PASSED_OVER: Final = 0.04
 # Up to this share of all rows, those that pass are copied out instead of picked during a scan (measured).
-_GATHERED: Final = 0.02
-# Rows that are copied at once: more would be new memory from the system each time.
+_GATHERED: Final = 0.01
+# Rows that are copied at once.
 _COPIED: Final = 512
 # Rows that are compared with many queries at once.
 _BLOCK: Final = 16_384
@@ -38,9 +39,18 @@ _SUMMATION: Final = 1e-5
 
 
 class HalfRows:
-    """Vectors (N, D) in float16; rows are only appended. Its owner sees to it that nobody reads meanwhile."""
+    """Vectors (N, D) in float16; rows are only appended. Its owner sees to it that nobody reads meanwhile.
+
+    Attributes:
+        dim: Length of a vector.
+        error: Upper bound of the difference between an inner product by FAISS and the cosine.
+    """
 
     def __init__(self, dim: int) -> None:
+        self.dim = dim
+        # They differ by the length of the rounded vector; that of one of length one is off by at most this.
+        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
+        self._copies = _Copies(dim)
         self._index = _empty_index(dim)
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
         self._held = _memory_of(self._index)
@@ -48,11 +58,6 @@ class HalfRows:
     def __len__(self) -> int:
         """Return the number of rows."""
         return int(self._index.ntotal)
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return int(self._index.d)
 
     @property
     def memory_bytes(self) -> int:
@@ -63,14 +68,6 @@ class HalfRows:
     def index(self) -> Any:
         """FAISS's index of the rows, which is another after `read`."""
         return self._index
-
-    @property
-    def error(self) -> float:
-        """Upper bound of the difference between a score by `nearest` and the cosine.
-
-        They differ by the length of the rounded vector, which for one of length one is off by at most this.
-        """
-        return _ROUNDING + _SMALLEST * math.sqrt(self.dim) + _SUMMATION
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D) of length one, but for rounding."""
@@ -115,18 +112,19 @@ class HalfRows:
         if len(rows) <= count:
             return rows
         use_threads(1)
-        copied = _empty_index(self.dim)
+        copies = self._copies
         found = []
         for start in range(0, len(rows), _COPIED):
             block = rows[start : start + _COPIED]
-            copied.reset()
-            copied.add_sa_codes(self._held.take(block, axis=0).view(np.uint8))
-            scores, places = copied.search(query[None], min(count, len(block)))
+            # The rows are there: nothing has to be checked, and only then are they copied once.
+            np.take(self._held, block, axis=0, out=copies.rows[: len(block)], mode="clip")
+            copies.index.ntotal = len(block)
+            scores, places = copies.index.search(query[None], min(count, len(block)))
             found.append((scores[0], block[places[0]]))
         return _best(found, count)
 
     def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
-        """Return the `count` nearest rows (Q, count) of each query (Q, D); -1 where there are fewer.
+        """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.
 
         Args:
             queries: What to search for.
@@ -151,7 +149,7 @@ class HalfRows:
             chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
             rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
             best = np.take_along_axis(both, chosen, axis=1)
-        return rows
+        return np.take_along_axis(rows, np.argsort(-best, axis=1), axis=1)
 
     def write(self, path: Path) -> None:
         """Write the rows into a file."""
@@ -193,6 +191,15 @@ class HalfRows:
         scores, rows = self._index.search(query[None], count, params=parameters)
         found = rows[0] >= 0
         return scores[0][found], rows[0][found]
+
+
+class _Copies(threading.local):
+    """Room for some rows in an index of each thread's own: new memory would cost more than comparing."""
+
+    def __init__(self, dim: int) -> None:
+        self.index = _empty_index(dim)
+        self.index.add_sa_codes(np.zeros((_COPIED, 2 * dim), dtype=np.uint8))
+        self.rows = _memory_of(self.index)
 
 
 def _empty_index(dim: int) -> Any:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class ReadWriteLock:
@@ -12,23 +12,15 @@ class ReadWriteLock:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._readers = 0
         self._writing = False
         self._writers_waiting = 0
+        self._shared = _Shared(self)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Hold the lock together with other readers."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._readers -= 1
-                self._changed.notify_all()
+        return self._shared
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -46,3 +38,30 @@ class ReadWriteLock:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
+
+    def begin_reading(self) -> None:
+        """Wait until no writer holds the lock or waits for it."""
+        with self._changed:
+            while self._writing or self._writers_waiting:
+                self._changed.wait()
+            self._readers += 1
+
+    def end_reading(self) -> None:
+        """Let a waiting writer in if this was the last reader."""
+        with self._changed:
+            self._readers -= 1
+            if not self._readers:
+                self._changed.notify_all()
+
+
+class _Shared(AbstractContextManager[None]):
+    """What `reading` gives to every reader: a search takes it too often for a generator each time."""
+
+    def __init__(self, lock: ReadWriteLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.begin_reading()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.end_reading()

@@ -35,8 +35,12 @@ class Refined:
         """Take in what was added to both."""
         self._index.ntotal = len(self._codes)
 
-    def nearest(self, queries: Vectors, count: int, probe: Probe, selector: Any = None) -> Rows:
-        """Return the likely nearest rows (Q, count) to queries (Q, D); -1 where no more are found.
+    def nearest(
+        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
+    ) -> tuple[Vectors, Rows]:
+        """Return inner products and rows (Q, count) likely nearest to queries (Q, D), the nearest first.
+
+        Where no more are found the row is -1.
 
         Args:
             queries: What to search for.
@@ -46,9 +50,8 @@ class Refined:
         """
         use_threads(cores() if len(queries) > 1 else 1)
         parameters = self._parameters(probe.lists, probe.candidates, count, selector)
-        _, rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)
-        found: Rows = rows
-        return found
+        products, rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)
+        return products, rows
 
 
 def _parameters(lists: int, candidates: int, count: int, selector: Any) -> Any:
