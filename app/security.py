@@ -31,7 +31,7 @@ _PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none
 _BEARER = HTTPBearer(auto_error=False, description="The value of RECOQUEST_ADMIN_KEY, where there is one.")
 
 
-def require_admin(
+async def require_admin(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> None:

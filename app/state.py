@@ -25,8 +25,8 @@ class Services:
     metrics: Metrics
 
 
-def get_services(request: Request) -> Services:
-    """The services of the running application."""
+async def get_services(request: Request) -> Services:
+    """The services of the running application; async, so that no thread has to be found for it."""
     services = request.app.state.services
     assert isinstance(services, Services)
     return services
