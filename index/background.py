@@ -77,7 +77,7 @@ class ScoreScale:
     """One query's scores against the background.
 
     Attributes:
-        sample: The query's scores with the background's vectors (N,), rising.
+        sample: The query's scores with the background's vectors (N,).
         familiar: Whether the query is like the collection's own of its kind; None where that is not known.
         near: A best hit that scores this speaks for itself; unused where `familiar` is None.
     """
@@ -100,12 +100,6 @@ class ScoreScale:
         """Return by how many standard deviations scores (K,) lie above the background's mean."""
         values: Scores = ((scores - self.mean) / self.spread).astype(np.float32)
         return values
-
-    def share_above(self, scores: Scores) -> Scores:
-        """Return the share (K,) of the background that scores higher, for scores (K,)."""
-        places = np.searchsorted(self.sample, scores, side="right")
-        shares: Scores = (1 - places / len(self.sample)).astype(np.float32)
-        return shares
 
     def confident(self, best: float) -> bool | None:
         """Tell whether the collection has what the query means; None where that cannot be known.
@@ -175,7 +169,7 @@ class Background:
             query: What is searched for.
             kind: What it was made of; None where it is of both kinds or of neither.
         """
-        sample = np.sort(self.similarity(query[None], self.sample)[0])
+        sample = self.similarity(query[None], self.sample)[0]
         usual = None if kind is None else self.usual.get(kind)
         if usual is None:
             return ScoreScale(sample)
