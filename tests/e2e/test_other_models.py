@@ -13,6 +13,8 @@ KINDS: Mapping[str, Sequence[str]] = {
     "normals": ["objective.name=quest", "model.branches={kind: mlp}", "model.retrieval=normal"],
     "blades": ["objective.name=reco", "model.blades=2"],
 }
+# One that never saw a text.
+IMAGES_ALONE = ["objective.name=simclr", "model.text=null", "train.select_by=loss"]
 SCORE_KINDS: Mapping[str, str] = {"normals": "absolute_cosine", "blades": "blade_cosine"}
 IMAGES = 40
 
@@ -22,7 +24,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     """One collection by each kind of encoder, each step by its command."""
     work = Work(tmp_path_factory.mktemp("work"))
     work.run("sample-data", "samples", "--images", IMAGES)
-    for kind, settings in KINDS.items():
+    for kind, settings in [*KINDS.items(), ("images", IMAGES_ALONE)]:
         overrides = [part for setting in [*TINY, *settings] for part in ("--set", setting)]
         work.run("train", "demo-scenes", "--data", work.data, "--out", kind, *overrides)
         work.run("index", kind, "--bundle", f"{kind}/bundle", "--data", work.data)
@@ -32,6 +34,23 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_evaluate_measures_it(work: Work, kind: str) -> None:
     assert "RSUM" in work.run("evaluate", f"{kind}/bundle", "--data", work.data).stdout
+
+
+def test_an_encoder_of_images_alone_is_evaluated_and_searched_by_image(work: Work) -> None:
+    printed = work.run("evaluate", "images/bundle", "--data", work.data).stdout
+    assert "image to image" in printed
+    assert "text to image" not in printed
+    record, place = work.records[3], "/v1/collections/images/search"
+    picture = (work.data / record.image).read_bytes()
+    with service(work) as (client, _):
+        refused = client.post(place, json={"text": record.texts[0]})
+        assert refused.status_code == 422
+        assert refused.json()["title"] == "The collection cannot be searched by text"
+        found = client.post(place, files={"image": picture}, data={"query": json.dumps({"k": IMAGES})})
+        alike = client.post(place, json={"like": [{"id": record.id}], "k": IMAGES})
+    assert len(found.json()["hits"]) == IMAGES
+    assert found.json()["hits"][0]["id"] == record.id
+    assert len(alike.json()["hits"]) == IMAGES - 1
 
 
 def test_all_are_searched_by_text_by_image_and_by_likeness(work: Work) -> None:
