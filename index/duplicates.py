@@ -1,6 +1,6 @@
 """Near-duplicates: images of a collection that show the same picture, in files that may differ."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -12,9 +12,10 @@ from index.background import draw
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import StoreError
-from index.generations import Generation, require_active
-from index.perceptual import Picture, read_picture, same_picture
+from index.generations import require_active
+from index.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
 from index.store import ImageStore
+from index.vectors.exact import ExactView
 from index.vectors.protocol import Keys, Vectors, VectorView
 from index.views import Views
 from training.evaluation.similarity import as_blades, similarity
@@ -28,6 +29,7 @@ _COLUMNS: Final = 8192
 _PICTURES_KEPT: Final = 20_000
 
 Pair = tuple[int, int]
+_Alike = Callable[[Vectors, Vectors], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ class Duplicates:
 def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: bool = True) -> Duplicates:
     """Find the images of a collection that show the same picture.
 
-    Equal files belong together. Beyond them, the vectors name pairs that are worth a look, at a threshold
-    that follows from the collection itself, and the pictures decide; a vector alone cannot tell a copy from
-    another picture of the same thing.
+    Equal files belong together. Beyond them, the model's vectors and small sketches of the pictures name
+    pairs that are worth a look, at thresholds that follow from the collection itself, and the pictures
+    decide; neither can tell a copy from another picture of the same thing.
 
     Args:
         engine: Where the collection is.
@@ -76,19 +78,28 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
     for key, sha256 in files.items():
         sets.unite(first.setdefault(sha256, key), key)
     different = np.intersect1d(np.array(list(first.values()), dtype=np.int64), view.keys())
-    pairs = likely_pairs(view, different, generation, show_progress=show_progress)
-    unread = _unite_same_pictures(sets, pairs, files, engine.store, show_progress)
+    pictures = _Pictures(engine.store, files)
+    sketches = _sketches(pictures, different, show_progress)
+    pairs = likely_pairs(
+        view,
+        different,
+        blades=generation.blades,
+        unsigned=generation.unsigned,
+        show_progress=show_progress,
+    )
+    pairs |= likely_pairs(sketches, np.sort(sketches.keys()), show_progress=show_progress)
+    _unite_same_pictures(sets, sorted(pairs), pictures, show_progress)
     groups = [
         DuplicateGroup(tuple(ids[key] for key in group), len({files[key] for key in group}) == 1)
         for group in sets.groups()
     ]
-    return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(unread)))
+    return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(pictures.unread)))
 
 
 def likely_pairs(
-    view: VectorView, keys: Keys, generation: Generation, *, show_progress: bool = False
-) -> list[Pair]:
-    """Return the pairs of images (smaller key first, rising) that are worth a look.
+    view: VectorView, keys: Keys, *, blades: int = 1, unsigned: bool = False, show_progress: bool = False
+) -> set[Pair]:
+    """Return the pairs of images (smaller key first) that are worth a look.
 
     An image is paired with its `_NEAREST` neighbours, as far as they are nearer than all but that many of so
     large a collection's random pairs.
@@ -96,30 +107,37 @@ def likely_pairs(
     Args:
         view: Their vectors.
         keys: Images that are all in the view, rising.
-        generation: Of the view.
+        blades: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
         show_progress: Show a bar on standard error.
     """
-    threshold = _threshold(view, keys, generation)
+
+    def alike(first: Vectors, second: Vectors) -> Vectors:
+        return similarity(
+            as_blades(first, blades, unsigned=unsigned), as_blades(second, blades, unsigned=unsigned)
+        )
+
+    threshold = _threshold(view, keys, alike)
     pairs: set[Pair] = set()
     with progress_bar("Comparing vectors", len(keys), shown=show_progress) as bar:
         for rows in _blocks(keys, _ROWS):
-            for key, near in _neighbours(view, rows, keys, generation, threshold):
+            for key, near in _neighbours(view, rows, keys, alike, threshold):
                 pairs.update((min(key, other), max(key, other)) for other in near)
             bar.advance(len(rows))
-    return sorted(pairs)
+    return pairs
 
 
-def _threshold(view: VectorView, keys: Keys, generation: Generation) -> float:
+def _threshold(view: VectorView, keys: Keys, alike: _Alike) -> float:
     sample = draw(keys, _SAMPLE, 0)
     if len(keys) <= _NEAREST + 1:
         return -np.inf
     vectors = view.vectors(sample)
-    alike = _similarity(vectors, vectors, generation)[np.triu_indices(len(sample), 1)]
-    return float(np.quantile(alike, 1 - _NEAREST / len(keys)))
+    scores = alike(vectors, vectors)[np.triu_indices(len(sample), 1)]
+    return float(np.quantile(scores, 1 - _NEAREST / len(keys)))
 
 
 def _neighbours(
-    view: VectorView, rows: Keys, keys: Keys, generation: Generation, threshold: float
+    view: VectorView, rows: Keys, keys: Keys, alike: _Alike, threshold: float
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield each of the rows with its nearest neighbours above the threshold."""
     own = view.vectors(rows)
@@ -127,11 +145,11 @@ def _neighbours(
     others: list[Keys] = []
     scores: list[Vectors] = []
     for columns in _blocks(keys, _COLUMNS):
-        alike = _similarity(own, view.vectors(columns), generation)
-        row, column = np.nonzero((alike >= threshold) & (rows[:, None] != columns))
+        found = alike(own, view.vectors(columns))
+        row, column = np.nonzero((found >= threshold) & (rows[:, None] != columns))
         at.append(row)
         others.append(columns[column])
-        scores.append(alike[row, column])
+        scores.append(found[row, column])
     row, other, score = np.concatenate(at), np.concatenate(others), np.concatenate(scores)
     order = np.lexsort((other, -score, row))
     row, other = row[order], other[order]
@@ -140,42 +158,54 @@ def _neighbours(
         yield key, other[start : min(end, start + _NEAREST)].tolist()
 
 
-def _similarity(first: Vectors, second: Vectors, generation: Generation) -> Vectors:
-    blades, unsigned = generation.blades, generation.unsigned
-    return similarity(
-        as_blades(first, blades, unsigned=unsigned), as_blades(second, blades, unsigned=unsigned)
-    )
-
-
 def _blocks(keys: Keys, size: int) -> Iterator[Keys]:
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
 
 
-def _unite_same_pictures(
-    sets: "_Sets", pairs: Sequence[Pair], files: dict[int, str], store: ImageStore, show_progress: bool
-) -> set[int]:
-    """Look at the pairs, unite those of one picture, and return the images that could not be read."""
+class _Pictures:
+    """The pictures of images; the latest are kept, and those that cannot be read are noted in `unread`."""
 
-    @lru_cache(maxsize=_PICTURES_KEPT)
-    def picture(key: int) -> Picture | None:
+    def __init__(self, store: ImageStore, files: Mapping[int, str]) -> None:
+        self._store = store
+        self._files = files
+        self.unread: set[int] = set()
+        self.of = lru_cache(maxsize=_PICTURES_KEPT)(self._read)
+
+    def _read(self, key: int) -> Picture | None:
         try:
-            return read_picture(store.thumbnail(files[key]))
+            return read_picture(self._store.thumbnail(self._files[key]))
         except (StoreError, OSError):
+            self.unread.add(key)
             return None
 
-    unread: set[int] = set()
+
+def _sketches(pictures: _Pictures, keys: Keys, show_progress: bool) -> ExactView:
+    """Return a view of the sketches of those pictures that can be read and are not blank."""
+    view = ExactView(SKETCH_DIM)
+    with progress_bar("Reading pictures", len(keys), shown=show_progress) as bar:
+        for block in _blocks(keys, _ROWS):
+            read = [(key, picture) for key in block.tolist() if (picture := pictures.of(key)) is not None]
+            sketches = [(key, picture.sketch) for key, picture in read]
+            drawn = [(key, sketch) for key, sketch in sketches if sketch.any()]
+            if drawn:
+                view.add(np.array([key for key, _ in drawn]), np.stack([sketch for _, sketch in drawn]))
+            bar.advance(len(block))
+    return view
+
+
+def _unite_same_pictures(
+    sets: "_Sets", pairs: Sequence[Pair], pictures: _Pictures, show_progress: bool
+) -> None:
+    """Look at the pairs, and unite those of one picture."""
     with progress_bar("Looking at pairs", len(pairs), shown=show_progress) as bar:
         for pair in pairs:
             bar.advance()
             if sets.root(pair[0]) == sets.root(pair[1]):
                 continue
-            one, other = map(picture, pair)
-            if one is None or other is None:
-                unread.update(key for key, image in zip(pair, (one, other), strict=True) if image is None)
-            elif same_picture(one, other):
+            one, other = map(pictures.of, pair)
+            if one is not None and other is not None and same_picture(one, other):
                 sets.unite(*pair)
-    return unread
 
 
 class _Sets:

@@ -18,6 +18,8 @@ Gradients = NDArray[np.float32]
 _WHOLE: Final[Window] = (0.0, 0.0, 1.0, 1.0)
 # Pictures are held this wide and high, whatever their shape: a copy may be squashed.
 _SIDE: Final = 96
+_SKETCH: Final = 8
+SKETCH_DIM: Final = _SKETCH * _SKETCH
 _COARSE: Final = 16
 _FINE: Final = 32
 # Steps by which each edge of a window is moved while that makes pictures more alike.
@@ -44,6 +46,19 @@ class Picture:
 
     pixels: NDArray[np.uint8]
     gradients: Gradients
+
+    @property
+    def sketch(self) -> NDArray[np.float32]:
+        """Where it is light and dark as a vector (SKETCH_DIM,) of length one; zero where it is blank.
+
+        A cropped edge changes it little.
+        """
+        part = _SIDE // _SKETCH
+        means = self.pixels.reshape(_SKETCH, part, _SKETCH, part).mean((1, 3), dtype=np.float32).ravel()
+        means -= means.mean()
+        length = float(np.linalg.norm(means))
+        sketch: NDArray[np.float32] = means / np.float32(length if length > _BLANK else np.inf)
+        return sketch
 
 
 def read_picture(path: Path) -> Picture:

@@ -190,7 +190,8 @@ def _named(engine: SearchEngine) -> frozenset[Pair]:
         assert active is not None
         view = Views(engine.snapshots_folder).current(session, *active)
         keys = np.sort(view.keys())
-        pairs = likely_pairs(view, keys, active[0])
+        blades, unsigned = active[0].blades, active[0].unsigned
+        pairs = likely_pairs(view, keys, blades=blades, unsigned=unsigned)
         names = dict(session.execute(select(ImageRow.id, ImageRow.external_id)).tuples())
     return frozenset((min(pair), max(pair)) for pair in ((names[a], names[b]) for a, b in pairs))
 

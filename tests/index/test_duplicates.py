@@ -7,11 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.activation import activate
 from index.duplicates import find_duplicates, likely_pairs
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
+from index.image_intake import record_digest
+from index.image_writes import ImageWrite, PictureWrite, write_images
 from index.ingest import ingest_manifest
+from index.vectors.codec import encode_vectors
 from index.vectors.exact import ExactView
+from tests.index.conftest import open_home
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, unit_vectors
 from training.data.manifest import Record, read_manifest, write_manifest
@@ -71,9 +76,36 @@ def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
         find_duplicates(engine, "empty", show_progress=False)
 
 
-def test_likely_pairs_equal_the_definition(engine: SearchEngine) -> None:
-    """Over several blocks of columns the same pairs as by sorting all similarities."""
+def test_copies_are_found_whatever_the_vectors_say(tmp_path: Path) -> None:
+    """Here they point anywhere: sketches name the pairs."""
+    engine = open_home(tmp_path / "home")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    _write_pictures(folder)
+    paths = sorted((*folder.glob("*.png"), *folder.glob("*.jpg")), key=lambda path: path.stem)
+    vectors = unit_vectors(len(paths), 6)
     generation = begin_generation(engine, "c", 6)
+    writes = []
+    for path, vector in zip(paths, encode_vectors(vectors), strict=True):
+        record = Record(id=path.stem, image=path.name, split="test")
+        sha256 = engine.store.put(path.read_bytes())
+        picture = PictureWrite(sha256, "image/png", 200, 160, vector)
+        writes.append(ImageWrite(record, record_digest(record), picture))
+    with engine.catalogue.write() as session:
+        write_images(session, generation, writes)
+    with engine.catalogue.write() as session:
+        activate(session, generation)
+    found = find_duplicates(engine, "c", show_progress=False)
+    engine.close()
+    assert [group.ids for group in found.groups] == [
+        ("03", "03-same"),
+        ("05", "05-coarse", "05-small"),
+        ("07", "07-cropped"),
+    ]
+
+
+def test_likely_pairs_equal_the_definition() -> None:
+    """Over several blocks of columns the same pairs as by sorting all similarities."""
     count, nearest = 150, 5
     vectors = unit_vectors(count, 6)
     keys = np.arange(count, dtype=np.int64) * 3 + 1
@@ -87,5 +119,5 @@ def test_likely_pairs_equal_the_definition(engine: SearchEngine) -> None:
         for place in near:
             if alike[row, place] >= threshold:
                 expected.add((int(keys[min(row, place)]), int(keys[max(row, place)])))
-    assert likely_pairs(view, keys, generation) == sorted(expected)
-    assert likely_pairs(view, keys[:0], generation) == []
+    assert likely_pairs(view, keys) == expected
+    assert likely_pairs(view, keys[:0]) == set()
