@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from training.distributed import gather_rows, process_rank
+from training.distributed import gather_rows
 from training.models.features import Features
 from training.objectives.base import (
     ImageObjectiveConfig,
@@ -16,7 +16,7 @@ from training.objectives.base import (
     ObjectiveContext,
     Requirement,
 )
-from training.objectives.similarity import cosine_matrix, full_precision
+from training.objectives.similarity import Direction, cosine_matrix, full_precision, similarities
 from training.objectives.views import two_views
 
 
@@ -51,18 +51,13 @@ class SimCLR(Objective):
         """
         first, second = two_views(features)
         with torch.autocast(first.device.type, enabled=False):
-            all_first, all_second = gather_rows(full_precision(first)), gather_rows(full_precision(second))
-            across = cosine_matrix(first, all_second)
-            back = cosine_matrix(second, all_first)
-            own = torch.arange(len(first), device=first.device) + process_rank() * len(first)
-            losses = (
-                self._loss(across, cosine_matrix(first, all_first), own)
-                + self._loss(back, cosine_matrix(second, all_second), own)
-            ) / 2
-        similarity = across.detach().gather(1, own.unsqueeze(1)).mean()
-        return LossOutput(losses, {"view_similarity": similarity})
+            first, second = full_precision(first), full_precision(second)
+            across = similarities(first, second)
+            total = (self._loss(across.rows, first) + self._loss(across.columns, second)) / 2
+        return LossOutput(total, {"view_similarity": across.rows.matched().detach().mean()})
 
-    def _loss(self, others: Tensor, same: Tensor, own: Tensor) -> Tensor:
-        """Cross-entropy of local views' partners in `others` (b, B) among both; no view meets itself."""
-        same = same.scatter(1, own.unsqueeze(1), -torch.inf)
-        return cross_entropy(torch.cat((others, same), dim=1) / self.temperature, own)
+    def _loss(self, others: Direction, views: Tensor) -> Tensor:
+        """Cross-entropy of the partners of local views (b, D) among all views; none meets itself."""
+        own = others.own.unsqueeze(1)
+        same = cosine_matrix(views, gather_rows(views)).scatter(1, own, -torch.inf)
+        return cross_entropy(torch.cat((others.values, same), dim=1) / self.temperature, others.own)
