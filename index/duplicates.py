@@ -42,10 +42,17 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The groups of a collection, and the ids of images whose files could not be looked at."""
+    """The groups of a collection.
+
+    Attributes:
+        groups: In the order of their first images.
+        unread: Ids of images whose files could not be looked at.
+        looked_at: How many pairs were worth a look.
+    """
 
     groups: tuple[DuplicateGroup, ...]
     unread: tuple[str, ...]
+    looked_at: int
 
 
 def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: bool = True) -> Duplicates:
@@ -93,7 +100,7 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
         DuplicateGroup(tuple(ids[key] for key in group), len({files[key] for key in group}) == 1)
         for group in sets.groups()
     ]
-    return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(pictures.unread)))
+    return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(pictures.unread)), len(pairs))
 
 
 def likely_pairs(

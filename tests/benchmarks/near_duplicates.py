@@ -84,9 +84,9 @@ class Outcome:
         images: How many there were, copies included.
         made: The pairs that were made, by change.
         found: All pairs of images in one group.
-        looked_at: Pairs that the vectors named.
-        named: Those of the made pairs that were among them.
-        seconds: Comparing vectors, all with thumbnails to be made, and all once they are there.
+        looked_at: Pairs that were worth a look.
+        named: Those of the made pairs that the vectors alone name.
+        seconds: With thumbnails to be made, and once they are there.
     """
 
     images: int
@@ -94,7 +94,7 @@ class Outcome:
     found: frozenset[Pair]
     looked_at: int
     named: frozenset[Pair]
-    seconds: tuple[float, float, float]
+    seconds: tuple[float, float]
 
     @property
     def right(self) -> frozenset[Pair]:
@@ -134,13 +134,13 @@ def run(folder: Path, bundle: Path, manifest: Manifest, images: int, copies: int
         ingest_manifest(engine, _COLLECTION, load_encoder(bundle, "cpu"), read_manifest(folder / "data"))
         first, _ = _timed(lambda: find_duplicates(engine, _COLLECTION))
         again, found = _timed(lambda: find_duplicates(engine, _COLLECTION))
-        comparing, named = _timed(lambda: _named(engine))
+        named = _named(engine)
     finally:
         engine.close()
     total = len(originals) + sum(map(len, made.values()))
     all_made = frozenset().union(*made.values())
     pairs = frozenset(pair for group in found.groups for pair in itertools.combinations(sorted(group.ids), 2))
-    return Outcome(total, made, pairs, len(named), named & all_made, (comparing, first, again))
+    return Outcome(total, made, pairs, found.looked_at, named & all_made, (first, again))
 
 
 def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
@@ -192,7 +192,7 @@ def _named(engine: SearchEngine) -> frozenset[Pair]:
         keys = np.sort(view.keys())
         blades, unsigned = active[0].blades, active[0].unsigned
         pairs = likely_pairs(view, keys, blades=blades, unsigned=unsigned)
-        names = dict(session.execute(select(ImageRow.id, ImageRow.external_id)).tuples())
+        names = dict(session.execute(select(ImageRow.id, ImageRow.external_id)).all())
     return frozenset((min(pair), max(pair)) for pair in ((names[a], names[b]) for a, b in pairs))
 
 
@@ -200,16 +200,16 @@ def _print(outcome: Outcome) -> None:
     others = sorted(outcome.found - outcome.right)
     made = sum(map(len, outcome.made.values()))
     typer.echo(f"{outcome.images:,} images, {made:,} of them copies of others")
-    typer.echo(f"{'':30}{'copies':>8}{'named':>9}{'found':>9}")
+    typer.echo(f"{'':30}{'copies':>8}{'by vectors':>12}{'found':>9}")
     for name, pairs in outcome.made.items():
         shares = (len(pairs & outcome.named) / len(pairs), len(pairs & outcome.found) / len(pairs))
-        typer.echo(f"{name:30}{len(pairs):8}{shares[0]:9.1%}{shares[1]:9.1%}")
+        typer.echo(f"{name:30}{len(pairs):8}{shares[0]:12.1%}{shares[1]:9.1%}")
     recall, precision = len(outcome.right) / made, len(outcome.right) / max(len(outcome.found), 1)
     typer.echo(f"recall {recall:.2%}, precision {precision:.2%}")
-    comparing, first, again = outcome.seconds
-    each = 1000 * (again - comparing) / max(outcome.looked_at, 1)
-    typer.echo(f"{outcome.looked_at:,} pairs named in {comparing:.1f} s and looked at in {each:.1f} ms each;")
-    typer.echo(f"all together {again:.1f} s, and {first:.1f} s where thumbnails were to be made")
+    first, again = outcome.seconds
+    each = 1000 * again / max(outcome.looked_at, 1)
+    typer.echo(f"{outcome.looked_at:,} pairs in {again:.1f} s: {each:.1f} ms a pair, with reading and naming")
+    typer.echo(f"{first:.1f} s where thumbnails were to be made first")
     if others:
         typer.echo(f"Found, and not made: {', '.join(' = '.join(pair) for pair in others[:_SHOWN])}")
 
