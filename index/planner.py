@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-ViewName = Literal["exact", "ivf"]
-VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf")
+ViewName = Literal["exact", "ivf", "hnsw"]
+VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "hnsw")
+# Links of a row in a graph; in its lowest layer there are twice as many.
+GRAPH_LINKS: Final = 32
 
 # Scanning fewer float16 numbers exactly takes about two milliseconds a core: nothing is gained by codes.
 _SCANNED_AT_ONCE: Final = 50_000 * 512
@@ -106,23 +108,31 @@ def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = Non
         wanted: What the operator has chosen; None leaves it to the size.
     """
     exact = count * (2 * dim + _PLACE_BYTES)
-    # Half a byte for every two of a quarter of the numbers, and the row's number in the lists.
-    ivf = exact + count * (dim // 16 + 8)
+    # Half a byte for every two of a third of the numbers, and the row's number in the lists.
+    ivf = exact + count * (dim // 12 + 8)
+    # A link is a number of 4 bytes; few rows are in more than the lowest layer. While it is built, vectors
+    # are there twice.
+    hnsw = exact + count * (8 * GRAPH_LINKS + 16)
     small = count * dim < _SCANNED_AT_ONCE
     if wanted is not None:
         reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
         best = wanted
     elif small:
         best = "exact"
-        reasons = {"exact": "a scan takes a few milliseconds", "ivf": "nothing is gained for so few"}
+        few = "nothing is gained for so few"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "hnsw": few}
     elif ivf > memory:
         best = "exact"
         free = f"{memory / _GIB:.1f} GiB of memory are free"
-        reasons = {"exact": "it takes the least memory", "ivf": free}
+        reasons = {"exact": "it takes the least memory", "ivf": free, "hnsw": free}
     else:
         best = "ivf"
-        reasons = {"exact": f"a scan reads {exact / _GIB:.2f} GiB a query", "ivf": "the fastest"}
-    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf}
+        reasons = {
+            "exact": f"a scan reads {exact / _GIB:.2f} GiB a query",
+            "ivf": "the fastest",
+            "hnsw": "slower than ivf, and larger",
+        }
+    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf, "hnsw": hnsw}
     return [
         Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
         for name in VIEW_NAMES

@@ -16,7 +16,7 @@ from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, Text
 from index.errors import CatalogueError
 from index.generations import Generation, Target, count_embeddings
 from index.memory import free_memory
-from index.planner import VIEW_NAMES, Choice, choose_view
+from index.planner import VIEW_NAMES, Choice, ViewName, choose_view
 from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
@@ -81,8 +81,9 @@ class Views:
         held = self._hold(generation, "images")
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
-            if isinstance(view, CosineView) and _lacks_codes(session, generation, view):
-                view.build()
+            wanted = _to_build(session, generation, view) if isinstance(view, CosineView) else None
+            if isinstance(view, CosineView) and wanted is not None:
+                view.build(wanted)
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
@@ -126,24 +127,21 @@ class Views:
         else:
             return held.view
         view = held.view
-        if (
-            build
-            and not held.building
-            and isinstance(view, CosineView)
-            and _lacks_codes(session, generation, view)
-        ):
-            held.building = True
-            self._builder.submit(self._build, generation, held, view)
+        if build and not held.building and isinstance(view, CosineView):
+            wanted = _to_build(session, generation, view)
+            if wanted is not None:
+                held.building = True
+                self._builder.submit(self._build, generation, held, view, wanted)
         return held.view
 
-    def _build(self, generation: Generation, held: _Held, view: CosineView) -> None:
-        """Give a view its codes while it answers exactly, and keep them in its snapshot."""
+    def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
+        """Give a view its codes or graph while it answers exactly, and keep them in its snapshot."""
         try:
-            if view.build():
+            if view.build(wanted):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
         except (RuntimeError, MemoryError, ValueError):
-            _log.exception("the codes of generation %d were not built: it is scanned", generation.id)
+            _log.exception("the view of generation %d was not built: it is scanned", generation.id)
         finally:
             held.building = False
 
@@ -180,12 +178,14 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _lacks_codes(session: Session, generation: Generation, view: CosineView) -> bool:
-    """Say whether codes are to be built, and drop those that an operator does not want."""
-    wanted = any(choice.chosen and choice.name == "ivf" for choice in _weigh(session, generation, len(view)))
-    if not wanted and view.has_codes:
-        view.drop_codes()
-    return wanted and (not view.has_codes or view.outgrown)
+def _to_build(session: Session, generation: Generation, view: CosineView) -> ViewName | None:
+    """Return what is to be built for a view, if anything, and drop what an operator does not want."""
+    wanted = next(choice.name for choice in _weigh(session, generation, len(view)) if choice.chosen)
+    if wanted == "exact":
+        if view.name != "exact":
+            view.drop()
+        return None
+    return wanted if view.name != wanted or view.outgrown else None
 
 
 def _weigh(session: Session, generation: Generation, count: int) -> list[Choice]:

@@ -10,7 +10,7 @@ from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, rea
 
 _SHOWN = 5
 
-ChosenView = Literal["auto", "exact", "ivf"]
+ChosenView = Literal["auto", "exact", "ivf", "hnsw"]
 
 
 def index(

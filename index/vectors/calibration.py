@@ -1,22 +1,21 @@
-"""Measures after a build how deep codes must be searched for the promised recall, and what that costs."""
+"""Measures after a build how deep must be searched for the promised recall, and what that costs."""
 
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from index.planner import Planner, Probe
 from index.vectors.codec import unit
-from index.vectors.codes import Codes
+from index.vectors.finder import Finder
 from index.vectors.half import Guard, HalfRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.refined import Refined
 
 # What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
 _RECALL: Final = 0.996
@@ -36,17 +35,16 @@ _ONE_OF: Final = 20
 _SEED: Final = 0
 
 
-def calibrate(codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> Planner:
+def calibrate(finder: Finder, rows: HalfRows, alive: Mask, guard: Guard) -> Planner:
     """Find the cheapest search for each depth, and measure what an exact scan costs.
 
     Args:
-        codes: Codes of all rows.
+        finder: What has learnt all rows.
         rows: The vectors.
         alive: Which rows (N,) may be found.
         guard: Held whenever rows are read, and let go in between.
     """
     living = np.flatnonzero(alive)
-    refined = Refined(codes, rows)
     probes: list[Probe] = []
     with guard():
         queries, own = _queries(rows, living, min(_DEPTHS[0][0], len(living)))
@@ -59,7 +57,7 @@ def calibrate(codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> Planne
             # What lies deeper lies in no fewer lists.
             fewest = probes[-1].lists if probes else 0
             nearest = truth[:, : depth + 1]
-            probe = _cheapest(codes, refined, queries[:tried], own[:tried], nearest, fewest, guard)
+            probe = _cheapest(finder, queries[:tried], own[:tried], nearest, fewest, guard)
             if probe is not None:
                 probes.append(probe)
     with guard():
@@ -76,23 +74,22 @@ def _queries(rows: HalfRows, living: Rows, count: int) -> tuple[Vectors, Rows]:
 
 
 def _cheapest(
-    codes: Codes, refined: Refined, queries: Vectors, own: Rows, truth: Rows, fewest: int, guard: Guard
+    finder: Finder, queries: Vectors, own: Rows, truth: Rows, fewest: int, guard: Guard
 ) -> Probe | None:
     """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
     depth = truth.shape[1] - 1
-    most = min(len(codes), _FACTORS[-1] * depth)
+    most = min(len(finder), _FACTORS[-1] * depth)
     best: Probe | None = None
     least = np.inf
-    for lists in [lists for lists in _LISTS if fewest <= lists <= codes.lists]:
-        recalls = _recalls(codes.search(queries, lists, most), truth, own)
+    for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
         for candidates in [factor * depth for factor in _FACTORS if factor * depth <= most] or [most]:
-            recall = float(recalls[candidates - 1])
+            probe = Probe(depth, lists, candidates, 0, 0)
+            recall = _recall(finder.search(queries, probe), truth, own)
             if recall < _RECALL:
                 continue
-            named = _fastest(partial(codes.search, lists=lists, candidates=candidates), queries)
-            probe = Probe(depth, lists, candidates, recall, named)
+            probe = replace(probe, recall=recall, cost=_fastest(partial(finder.search, probe=probe), queries))
             with guard():
-                ranked = _fastest(partial(refined.nearest, count=depth, probe=probe), queries)
+                ranked = _fastest(partial(finder.nearest, count=depth, probe=probe), queries)
             if ranked < least:
                 best, least = probe, ranked
             break
@@ -102,13 +99,13 @@ def _cheapest(
     return best
 
 
-def _recalls(found: Rows, truth: Rows, own: Rows) -> NDArray[np.float64]:
-    """Return the share of true neighbours (Q, depth + 1) among the first 1, 2, ... of those found (Q, C)."""
-    shares = np.zeros(found.shape[1])
-    for candidates, nearest, row in zip(found, truth, own, strict=True):
-        wanted = nearest[nearest != row]
-        shares += np.isin(candidates, wanted).cumsum() / len(wanted)
-    return shares / len(found)
+def _recall(found: Rows, truth: Rows, own: Rows) -> float:
+    """Return the share of true neighbours (Q, depth + 1) that are among those found (Q, C)."""
+    shares = [
+        np.isin(nearest[nearest != row], candidates).mean()
+        for candidates, nearest, row in zip(found, truth, own, strict=True)
+    ]
+    return float(np.mean(shares))
 
 
 def _fastest(

@@ -1,4 +1,4 @@
-"""Vectors compared by cosine, float16 as in the catalogue: scanned exactly, or found through codes."""
+"""Vectors compared by cosine, float16 as in the catalogue: scanned, or found through codes or a graph."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,15 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from index.planner import Planner
-from index.vectors.coded import CodedRows
+from index.planner import Planner, ViewName
 from index.vectors.codes import Codes, sample_size
+from index.vectors.finder import Finder
+from index.vectors.graph import Graph
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.passing import Filters, Passing
+from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.refined import RefinedCodes
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -23,7 +26,7 @@ _SPARE: Final = 8
 # Rows that are taken together: from this share that is dead on, the rest moves up.
 _DEAD_SHARE: Final = 0.25
 _FEWEST_DEAD: Final = 1000
-# Rows that are coded at once.
+# Rows that are learnt at once.
 _BLOCK: Final = 16_384
 # Rows whose float64 sums stay in the processor's cache.
 _RANKED_AT_ONCE: Final = 512
@@ -33,16 +36,16 @@ _SEED: Final = 0
 class CosineView:
     """All vectors of one generation; searches run beside each other, writes alone.
 
-    It answers exactly until `build` has given it codes, and then from these as long as they hold what they
-    promise: candidates are ranked by their stored vectors, and what the codes cannot answer is scanned.
+    It answers exactly until `build` has given it codes or a graph, and then from these as long as they hold
+    what they promise: candidates are ranked by their stored vectors, and what cannot be promised is scanned.
     """
 
     def __init__(self, dim: int) -> None:
         self._rows = HalfRows(dim)
         self._places = Positions()
         self._lock = ReadWriteLock()
-        self._coded: CodedRows | None = None
-        # Changes when rows move: codes that are being built then fit no longer.
+        self._planned: PlannedSearch | None = None
+        # Changes when rows move: what is being built then fits no longer.
         self._layout = 0
         self._filters = Filters()
 
@@ -57,24 +60,24 @@ class CosineView:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that vectors, keys and codes hold."""
-        codes = 0 if self._coded is None else self._coded.memory_bytes
-        return self._rows.memory_bytes + self._places.memory_bytes + codes
+        """Memory that vectors, keys and codes or graph hold."""
+        built = 0 if self._planned is None else self._planned.finder.memory_bytes
+        return self._rows.memory_bytes + self._places.memory_bytes + built
 
     @property
-    def has_codes(self) -> bool:
-        """Whether searches go through codes."""
-        return self._coded is not None
+    def name(self) -> ViewName:
+        """Which view it is: exact until something is built."""
+        return "exact" if self._planned is None else self._planned.finder.name
 
     @property
     def outgrown(self) -> bool:
-        """Whether so much was added since the codes were learnt that they should be learnt again."""
-        return self._coded is not None and self._coded.outgrown(len(self))
+        """Whether so much was added since the build that there should be another."""
+        return self._planned is not None and self._planned.finder.outgrown
 
     @property
     def planner(self) -> Planner | None:
-        """What was measured of the codes, if there are any."""
-        return None if self._coded is None else self._coded.planner
+        """What was measured of codes or graph, if there is one."""
+        return None if self._planned is None else self._planned.planner
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
         """Put in vectors (N, D) under different keys (N,); see `VectorView`.
@@ -84,9 +87,10 @@ class CosineView:
         """
         with self._lock.writing():
             self._places.append(keys)
-            self._rows.add(vectors)
-            if self._coded is not None:
-                self._coded.add(vectors)
+            if self._planned is None:
+                self._rows.add(vectors)
+            else:
+                self._planned.finder.append(vectors)
             self._changed()
 
     def remove(self, keys: Keys) -> None:
@@ -118,7 +122,7 @@ class CosineView:
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
             rank = k if after is None else k + after.rank
-            near = None if self._coded is None else self._coded.near(query, rank, passing, len(self))
+            near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
             if near is not None:
                 keys, scores = self._ranked(query, near)
                 first = behind(keys, scores, after)
@@ -133,47 +137,58 @@ class CosineView:
             return []
         with self._lock.reading():
             passing = self._filters.passing(None, self._places)
-            coded = None if self._coded is None else self._coded.near_each(queries, k, passing)
-            near = coded
+            likely = None if self._planned is None else self._planned.near_each(queries, k, passing)
+            near = likely
             if near is None:
                 near = self._rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
             found = []
             for query, hits in zip(queries, self._ranked_many(queries, near), strict=True):
                 enough = len(hits.keys) >= min(k, passing.count)
-                if enough and (coded is not None or self._settled(hits, k, passing)):
-                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], coded is None))
+                if enough and (likely is not None or self._settled(hits, k, passing)):
+                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], likely is None))
                 else:
                     found.append(self._scan(query, k, k, passing, None))
             return found
 
-    def build(self) -> bool:
-        """Give the view codes, while searches and writes go on; False when rows moved meanwhile."""
+    def build(self, name: ViewName = "ivf") -> bool:
+        """Give the view codes ("ivf") or a graph ("hnsw"), while searches and writes go on.
+
+        A graph has a copy of the vectors until it is built.
+
+        Returns:
+            False when rows moved meanwhile.
+        """
         with self._lock.reading():
-            layout, alive = self._layout, self._places.alive
+            rows, layout, alive = self._rows, self._layout, self._places.alive
             living = np.flatnonzero(alive)
             if not len(living):
                 return False
             chosen = np.random.default_rng(_SEED).choice(living, sample_size(len(living)), replace=False)
-            sample = self._rows.get(np.sort(chosen))
-        codes = Codes.train(sample, len(living))
+            sample = rows.get(np.sort(chosen))
+        finder: Finder
+        if name == "hnsw":
+            finder = Graph.empty(self.dim)
+        else:
+            finder = RefinedCodes(Codes.train(sample, len(living)), rows)
         for start in range(0, len(alive), _BLOCK):
             with self._lock.reading():
                 if self._layout != layout:
                     return False
-                vectors = self._rows.get(np.arange(start, min(start + _BLOCK, len(alive))))
-            codes.add(vectors)
-        coded = CodedRows.measured(codes, self._rows, alive, self._lock.reading)
+                vectors = rows.rough(np.arange(start, min(start + _BLOCK, len(alive))))
+            finder.learn(vectors)
+        planned = PlannedSearch.measured(finder, rows, alive, self._lock.reading)
         with self._lock.writing():
             if self._layout != layout:
                 return False
-            coded.add(self._rows.get(np.arange(len(codes), len(self._rows))))
-            self._coded = coded
+            finder.learn(rows.rough(np.arange(len(finder), len(rows))))
+            finder.settle(rows)
+            self._planned = planned
         return True
 
-    def drop_codes(self) -> None:
+    def drop(self) -> None:
         """Answer exactly from now on."""
         with self._lock.writing():
-            self._coded = None
+            self._planned = None
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""
@@ -182,8 +197,8 @@ class CosineView:
             self._rows.write(files["rows"])
             with files["keys"].open("wb") as file:
                 np.save(file, np.where(self._places.alive, self._places.keys, -1))
-            if self._coded is not None:
-                files |= self._coded.write(folder, stem)
+            if self._planned is not None:
+                files |= self._planned.write(folder, stem)
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
@@ -198,10 +213,10 @@ class CosineView:
             keys = np.load(file, allow_pickle=False)
         if keys.dtype != np.int64 or keys.shape != (len(rows),):
             raise ValueError("the files do not hold one key for each vector")
-        coded = CodedRows.read(files, rows)
+        planned = PlannedSearch.read(files, rows)
         with self._lock.writing():
             self._rows, self._places = rows, Positions.of(keys)
-            self._coded = coded
+            self._planned = planned
             self._layout += 1
             self._filters.clear()
 
@@ -211,7 +226,7 @@ class CosineView:
             alive = self._places.alive
             self._rows.keep(alive)
             self._places = Positions.of(self._places.keys[alive])
-            self._coded = None
+            self._planned = None
             self._layout += 1
 
     def _scan(self, query: Vectors, k: int, rank: int, passing: Passing, after: After | None) -> Neighbours:

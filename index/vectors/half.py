@@ -3,9 +3,9 @@
 import itertools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class HalfRows:
         # They differ by the length of the rounded vector; that of one of length one is off by at most this.
         self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
         self._copies = _Copies(dim)
-        self._index = _empty_index(dim)
+        self._index = empty_index(dim)
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
         self._held = _memory_of(self._index)
 
@@ -73,6 +73,12 @@ class HalfRows:
         """Append vectors (N, D) of length one, but for rounding."""
         # FAISS rounds otherwise than NumPy, by which the catalogue's vectors come out again as they were.
         self._append(np.ascontiguousarray(vectors, dtype="<f2"))
+
+    @contextmanager
+    def grown(self) -> Iterator[None]:
+        """Follow what is appended to `index` meanwhile."""
+        yield
+        self._held = _memory_of(self._index)
 
     def get(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows, exactly of length one."""
@@ -197,12 +203,13 @@ class _Copies(threading.local):
     """Room for some rows in an index of each thread's own: new memory would cost more than comparing."""
 
     def __init__(self, dim: int) -> None:
-        self.index = _empty_index(dim)
+        self.index = empty_index(dim)
         self.index.add_sa_codes(np.zeros((_COPIED, 2 * dim), dtype=np.uint8))
         self.rows = _memory_of(self.index)
 
 
-def _empty_index(dim: int) -> Any:
+def empty_index(dim: int) -> Any:
+    """Return FAISS's index of no float16 rows."""
     return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
 
 

@@ -40,6 +40,7 @@ def test_scans_that_cost_less_are_taken() -> None:
         (1_000_000, 1 << 30, None, "exact"),
         (1000, 1 << 40, "ivf", "ivf"),
         (1_000_000, 1 << 40, "exact", "exact"),
+        (1_000_000, 1 << 40, "hnsw", "hnsw"),
     ],
 )
 def test_size_memory_and_wish_choose_the_view(count: int, memory: int, wanted: None, chosen: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows with their codes and the plan of their searches: which rows may hold the hits of a query."""
+"""Searches that are planned: which rows may hold the hits of a query, by codes or a graph."""
 
 import json
 from collections.abc import Mapping
@@ -10,44 +10,30 @@ import numpy as np
 
 from index.planner import Planner, Probe
 from index.vectors.calibration import calibrate
-from index.vectors.codes import Codes, list_count
+from index.vectors.finder import Finder
+from index.vectors.graph import Graph
 from index.vectors.half import Guard, HalfRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.refined import Refined
+from index.vectors.refined import RefinedCodes
 
 # Rows beyond those asked for: rounding may have put them in another order.
 _SPARE: Final = 4
 
 
-class CodedRows:
-    """Names the rows that may be hits where that costs less than a scan and codes hold what they promise."""
+class PlannedSearch:
+    """Names the rows that may be hits where that costs less than a scan and the finder can promise them."""
 
-    def __init__(self, codes: Codes, planner: Planner, rows: HalfRows) -> None:
+    def __init__(self, finder: Finder, planner: Planner, rows: HalfRows) -> None:
+        self.finder = finder
         self.planner = planner
-        self._codes = codes
         self._rows = rows
-        self._refined = Refined(codes, rows)
 
     @classmethod
-    def measured(cls, codes: Codes, rows: HalfRows, alive: Mask, guard: Guard) -> "CodedRows":
+    def measured(cls, finder: Finder, rows: HalfRows, alive: Mask, guard: Guard) -> "PlannedSearch":
         """Plan the searches by what they cost; see `calibrate`."""
-        return cls(codes, calibrate(codes, rows, alive, guard), rows)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that codes hold beside the rows."""
-        return self._codes.memory_bytes
-
-    def outgrown(self, count: int) -> bool:
-        """Say whether codes should be learnt again for so many rows."""
-        return list_count(count) > 2 * self._codes.lists
-
-    def add(self, vectors: Vectors) -> None:
-        """Add the codes of vectors (N, D) that were appended to the rows."""
-        self._codes.add(vectors)
-        self._refined.grow()
+        return cls(finder, calibrate(finder, rows, alive, guard), rows)
 
     def near(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
         """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them.
@@ -62,15 +48,13 @@ class CodedRows:
         if not probes:
             return None
         if passing.keys is None:
-            (products,), (rows,) = self._refined.nearest(
-                query[None], _kept(rank), probes[0], passing.selector
-            )
+            (products,), (rows,) = self.finder.nearest(query[None], _kept(rank), probes[0], passing.selector)
             # What lies clearly below the last hit cannot be one.
             below = products[min(rank, len(rows)) - 1] - 2 * self._rows.error
             likely: Rows = rows[(rows >= 0) & (products >= below)]
             return likely
         for place, probe in enumerate(probes):
-            rows = self._codes.search(query[None], probe.lists, probe.candidates)[0]
+            rows = self.finder.search(query[None], probe)[0]
             passes = passing.mask[rows] & (rows >= 0)
             enough = int(np.count_nonzero(passes[: probe.depth]))
             if enough >= rank:
@@ -86,28 +70,27 @@ class CodedRows:
         probes = self.planner.choose(rank, passing.count, passing.count)
         if not probes:
             return None
-        return self._refined.nearest(queries, _kept(rank), probes[0], passing.selector)[1]
+        return self.finder.nearest(queries, _kept(rank), probes[0], passing.selector)[1]
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
-        """Write codes and plan into files of this folder, by part."""
-        files = {part: folder / f"{stem}.{part}" for part in ("codes", "plan")}
-        self._codes.write(files["codes"])
+        """Write finder and plan into files of this folder, by part."""
+        files = {part: folder / f"{stem}.{part}" for part in (self.finder.name, "plan")}
+        self.finder.write(files[self.finder.name])
         files["plan"].write_text(json.dumps(asdict(self.planner)))
         return files
 
     @classmethod
-    def read(cls, files: Mapping[str, Path], rows: HalfRows) -> "CodedRows | None":
-        """Return what `write` put into files, or None when there were no codes.
+    def read(cls, files: Mapping[str, Path], rows: HalfRows) -> "PlannedSearch | None":
+        """Return what `write` put into files, or None when there was nothing.
 
         Raises:
             ValueError: They are not of these rows.
         """
-        if "codes" not in files:
-            return None
-        codes = Codes.read(files["codes"])
-        if (codes.dim, len(codes)) != (rows.dim, len(rows)):
-            raise ValueError("the files do not hold one code for each vector")
-        return cls(codes, _read_planner(files["plan"]), rows)
+        for kind in (RefinedCodes, Graph):
+            if kind.name in files:
+                finder: Finder = kind.read(files[kind.name], rows)
+                return cls(finder, _read_planner(files["plan"]), rows)
+        return None
 
 
 def _kept(rank: int) -> int:

@@ -1,0 +1,61 @@
+"""What names the rows that are likely nearest to a query without comparing all: codes, or a graph."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from index.planner import Probe, ViewName
+from index.vectors.half import HalfRows
+from index.vectors.positions import Rows
+from index.vectors.protocol import Vectors
+
+
+class Finder(Protocol):
+    """Learnt of some rows; its owner sees to it that nobody searches while rows are added."""
+
+    @property
+    def name(self) -> ViewName:
+        """The view that it makes of the rows."""
+
+    @property
+    def lists(self) -> int:
+        """In how many lists the rows lie, of which a search may take some."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it holds beside the rows."""
+
+    def __len__(self) -> int:
+        """Return the number of rows that it knows."""
+
+    def search(self, queries: Vectors, probe: Probe) -> Rows:
+        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
+
+    def nearest(
+        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
+    ) -> tuple[Vectors, Rows]:
+        """Return inner products and rows (Q, count) likely nearest to queries (Q, D), the nearest first.
+
+        Where no more are found the row is -1.
+
+        Args:
+            queries: What to search for.
+            count: How many rows for each.
+            probe: How many lists and candidates to look at.
+            selector: FAISS's selector of the rows that may be found; None for all.
+        """
+
+    def learn(self, vectors: Vectors) -> None:
+        """Take in the vectors (N, D) of the next rows, which are there already."""
+
+    def settle(self, rows: HalfRows) -> None:
+        """Use these rows from now on, of which it has learnt all."""
+
+    def append(self, vectors: Vectors) -> None:
+        """Append vectors (N, D) to the rows and take them in."""
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it has so many more rows than it was made for that another would be faster."""
+
+    def write(self, path: Path) -> None:
+        """Write it into a file, without the rows."""
