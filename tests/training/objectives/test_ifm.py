@@ -119,15 +119,6 @@ def test_gradient_is_right(base: InfoNCESettings | ReCoSettings | VSESettings) -
     assert torch.autograd.gradcheck(loss, (image.requires_grad_(), text.requires_grad_()))
 
 
-def test_order_of_the_batch_does_not_matter() -> None:
-    image, text = random_embeddings(6)
-    mask, order = mask_of(6, (0, 3), (4, 1)), torch.tensor([3, 5, 0, 1, 4, 2])
-    objective = IFMSettings().build(CONTEXT)
-    there = objective(features(image, text, mask)).total
-    shuffled = objective(features(image[order], text[order], mask[order][:, order])).total
-    torch.testing.assert_close(shuffled, there, rtol=0, atol=1e-11)
-
-
 def test_a_row_in_which_everything_matches_costs_nothing_and_stays_finite() -> None:
     image, text = random_embeddings(3)
     everything = torch.ones((3, 3), dtype=torch.bool)

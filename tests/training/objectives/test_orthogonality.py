@@ -67,15 +67,6 @@ def test_pairs_that_do_not_match_are_drawn_to_0_from_both_sides() -> None:
     torch.testing.assert_close(cosines.grad, expected, rtol=0, atol=1e-12)
 
 
-def test_order_of_the_batch_does_not_matter() -> None:
-    image, text = random_embeddings(6)
-    mask, order = mask_of(6, (0, 3), (4, 1)), torch.tensor([3, 5, 0, 1, 4, 2])
-    objective = OrthogonalitySettings().build(CONTEXT)
-    there = objective(features(image, text, mask)).total
-    shuffled = objective(features(image[order], text[order], mask[order][:, order])).total
-    torch.testing.assert_close(shuffled, there, rtol=0, atol=1e-11)
-
-
 def test_balanced_reduction_does_not_depend_on_the_batch() -> None:
     small, large = (
         orthogonality_constraint(

@@ -246,14 +246,6 @@ def test_sign_of_an_output_does_not_matter_to_normals_and_right_angles() -> None
     torch.testing.assert_close(back, there, rtol=0, atol=1e-12)
 
 
-def test_order_of_the_batch_does_not_matter() -> None:
-    values = tensors(*random_modalities(6))
-    mask, order = mask_of(6, (0, 3), (4, 1)), torch.tensor([3, 5, 0, 1, 4, 2])
-    there = quest()(batch_of(*values, mask=mask)).total
-    shuffled = quest()(batch_of(*(value[order] for value in values), mask=mask[order][:, order])).total
-    torch.testing.assert_close(shuffled, there, rtol=0, atol=1e-11)
-
-
 def test_modalities_may_change_places() -> None:
     values, mask = tensors(*random_modalities(5)), mask_of(5, (0, 3))
     there = quest()(batch_of(*values, mask=mask)).total
