@@ -26,6 +26,8 @@ _SPARE: Final = 8
 # Rows that are taken together: from this share that is dead on, the rest moves up.
 _DEAD_SHARE: Final = 0.25
 _FEWEST_DEAD: Final = 1000
+# Codes have 16 values for each pair of numbers.
+_FEWEST_LEARNT: Final = 64
 # Rows that are learnt at once.
 _BLOCK: Final = 16_384
 # Rows whose float64 sums stay in the processor's cache.
@@ -156,12 +158,12 @@ class CosineView:
         A graph has a copy of the vectors until it is built.
 
         Returns:
-            False when rows moved meanwhile.
+            False when rows moved meanwhile, or there are too few to learn from.
         """
         with self._lock.reading():
             rows, layout, alive = self._rows, self._layout, self._places.alive
             living = np.flatnonzero(alive)
-            if not len(living):
+            if len(living) < _FEWEST_LEARNT:
                 return False
             chosen = np.random.default_rng(_SEED).choice(living, sample_size(len(living)), replace=False)
             sample = rows.get(np.sort(chosen))

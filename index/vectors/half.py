@@ -77,8 +77,10 @@ class HalfRows:
     @contextmanager
     def grown(self) -> Iterator[None]:
         """Follow what is appended to `index` meanwhile."""
-        yield
-        self._held = _memory_of(self._index)
+        try:
+            yield
+        finally:
+            self._held = _memory_of(self._index)
 
     def get(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows, exactly of length one."""

@@ -299,6 +299,18 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
     assert view.name == "exact"
 
 
+@pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@pytest.mark.parametrize("count", [63, 64, 100])
+def test_few_vectors_are_found_whatever_is_built(name: ViewName, count: int) -> None:
+    view, reference = CosineView(DIM), _Reference(DIM)
+    for one in (view, reference):
+        one.add(np.arange(count), _clustered(count))
+    assert view.build(name) == (count >= 64)
+    for query in _clustered(5, seed=9):
+        _same(view.search(query, 10), reference.search(query, 10))
+        _same(view.search(query, count), reference.search(query, count))
+
+
 def test_an_empty_view_finds_nothing_and_builds_nothing() -> None:
     view = CosineView(4)
     query = unit_vectors(1, 4)[0]

@@ -1,0 +1,34 @@
+"""`recoquest index --view` and `--explain`, as a user types them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.work import Work
+from tests.index.samples import make_bundle, make_manifest, make_records
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    make_bundle(tmp_path / "tiny")
+    make_manifest(tmp_path / "data", make_records(15))
+    work = Work(tmp_path)
+    work.run("index", "c", "--bundle", "tiny", "--data", "data")
+    return work
+
+
+def test_a_view_is_chosen_and_explained(work: Work) -> None:
+    lines = work.run("index", "c", "--explain").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw"]
+    assert "a scan takes a few milliseconds" in lines[0]
+    # So few are scanned all the same, and found.
+    for name in ("ivf", "hnsw"):
+        lines = work.run("index", "c", "--view", name, "--explain").stdout.splitlines()
+        assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
+    lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()
+    assert lines[0].startswith("* exact")
+
+
+def test_mistakes_are_one_sentence(work: Work) -> None:
+    assert "There is no collection 'other'" in work.run("index", "other", "--explain", code=1).stderr
+    assert "'flat'" in work.run("index", "c", "--view", "flat", code=2).stderr
