@@ -54,9 +54,11 @@ def matching(
 def texts_with(session: Session, images: Keys, words: str) -> Keys:
     """Return the keys of those texts of images (N,) that have any of the words themselves.
 
-    They come in the order of their images, and of their positions.
+    They come in the order of their images, and of their positions. Words are the same where `matching` takes
+    them for the same.
     """
-    asked = set(tokens(words))
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    asked = set(tokens(_without_accents(words) if sqlite else words))
     query = (
         select(TextRow.image_id, TextRow.id, TextRow.text)
         .where(TextRow.image_id.in_(images.tolist()))
@@ -64,7 +66,7 @@ def texts_with(session: Session, images: Keys, words: str) -> Keys:
     )
     found: dict[int, list[int]] = {}
     for image, key, written in session.execute(query):
-        if asked.intersection(_WORD.findall(written.lower())):
+        if asked.intersection(_WORD.findall((_without_accents(written) if sqlite else written).lower())):
             found.setdefault(image, []).append(key)
     return np.array([key for image in images.tolist() for key in found.get(image, [])], dtype=np.int64)
 
@@ -116,6 +118,11 @@ def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float
     np.add.at(sums, places, 1 / (k0 + ranks))
     order = np.lexsort((fused, -sums))
     return fused[order], sums[order]
+
+
+def _without_accents(words: str) -> str:
+    """Leave out what the tokenizer of SQLite's index leaves out."""
+    return "".join(sign for sign in unicodedata.normalize("NFD", words) if not unicodedata.combining(sign))
 
 
 def _fts5(asked: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.generations import Generation
 from index.vectors.protocol import Keys
-from index.words import fuse, matching, tokens
+from index.words import fuse, matching, texts_with, tokens
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -109,7 +109,12 @@ def test_no_more_than_the_limit_and_only_allowed_ones(
 
 
 def test_accents_count_on_postgresql_only(filled: tuple[SearchEngine, Generation, list[int]]) -> None:
-    assert _found(filled, "cafe") == ([] if filled[0].catalogue.url.startswith("postgresql") else [4])
+    engine, _, keys = filled
+    folded = not engine.catalogue.url.startswith("postgresql")
+    assert _found(filled, "cafe") == ([4] if folded else [])
+    for words, found in (("cafe", folded), ("CAFÉ", True), ("cafe\u0301", True), ("caf", False)):
+        with engine.catalogue.read() as session:
+            assert len(texts_with(session, np.array(keys), words)) == found, words
 
 
 def test_a_rare_word_outweighs_two_common_ones(engine: SearchEngine) -> None:
