@@ -1,7 +1,7 @@
 """What an encoder hands to an objective: one typed object for any number of modalities."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
@@ -46,9 +46,9 @@ class Features:
 
     Attributes:
         modalities: Row i of every modality describes item i.
-        positive_mask: (B, B) bool of the whole batch, on every process: True where item j of the second
-            modality matches item i of the first (a second caption of the same image, the same sentence
-            twice). The diagonal is True. None: only the diagonal matches.
+        positive_mask: (B, B) bool of the whole batch, on every process: True where text j belongs to item i
+            (a second caption of the same image, the same sentence twice). The diagonal is True. None: only
+            the diagonal matches. `of_pair` turns it for a pair of modalities.
         items: (b,) int64, the row of each item in the train split, for objectives with a memory.
         targets: (b, T), a frozen sentence embedding of each item's text, for objectives that predict it.
         captions: Each item's text as ids, with a start and an end, for objectives that write it.
@@ -59,6 +59,16 @@ class Features:
     items: Tensor | None = None
     targets: Tensor | None = None
     captions: TokenBatch | None = None
+
+    def of_pair(self, first: Modality, second: Modality) -> "Features":
+        """The same with a mask that is True where item j of the second modality matches item i of the first.
+
+        Of two modalities without texts only partners match: a text that belongs to two images says nothing
+        of what their sounds have in common.
+        """
+        if self.positive_mask is None or (second == "text" and first != "text"):
+            return self
+        return replace(self, positive_mask=self.positive_mask.T if first == "text" else None)
 
     def __getitem__(self, modality: Modality) -> ModalityFeatures:
         """Features of one modality; KeyError when the encoder has none of it."""

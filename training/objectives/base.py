@@ -161,12 +161,14 @@ class PairObjective(Objective):
 
     @abstractmethod
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
-        """The loss of one pair of modalities of a batch."""
+        """The loss of one pair of modalities of a batch, whose mask is that of the pair."""
 
     def forward(self, features: Features) -> LossOutput:
         """The mean loss over the pairs; terms carry the pair's name when there are several."""
         losses = {
-            (first, second): self.pair_loss(features[first], features[second], features)
+            (first, second): self.pair_loss(
+                features[first], features[second], features.of_pair(first, second)
+            )
             for first, second in self.pairs
         }
         if len(losses) == 1:

@@ -76,11 +76,8 @@ class LogitScale(nn.Module):
     def __init__(self, temperature: float, *, learnable: bool, limit: float) -> None:
         super().__init__()
         self.limit = limit
-        log_scale = torch.tensor(-math.log(temperature))
-        if learnable:
-            self.log_scale = nn.Parameter(log_scale)
-        else:
-            self.register_buffer("log_scale", log_scale)
+        self.fixed = 1 / temperature
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learnable else None
 
     def forward(self) -> Tensor:
         """Scalar, 1 / temperature.
@@ -88,9 +85,10 @@ class LogitScale(nn.Module):
         The limit is put on the parameter and not on its exponential: a clamped exponential has no gradient,
         so a step past the limit would fix the temperature for good.
         """
-        if isinstance(self.log_scale, nn.Parameter):
-            with torch.no_grad():
-                self.log_scale.clamp_(max=math.log(self.limit))
+        if self.log_scale is None:
+            return torch.tensor(self.fixed, dtype=torch.float64)
+        with torch.no_grad():
+            self.log_scale.clamp_(max=math.log(self.limit))
         return self.log_scale.exp()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from training.distributed import gather_detached
+from training.distributed import gather_detached, of_first_process, process_rank
 from training.errors import RecipeError
 from training.objectives.similarity import NORM_EPS, full_precision
 
@@ -82,7 +82,9 @@ class MemoryBank(nn.Module):
             return Neighbours(self.rows[best.indices], best.values > -torch.inf)
 
     def drawn(self, queries: Tensor, items: Tensor | None, share: float) -> Neighbours:
-        """Rows drawn at random, the same for all queries; those of a query's own image are not found.
+        """Rows drawn at random, the same for all queries on all processes.
+
+        Those of a query's own image are not found.
 
         Args:
             queries: (b, D).
@@ -91,18 +93,20 @@ class MemoryBank(nn.Module):
         """
         with torch.no_grad():
             count = max(1, round(share * len(self.rows)))
-            drawn = torch.randperm(len(self.rows), device=self.rows.device)[:count]
+            drawn = of_first_process(torch.randperm(len(self.rows), device=self.rows.device))[:count]
             found = torch.ones(len(queries), count, dtype=torch.bool, device=self.rows.device)
             if items is not None:
                 found = self.groups[items].unsqueeze(1) != self.groups[drawn]
             return Neighbours(self.rows[drawn].unsqueeze(0), found)
 
     def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
-        """The batch's own features, none of a query's own image; nothing is taken from memory."""
-        found = ~torch.eye(len(queries), dtype=torch.bool, device=queries.device)
+        """The features of the whole batch, none of a query's own image; nothing is taken from memory."""
+        everyone = gather_detached(queries)
+        own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
+        found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
         if items is not None:
-            found = self.groups[items].unsqueeze(1) != self.groups[items]
-        return Neighbours(queries.detach().unsqueeze(0), found)
+            found = self.groups[items].unsqueeze(1) != self.groups[gather_detached(items)]
+        return Neighbours(everyone.unsqueeze(0), found)
 
     def update(self, items: Tensor, features: Tensor) -> None:
         """Move rows towards the new features of their items: `(1 - rho) row + rho new` (equation 7).

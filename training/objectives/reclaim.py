@@ -27,7 +27,7 @@ class ReclaimTermSettings(BaseModel):
     negatives: Literal["nearest", "random", "batch"] = Field(
         default="nearest",
         description="What a pair is told from: its nearest rows in memory; a random share of all rows; or "
-        "the other items of its process's batch. The latter two are the paper's ablation.",
+        "the other items of the batch. The latter two are the paper's ablation.",
     )
     random_share: float = Field(default=0.8, gt=0, le=1, description="Of `random`.")
     critic_width: int = Field(default=64, gt=0, description="What both features are mapped to.")

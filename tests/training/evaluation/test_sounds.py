@@ -91,10 +91,12 @@ def test_every_pair_with_sounds_is_reported(heard: Encoder, manifest: Manifest) 
 
 def test_without_texts_images_and_sounds_are_measured_and_select(manifest: Manifest) -> None:
     report = evaluate(tiny_audio_encoder(texts=False), manifest, show_progress=False)
-    assert (report.captions, report.labels, report.geometry, report.texts) == (None, None, None, 0)
+    assert (report.captions, report.geometry, report.texts) == (None, None, 0)
+    assert report.labels is not None
+    assert report.labels.text_to_image is None
     assert [search.name for search in report.between] == ["image to audio", "audio to image"]
     expected = sum(sum(search.recall.values()) for search in report.between)
     assert report.metrics()["rsum"] == pytest.approx(expected)
-    silent = replace(manifest, records=tuple(replace(record, audio=None) for record in manifest.records))
+    silent = tuple(replace(record, audio=None, labels=()) for record in manifest.records)
     with pytest.raises(DataError, match="nor sounds that this encoder can embed"):
-        evaluate(tiny_audio_encoder(texts=False), silent, show_progress=False)
+        evaluate(tiny_audio_encoder(texts=False), replace(manifest, records=silent), show_progress=False)

@@ -35,6 +35,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "": {"neighbours": 3, "critic_width": 8},
         "vse": {"neighbours": 3, "critic_width": 8, "base": {"name": "vse"}},
         "ltd": {"neighbours": 3, "critic_width": 8, "base": {"name": "ltd", "hidden": 16}},
+        "batch": {"negatives": "batch", "critic_width": 8},
     },
     "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "vse": {"": {}, "all": {"hardest": False}, "blades": {}},
@@ -50,9 +51,9 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 
-# Cases with a factor that is a constant by definition although it depends on features, so that finite
-# differences are not the gradient; the objective's own test holds the factor fixed.
-_STOPPED = frozenset({"quest", "quest-p-uic", "quest-learned-penalty"})
+# Cases with a factor or with negatives that are constants by definition although they depend on features, so
+# that finite differences are not the gradient; QUEST's own test holds its factor fixed.
+_STOPPED = frozenset({"quest", "quest-p-uic", "quest-learned-penalty", "reclaim-batch"})
 
 
 def cases() -> dict[str, ObjectiveConfig]:
@@ -62,6 +63,12 @@ def cases() -> dict[str, ObjectiveConfig]:
         for name in objective_types()
         for form, settings in _FORMS.get(name, {"": {}}).items()
     }
+
+
+def cases_of_processes() -> dict[str, ObjectiveConfig]:
+    """All cases, and one that draws anew for every loss, so that the others' tests say nothing of it."""
+    random = {"name": "reclaim", "negatives": "random", "critic_width": 8}
+    return cases() | {"reclaim-random": parse_objective(random)}
 
 
 def blades_of(name: str) -> int:

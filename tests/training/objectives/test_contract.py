@@ -14,6 +14,7 @@ from tests.training.objectives.cases import (
     blades_of,
     build,
     cases,
+    cases_of_processes,
     follows_finite_differences,
     learnable,
     random_batch,
@@ -69,7 +70,7 @@ def test_padding_has_no_influence(name: str) -> None:
         torch.testing.assert_close(gradient, clean_gradients[key], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(cases_of_processes()))
 def test_two_processes_have_the_loss_and_gradient_of_one(
     name: str, halves: list[dict[str, dict[str, Any]]]
 ) -> None:

@@ -103,17 +103,27 @@ def test_row_in_which_everything_matches_costs_nothing_and_stays_finite() -> Non
 
 def test_scale_is_limited_but_can_come_down_again() -> None:
     objective = InfoNCESettings(max_scale=100.0).build(CONTEXT)
+    log_scale = objective.scale.log_scale
+    assert log_scale is not None
     with torch.no_grad():
-        objective.scale.log_scale.fill_(math.log(150))
+        log_scale.fill_(math.log(150))
     output = objective(features(*(batch.flip(0) for batch in (U, V.flip(0)))))
     assert float(output.terms["temperature"]) == pytest.approx(0.01)
     torch.autograd.backward(output.total)
-    gradient = objective.scale.log_scale.grad
-    assert gradient is not None
-    assert gradient > 0
+    assert log_scale.grad is not None
+    assert log_scale.grad > 0
 
 
 @pytest.mark.parametrize("wrong", [{"image_weight": 1.5}, {"temperature": 0.0}, {"tau": 0.1}])
 def test_settings_refuse_what_has_no_meaning(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         InfoNCESettings.model_validate(wrong)
+
+
+def test_a_fixed_temperature_is_exact() -> None:
+    """methods.md's values, which a temperature rounded to float32 would miss in the ninth digit."""
+    settings = InfoNCESettings(temperature=0.1, learnable_temperature=False, image_weight=0.75)
+    output = settings.build(CONTEXT).double()(features(U, V))
+    assert float(output.terms["first_to_second"]) == pytest.approx(0.141026832192, abs=1e-11)
+    assert float(output.terms["second_to_first"]) == pytest.approx(0.251424492128, abs=1e-11)
+    assert float(output.total) == pytest.approx(0.168626247176, abs=1e-11)

@@ -12,7 +12,7 @@ from torch.multiprocessing.spawn import spawn
 from tests.training.objectives.cases import (
     blades_of,
     build,
-    cases,
+    cases_of_processes,
     learnable,
     random_batch,
     rows_of,
@@ -25,7 +25,7 @@ STEPS = 2
 
 def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
     """Loss, gradients of features and parameters, and buffers after two steps, of this process's items."""
-    settings = cases()[name]
+    settings = cases_of_processes()[name]
     whole = random_batch(blades=blades_of(name))
     objective = build(settings, whole)
     # As in training, the weights are the same, and what is drawn from here on is each process's own.
@@ -59,7 +59,9 @@ def _work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
-    torch.save({name: outcome(name, rank, PROCESSES) for name in cases()}, Path(folder) / f"{rank}.pt")
+    torch.save(
+        {name: outcome(name, rank, PROCESSES) for name in cases_of_processes()}, Path(folder) / f"{rank}.pt"
+    )
     dist.destroy_process_group()
 
 

@@ -91,7 +91,7 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
     ("collection", "precision"),
     [
         ("scenes", "fp32"),
-        ("radiographs", "bf16"),
+        pytest.param("radiographs", "bf16", marks=pytest.mark.slow),
         pytest.param("scenes", "bf16", marks=pytest.mark.slow),
         pytest.param("radiographs", "fp32", marks=pytest.mark.slow),
         pytest.param("photographs", "fp32", marks=real),
