@@ -109,6 +109,7 @@ def test_many_swaps_under_more_load(work: Work, engine: SearchEngine, encoders: 
     _swap_under_load(work, engine, encoders, swaps=20, threads=6)
 
 
+@pytest.mark.slow
 def test_mixed_answers_would_be_found(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> None:
     first, second = _prepare(work, engine, encoders)
     right, other = _reference(engine, first, encoders[0]), _reference(engine, second, encoders[1])

@@ -243,6 +243,7 @@ def _back_up(home: Path, path: Path) -> None:
     write_backup(open_home(home), path, show_progress=False)
 
 
+@pytest.mark.slow
 def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
     filled_sqlite: SearchEngine, tmp_path: Path
 ) -> None:

@@ -121,7 +121,7 @@ def test_a_scan_by_several_threads_is_exact() -> None:
     assert view.search(query, 20, allowed=allowed).keys.tolist() == passing[:20].tolist()
 
 
-@pytest.fixture(scope="module", params=["ivf", "hnsw"])
+@pytest.fixture(scope="module", params=["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
 def built(request: pytest.FixtureRequest) -> tuple[CosineView, ReferenceView]:
     views = CosineView(DIM), _Reference(DIM)
     for view in views:
@@ -227,7 +227,7 @@ def test_pages_through_codes_repeat_nothing_and_go_to_the_end(
     assert len(keys) >= 0.99 * COUNT
 
 
-@pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_writes_are_found_at_once_through_codes_and_graph(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view, reference = CosineView(DIM), _Reference(DIM)
@@ -267,7 +267,7 @@ def test_many_removals_move_rows_and_end_codes() -> None:
         _same(view.search(query, 10), reference.search(query, 10))
 
 
-@pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_a_build_goes_on_beside_writes_and_searches(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view = CosineView(DIM)
@@ -299,7 +299,7 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
     assert view.name == "exact"
 
 
-@pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [63, 64, 100])
 def test_few_vectors_are_found_whatever_is_built(name: ViewName, count: int) -> None:
     view, reference = CosineView(DIM), _Reference(DIM)
