@@ -21,6 +21,8 @@ from index.vectors.protocol import After, Keys, Vectors
 _VERSION: Final = 3
 _HEADER: Final = struct.Struct("<B16sIfqqbI")
 _CHECK_BYTES: Final = 8
+# Places of orders that are made again from the top, and so the most keys in a cursor.
+MOST_RANKED: Final = 10_000
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
 _SAME_QUERY: Final = 1e-2
 # The weights of a composed query follow a sample of the collection, which grows.
@@ -105,10 +107,16 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
 
 
 def _seen(packed: bytes, count: int) -> Keys:
+    damaged = CursorError("The cursor is damaged: send it exactly as it was given.")
+    # Anybody can make a cursor that would unpack to gigabytes.
+    if count > MOST_RANKED:
+        raise damaged
     try:
         steps = np.frombuffer(zlib.decompressobj().decompress(packed, max(8 * count, 1)), dtype="<i8")
     except (zlib.error, ValueError) as error:
-        raise CursorError("The cursor is damaged: send it exactly as it was given.") from error
+        raise damaged from error
+    if len(steps) != count:
+        raise damaged
     seen: Keys = np.cumsum(steps, dtype=np.int64)
     return seen
 

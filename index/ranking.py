@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from index.cursors import Place
+from index.cursors import MOST_RANKED, Place
 from index.diversity import diversify
 from index.errors import QueryError
 from index.groups import Groups
@@ -24,8 +24,6 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 
 NOTHING: Final = np.empty(0, dtype=np.int64)
-# Places of orders that are made again from the top.
-MOST_RANKED: Final = 10_000
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.

@@ -13,7 +13,7 @@ from index.background import Background, Backgrounds, ScoreScale
 from index.catalogue import Catalogue
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.composing import Parts, compose
-from index.cursors import Binding, Place, decode_cursor, encode_cursor
+from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
 from index.errors import GenerationError, QueryError
 from index.filter_query import PassingKeys
 from index.filters import filter_text
@@ -24,7 +24,6 @@ from index.ranking import (
     BY_VECTOR,
     BY_WORDS,
     FUSED_PLACES,
-    MOST_RANKED,
     NOTHING,
     Diverse,
     Fused,

@@ -159,12 +159,10 @@ def reference(filled: Filled, kind: str, request: SearchRequest, seed: int = 1) 
     if request.words is not None:
         ranked, scores = _fused(filled, kind, request, ranked)
     if request.group_by is not None:
-        seen: set[str] = set()
-        ranked = [
-            item
-            for item in ranked
-            if groups[item.record.id] not in seen and not seen.add(groups[item.record.id])  # type: ignore[func-returns-value]
-        ]
+        first: dict[str, Item] = {}
+        for item in ranked:
+            first.setdefault(groups[item.record.id], item)
+        ranked = list(first.values())
     if request.diversity is not None:
         ranked = _diverse(kind, request.diversity, ranked, cosine, scores) + ranked[PLACES:]
     return [(item, scores[item.key]) for item in ranked]

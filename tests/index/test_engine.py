@@ -298,7 +298,7 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
         while not done.is_set():
             try:
                 ids = [hit.id for hit in engine.search(active, vectors[0], SearchRequest(k=COUNT)).hits]
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001 - what ends a thread is asserted by the test
                 problems.append(error)
                 return
             if len(set(ids)) != len(ids) or len(ids) < seen or ids[0] != "image-000":

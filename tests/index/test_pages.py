@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.cursors import Binding, Place, decode_cursor, encode_cursor
+from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
 from index.deletion import delete_images
 from index.engine import SearchEngine
 from index.errors import CursorError
@@ -115,3 +115,10 @@ def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
         decode_cursor(cursor[:-20], binding, query)
     # Little grows with the number of pages.
     assert len(cursor) < 400 + 3 * len(seen)
+
+
+def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None:
+    query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
+    place = Place(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
+    with pytest.raises(CursorError, match="damaged"):
+        decode_cursor(encode_cursor(binding, query, place), binding, query)

@@ -232,8 +232,7 @@ def _count_frames(image: ImageFile.ImageFile, content: bytes, limits: ImageLimit
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # noqa: BLE001
-        # A damaged EXIF block says nothing about the pixels.
+    except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
         return image
 
 
