@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from training.classification.images.model import ImageClassifier
-from training.classification.images.splits import positives
+from training.data.labels import positives
 from training.data.manifest import Manifest, Rejection
 from training.errors import DataError, MissingModalityError
 from training.evaluation.auc import area_under_roc

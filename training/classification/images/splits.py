@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.classification.images.config import ImageDataConfig
 from training.classification.images.share import stratified_share
+from training.data.labels import known_labels, positives
 from training.data.manifest import Manifest, Record
 from training.errors import DataError
 
@@ -64,23 +64,17 @@ def labelled_splits(manifest: Manifest, config: ImageDataConfig) -> LabelledSpli
     return LabelledSplits(labels, train, val, test)
 
 
-def positives(records: Sequence[Record], labels: Sequence[str]) -> NDArray[np.bool_]:
-    """(N, L), True where a record has a label; one without labels has none of them."""
-    found = [[label in record.labels for label in labels] for record in records]
-    return np.array(found, dtype=np.bool_).reshape(len(records), len(labels))
-
-
 def _labels(train: Manifest, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    known = {label for record in train.records for label in record.labels}
+    known = known_labels(train.records)
     if not known:
         raise DataError(f"No training image of {train.folder} has labels: add `labels` to the manifest.")
     if wanted is None:
-        return tuple(sorted(known))
+        return known
     missing = [label for label in wanted if label not in known]
     if missing:
         raise DataError(
             f"No training image of {train.folder} has the label {missing[0]!r}: choose data.labels among "
-            f"{', '.join(sorted(known))}."
+            f"{', '.join(known)}."
         )
     return wanted
 

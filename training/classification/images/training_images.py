@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from training.classification.images.config import ImageRecipe
-from training.classification.images.splits import positives
 from training.data.augmentation import Augmentation
 from training.data.image_source import Decoder, open_images
+from training.data.labels import positives
 from training.data.manifest import Manifest, Rejections
 from training.data.pairs import PairSampler
 from training.errors import DataError
