@@ -1,1 +1,1 @@
-"""Classification of texts and of images, and what both kinds of runs have in common."""
+"""Classification of texts and of images."""

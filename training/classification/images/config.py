@@ -4,12 +4,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.classification.config import ClassificationDataConfig, ClassificationRecipe
 from training.models.config import Frozen, ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
 from training.recipes.schema import AugmentationConfig, ScheduleConfig
+from training.tasks.config import TaskDataConfig, TaskRecipe
 
 
-class ImageDataConfig(ClassificationDataConfig):
+class ImageDataConfig(TaskDataConfig):
     """What is drawn from a manifest."""
 
     labels: tuple[str, ...] | None = Field(
@@ -59,7 +59,7 @@ class ImageClassifierConfig(Frozen):
         return ImageTowerConfig.model_validate(self.model_dump())
 
 
-class ImageRecipe(ClassificationRecipe):
+class ImageRecipe(TaskRecipe):
     """A named, complete description of a run of image classification."""
 
     task: Literal["labels"]

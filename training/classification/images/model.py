@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from training.classification.images.config import ImageRecipe
-from training.classification.loop import ClassificationModule
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_image_tower
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
+from training.tasks.loop import TaskModule
 
 
-class ImageClassifier(ClassificationModule):
+class ImageClassifier(TaskModule):
     """Tells labels apart, each for itself (multi-label).
 
     Args:

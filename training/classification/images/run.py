@@ -10,10 +10,10 @@ from training.classification.images.model import ImageClassifier, Start, build_s
 from training.classification.images.scores import MEAN_AUC, Scorer, Scores
 from training.classification.images.splits import LabelledSplits, labelled_splits
 from training.classification.images.training_images import opened
-from training.classification.loop import Problem
-from training.classification.opening import OpenRun, open_run
 from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
+from training.tasks.loop import Problem
+from training.tasks.opening import OpenRun, open_run
 from training.trainer.batch_norm import check_batch_norm
 from training.trainer.batches import Batch
 from training.trainer.checkpoint import load_checkpoint, load_weights

@@ -3,18 +3,17 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from training.classification.config import ClassificationDataConfig
 from training.classification.texts.glue import Example
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
-from training.data.pairs import Position
+from training.tasks.config import TaskDataConfig
+from training.tasks.loader import ItemLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class ExampleBatch:
         return tuple(part.to(device) for part in parts)
 
 
-def kept_share(examples: Sequence[Example], config: ClassificationDataConfig) -> tuple[Example, ...]:
+def kept_share(examples: Sequence[Example], config: TaskDataConfig) -> tuple[Example, ...]:
     """The share of examples that a run trains on, in the order of the file; at least one."""
     if config.share == 1:
         return tuple(examples)
@@ -49,8 +48,8 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-class ExampleLoader:
-    """Batches of examples; the last one of an epoch holds what is left.
+class ExampleLoader(ItemLoader[ExampleBatch]):
+    """Batches of examples.
 
     Args:
         examples: To draw from.
@@ -62,30 +61,12 @@ class ExampleLoader:
     def __init__(
         self, examples: Sequence[Example], tokenizer: PairTokenizer, batch_size: int, seed: int = 0
     ) -> None:
-        self.batches_per_epoch = -(-len(examples) // batch_size)
+        super().__init__(len(examples), batch_size, seed)
         self._examples = examples
         self._tokenizer = tokenizer
-        self._batch_size = batch_size
-        self._seed = seed
 
-    def __len__(self) -> int:
-        """How many examples there are."""
-        return len(self._examples)
-
-    def from_position(self, position: Position) -> Iterator[ExampleBatch]:
-        """All batches from a position on in random order, without an end."""
-        for epoch in count(position.epoch):
-            order = np.random.default_rng((self._seed, epoch)).permutation(len(self._examples))
-            first = position.index if epoch == position.epoch else 0
-            for index in range(first, self.batches_per_epoch):
-                yield self._batch(order[index * self._batch_size : (index + 1) * self._batch_size].tolist())
-
-    def in_order(self) -> Iterator[ExampleBatch]:
-        """Every example once."""
-        for start in range(0, len(self._examples), self._batch_size):
-            yield self._batch(range(start, min(start + self._batch_size, len(self._examples))))
-
-    def _batch(self, places: Sequence[int]) -> ExampleBatch:
+    def batch(self, places: Sequence[int]) -> ExampleBatch:
+        """The rows of the examples at these places."""
         chosen = [self._examples[place] for place in places]
         labels = torch.tensor([example.label for example in chosen], dtype=torch.float32)
         return ExampleBatch(self._tokenizer(chosen), labels, torch.tensor(places))

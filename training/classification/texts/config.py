@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from training.classification.config import ClassificationRecipe
 from training.classification.texts.tasks import TaskName
 from training.models.config import Frozen, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
+from training.tasks.config import TaskRecipe
 
 
 class TextClassifierConfig(Frozen):
@@ -39,7 +39,7 @@ class TextClassifierConfig(Frozen):
         return TextTowerConfig.model_validate({name: getattr(self, name) for name in names})
 
 
-class TextRecipe(ClassificationRecipe):
+class TextRecipe(TaskRecipe):
     """A named, complete description of a run of text classification."""
 
     task: TaskName

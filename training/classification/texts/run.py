@@ -9,8 +9,6 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from training.classification.loop import Problem
-from training.classification.opening import OpenRun, open_run
 from training.classification.texts.batches import ExampleBatch, ExampleLoader, fingerprint, kept_share
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.glue import Example, Table, read_glue
@@ -20,6 +18,8 @@ from training.classification.texts.task import TextTask
 from training.classification.texts.tasks import GLUE
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.tokenizer import build_tokenizer
+from training.tasks.loop import Problem
+from training.tasks.opening import OpenRun, open_run
 
 logger = logging.getLogger(__name__)
 

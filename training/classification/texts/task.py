@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from training.classification.loop import ClassificationModule
 from training.classification.texts.model import TextClassifier
 from training.classification.texts.text_pairs import PairTokens
 from training.models.text_towers import TextTower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
+from training.tasks.loop import TaskModule
 
 
-class TextTask(ClassificationModule):
+class TextTask(TaskModule):
     """Cross entropy of the classes or squared error of the score, and RECLAIM's term with its weight.
 
     Args:

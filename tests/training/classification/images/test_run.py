@@ -15,7 +15,6 @@ from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
-from training.classification.loop import ClassificationLoop
 from training.data.images import decode_image
 from training.data.manifest import read_manifest
 from training.errors import DataError, RecipeError
@@ -24,6 +23,7 @@ from training.models.bundle import save_bundle
 from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
+from training.tasks.loop import TaskLoop
 from training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
@@ -101,7 +101,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
 ) -> None:
     recipe, out = tiny_recipe(data={"cache_images": cached}), tmp_path / "out"
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
-    with before_step(ClassificationLoop, step, terminate), stopped:
+    with before_step(TaskLoop, step, terminate), stopped:
         run(recipe, squares, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)

@@ -5,11 +5,11 @@ from itertools import chain
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from training.classification.config import ClassificationDataConfig
 from training.classification.texts.batches import ExampleLoader, fingerprint, kept_share
 from training.classification.texts.glue import Example
 from training.classification.texts.text_pairs import PairTokenizer
 from training.data.pairs import Position
+from training.tasks.config import TaskDataConfig
 
 EXAMPLES = tuple(Example(f"text {number}", None, float(number)) for number in range(11))
 
@@ -57,13 +57,13 @@ def test_in_order_goes_through_all() -> None:
 
 
 def test_a_share_is_drawn_by_its_own_seed() -> None:
-    half = kept_share(EXAMPLES, ClassificationDataConfig(share=0.5))
+    half = kept_share(EXAMPLES, TaskDataConfig(share=0.5))
     assert len(half) == 5
     assert list(half) == sorted(half, key=lambda example: example.label)
-    assert half == kept_share(EXAMPLES, ClassificationDataConfig(share=0.5))
-    assert half != kept_share(EXAMPLES, ClassificationDataConfig(share=0.5, share_seed=1))
-    assert len(kept_share(EXAMPLES, ClassificationDataConfig(share=0.001))) == 1
-    assert kept_share(EXAMPLES, ClassificationDataConfig()) == EXAMPLES
+    assert half == kept_share(EXAMPLES, TaskDataConfig(share=0.5))
+    assert half != kept_share(EXAMPLES, TaskDataConfig(share=0.5, share_seed=1))
+    assert len(kept_share(EXAMPLES, TaskDataConfig(share=0.001))) == 1
+    assert kept_share(EXAMPLES, TaskDataConfig()) == EXAMPLES
 
 
 def test_fingerprint_knows_texts_labels_and_order() -> None:

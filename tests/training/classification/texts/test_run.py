@@ -13,10 +13,10 @@ from tests.training.classification.texts.samples import tiny_recipe, write_sst, 
 from tests.training.models.tiny import write_tokenizer
 from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
-from training.classification.loop import ClassificationLoop
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
 from training.errors import DataError
+from training.tasks.loop import TaskLoop
 from training.trainer.checkpoint import load_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
@@ -57,7 +57,7 @@ def test_learns_scores_of_pairs(tmp_path: Path) -> None:
 def test_stopped_and_resumed_it_is_bit_equal(sst: Path, straight: Path, tmp_path: Path, step: int) -> None:
     recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
-    with before_step(ClassificationLoop, step, terminate), stopped:
+    with before_step(TaskLoop, step, terminate), stopped:
         run(recipe, sst, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)
@@ -70,7 +70,7 @@ def test_killed_it_goes_on_from_its_last_checkpoint(sst: Path, straight: Path, t
         raise MemoryError
 
     out = tmp_path / "out"
-    with before_step(ClassificationLoop, 10, die), pytest.raises(MemoryError):
+    with before_step(TaskLoop, 10, die), pytest.raises(MemoryError):
         run(tiny_recipe(reclaim=True), sst, out)
     assert load_checkpoint(out / "checkpoints/last.pt").position.step == 6
     run(tiny_recipe(reclaim=True), sst, out, resume=True)

@@ -1,4 +1,4 @@
-"""What every run of classification begins with: its folder, its device, its loop."""
+"""What every run of a task begins with: its folder, its device, its loop."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Generic
 
 from lightning_fabric import Fabric
 
-from training.classification.config import ClassificationRecipe
-from training.classification.loop import ClassificationLoop, Drawn, Problem
 from training.errors import RecipeError
+from training.tasks.config import TaskRecipe
+from training.tasks.loop import Drawn, Problem, TaskLoop
 from training.trainer.checkpoint import Checkpoint, seed_everything
 from training.trainer.devices import build_fabric, pin_threads
 from training.trainer.metrics_log import MetricsLog
@@ -27,12 +27,12 @@ class OpenRun(Generic[Drawn]):
         checkpoint: To go on from; None: the run begins.
     """
 
-    recipe: ClassificationRecipe
+    recipe: TaskRecipe
     folder: RunFolder
     fabric: Fabric
     checkpoint: Checkpoint | None
 
-    def fit(self, problem: Problem[Drawn], *, show_progress: bool) -> ClassificationLoop[Drawn]:
+    def fit(self, problem: Problem[Drawn], *, show_progress: bool) -> TaskLoop[Drawn]:
         """Train to the end; the folder then holds the best checkpoint.
 
         Raises:
@@ -49,17 +49,17 @@ class OpenRun(Generic[Drawn]):
             loop.run(log, show_progress=show_progress)
         return loop
 
-    def _loop(self, problem: Problem[Drawn]) -> ClassificationLoop[Drawn]:
-        tower = list(problem.module.tower.parameters())
+    def _loop(self, problem: Problem[Drawn]) -> TaskLoop[Drawn]:
+        tower = [] if problem.module.tower is None else list(problem.module.tower.parameters())
         inside = {id(parameter) for parameter in tower}
         others = [parameter for parameter in problem.module.parameters() if id(parameter) not in inside]
         trained = [parameter for parameter in tower if parameter.requires_grad]
         optimizer = adam(trained, others, self.recipe.optimizer, self.fabric.device)
         task, wrapped = self.fabric.setup(problem.module, optimizer)
-        return ClassificationLoop(self.recipe, self.fabric, problem, task, wrapped, self.folder)
+        return TaskLoop(self.recipe, self.fabric, problem, task, wrapped, self.folder)
 
 
-def open_run(recipe: ClassificationRecipe, out: Path, *, resume: bool, device: str) -> OpenRun[Drawn]:
+def open_run(recipe: TaskRecipe, out: Path, *, resume: bool, device: str) -> OpenRun[Drawn]:
     """Check the folder before any data are read, choose the device, and seed the global generators.
 
     Args:
@@ -80,6 +80,6 @@ def open_run(recipe: ClassificationRecipe, out: Path, *, resume: bool, device: s
         folder.check_unused()
     fabric = build_fabric(recipe.train.precision, device)
     if fabric.world_size > 1:
-        raise RecipeError("Classification runs in one process: start it without torchrun.")
+        raise RecipeError("This command runs in one process: start it without torchrun.")
     seed_everything(recipe.train.seed)
     return OpenRun(recipe, folder, fabric, checkpoint)

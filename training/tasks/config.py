@@ -1,4 +1,4 @@
-"""Typed settings that all classification has in common."""
+"""Typed settings that all tasks have in common."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from training.models.config import Frozen
 from training.recipes.schema import NamedRecipe, OptimizerConfig, ScheduleConfig
 
 
-class ClassificationDataConfig(Frozen):
+class TaskDataConfig(Frozen):
     """What is drawn from the data."""
 
     share: float = Field(
@@ -20,7 +20,7 @@ class ClassificationDataConfig(Frozen):
     )
 
 
-class ClassificationTrainConfig(Frozen):
+class TaskTrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 
     batch_size: int = Field(default=32, gt=0)
@@ -33,10 +33,10 @@ class ClassificationTrainConfig(Frozen):
     log_every_steps: int = Field(default=20, gt=0)
 
 
-class ClassificationRecipe(NamedRecipe):
-    """What the recipes of all classification have."""
+class TaskRecipe(NamedRecipe):
+    """What the recipes of all tasks have."""
 
-    data: ClassificationDataConfig = ClassificationDataConfig()
+    data: TaskDataConfig = TaskDataConfig()
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    train: ClassificationTrainConfig = ClassificationTrainConfig()
+    train: TaskTrainConfig = TaskTrainConfig()

@@ -1,7 +1,6 @@
-"""The loop of classification: batches in, steps, measures on what chooses, checkpoints."""
+"""The loop of a task: batches in, steps, measures on what chooses, checkpoints."""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -11,10 +10,10 @@ from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
 from torch import Tensor, nn
 
-from training.classification.config import ClassificationRecipe
 from training.data.pairs import Position
 from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
+from training.tasks.config import TaskRecipe
 from training.trainer.batches import prefetched
 from training.trainer.checkpoint import (
     Checkpoint,
@@ -45,13 +44,13 @@ class Batches(Protocol[DrawnAlone]):
         """All batches from a position on, without an end."""
 
 
-class ClassificationModule(nn.Module, ABC):
+class TaskModule(nn.Module):
     """What is trained: `forward` takes plain tensors, which Fabric knows, and gives a loss and its terms."""
 
     @property
-    @abstractmethod
-    def tower(self) -> nn.Module:
-        """The part that may bring pretrained weights and has a learning rate of its own."""
+    def tower(self) -> nn.Module | None:
+        """The part that may bring pretrained weights and has a learning rate of its own, if there is one."""
+        return None
 
     def after_step(self) -> None:
         """Do what belongs behind every step of the optimizer; most need nothing."""
@@ -70,7 +69,7 @@ class Problem(Generic[Drawn]):
         fingerprint: Of all that a resumed run must find as it was.
     """
 
-    module: ClassificationModule
+    module: TaskModule
     batches: Batches[Drawn]
     inputs: Callable[[Drawn, int], tuple[Tensor, ...]]
     measure: Callable[[], dict[str, float]]
@@ -79,7 +78,7 @@ class Problem(Generic[Drawn]):
 
 
 @dataclass
-class ClassificationLoop(Generic[Drawn]):
+class TaskLoop(Generic[Drawn]):
     """A run: what it is made of, and where it stands.
 
     Attributes:
@@ -93,7 +92,7 @@ class ClassificationLoop(Generic[Drawn]):
         metrics: Of the best checkpoint so far; empty before the first.
     """
 
-    recipe: ClassificationRecipe
+    recipe: TaskRecipe
     fabric: Fabric
     problem: Problem[Drawn]
     task: _FabricModule

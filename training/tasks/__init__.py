@@ -1,0 +1,1 @@
+"""Runs that end in figures and not in an encoder: their settings, their loop, and how one begins."""
