@@ -107,3 +107,14 @@ class FilterError(RecoquestError):
     def __init__(self, field: str, message: str) -> None:
         self.field = field
         super().__init__(message)
+
+
+class UnknownJobError(RecoquestError):
+    """A job that the catalogue does not have."""
+
+    def __init__(self, job: int) -> None:
+        super().__init__(f"There is no job {job}: `recoquest jobs list` shows those that there are.")
+
+
+class JobStateError(RecoquestError):
+    """A job that is not in a state in which this can be done with it."""

@@ -11,6 +11,8 @@ from index.words import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
+# What is loose is of one store, and jobs are of one machine, where no other may go on with them.
+_LEFT_OUT: Final = (tables.LooseFileRow.__tablename__, tables.JobRow.__tablename__)
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
 
@@ -42,9 +44,8 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
 
 
 def _tables() -> Sequence[Table]:
-    """Return the tables, each behind those it refers to; what is loose is no part of a backup."""
-    loose = tables.LooseFileRow.__tablename__
-    return [table for table in tables.Table.metadata.sorted_tables if table.name != loose]
+    """Return the tables that a backup holds, each behind those it refers to."""
+    return [table for table in tables.Table.metadata.sorted_tables if table.name not in _LEFT_OUT]
 
 
 def _insert(session: Session, table: Table, rows: Sequence[RowMapping]) -> None:

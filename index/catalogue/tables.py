@@ -228,3 +228,32 @@ class LooseFileRow(Table):
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class JobRow(Table):
+    """Work that was given to the workers, and what has become of it.
+
+    `arguments` are those of the command called `kind`, whose relative paths begin in `folder`. `worker` is
+    who has the job and counts `beats` up as long as it is at work on it: where they stand still, another one
+    may have it, which `lapses` counts. `attempts` counts the beginnings. Times are in ISO 8601.
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state", "state"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(20))
+    arguments: Mapped[list[str]] = mapped_column(JSON)
+    folder: Mapped[str | None] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(String(10))
+    created: Mapped[str] = mapped_column(Text)
+    started: Mapped[str | None] = mapped_column(Text)
+    ended: Mapped[str | None] = mapped_column(Text)
+    worker: Mapped[str | None] = mapped_column(Text)
+    beats: Mapped[int] = mapped_column(BigInteger, default=0)
+    attempts: Mapped[int] = mapped_column(default=0)
+    lapses: Mapped[int] = mapped_column(default=0)
+    cancelling: Mapped[bool] = mapped_column(default=False)
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[str | None] = mapped_column(Text)

@@ -15,10 +15,11 @@ from sqlalchemy import select
 from app.cli.main import run
 from index.activation import activate
 from index.backup import restore_backup, write, write_backup
-from index.catalogue.tables import ImageRow, LooseFileRow, RemovalRow, Table, TextRow
+from index.catalogue.tables import ImageRow, JobRow, LooseFileRow, RemovalRow, Table, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError
 from index.ingest import ingest_manifest
+from index.jobs import add_job, claim_job, list_jobs
 from index.live_writes import remove_images
 from index.reindex import generation_for, reindex
 from index.request import SearchRequest
@@ -62,18 +63,22 @@ def rows(engine: SearchEngine) -> dict[str, list[str]]:
         return {
             table.name: sorted(map(repr, session.execute(select(table)).all()))
             for table in Table.metadata.sorted_tables
-            if table.name != LooseFileRow.__tablename__
+            if table.name not in (LooseFileRow.__tablename__, JobRow.__tablename__)
         }
 
 
 def test_everything_comes_back(
     full: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
 ) -> None:
+    with full.catalogue.write() as session:
+        claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
     summary = write_backup(full, tmp_path / "backup.tar", show_progress=False)
     assert (summary.collections, summary.images, summary.missing) == ({"c": 20, "d": 18}, 20, [])
     again = open_home(tmp_path / "again")
     assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
     assert rows(again) == rows(full)
+    with again.catalogue.read() as session:
+        assert list_jobs(session) == []
     for name, model in (("c", encoder), ("d", other_encoder)):
         assert answers(again, name, model) == answers(full, name, model)
     again.close()
