@@ -1,10 +1,10 @@
 """What the loss side of a step costs for each objective, beside InfoNCE.
 
-Run `python -m tests.benchmarks.objective_cost`. It takes 64 items of 512 numbers, with 49 regions and up to
-12 sentences each, an embedding of 768 numbers to decode and 32 words of 8,192 to write, and measures an
-objective's forward and backward pass and its `after_step`, without encoders, in float32 on one thread. It
-counts the processor's time, which other programs do not add to, and objectives take turns; each ratio is to
-InfoNCE in the same run.
+Run `python -m tests.benchmarks.objective_cost`. It takes 64 items of 512 numbers, with 49 regions, up to 12
+sentences and 14 labels each, an embedding of 768 numbers to decode and 32 words of 8,192 to write, and
+measures an objective's forward and backward pass and its `after_step`, without encoders, in float32 on one
+thread. It counts the processor's time, which other programs do not add to, and objectives take turns; each
+ratio is to InfoNCE in the same run.
 """
 
 import argparse
@@ -31,6 +31,7 @@ _SENTENCES = 12
 _TARGET_DIM = 768
 _WORDS = 32
 _VOCABULARY = 8192
+_LABELS = 14
 # Settings beside an objective's own defaults, which are measured for all.
 _FORMS: Mapping[str, Mapping[str, Any]] = {
     "ltd, dual": {"name": "ltd", "mode": "dual"},
@@ -50,19 +51,26 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     context = ObjectiveContext(
-        _DIM, instances=arguments.instances, target_dim=_TARGET_DIM, vocabulary=_VOCABULARY
+        _DIM,
+        instances=arguments.instances,
+        target_dim=_TARGET_DIM,
+        vocabulary=_VOCABULARY,
+        labels=_LABELS,
     )
     single, blades = _batch(arguments.instances), _batch(arguments.instances, blades=2)
     settings = {name: {"name": name} for name in objective_types()} | dict(_FORMS)
     contestants = {name: (parse_objective(one).build(context), single) for name, one in settings.items()}
     for name in _BLADES:
         contestants[f"{name} on 2-blades"] = parse_objective({"name": name}).build(context), blades
+    if arguments.only:
+        contestants = {name: contestants[name] for name in ("infonce", *arguments.only)}
     times = _measure(contestants, arguments.rounds)
     _print(times, arguments.instances)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", help="what to measure beside InfoNCE; all if not given")
     parser.add_argument("--rounds", type=int, default=30, help="steps of each objective")
     parser.add_argument("--instances", type=int, default=6000, help="items that a memory has rows for")
     return parser.parse_args()
@@ -95,6 +103,7 @@ def _batch(instances: int, blades: int = 1) -> Features:
         items=torch.randperm(instances)[:_BATCH],
         targets=torch.randn(_BATCH, _TARGET_DIM),
         captions=TokenBatch(words, torch.ones_like(words), truncations=(None,) * _BATCH),
+        labels=torch.rand(_BATCH, _LABELS) < 0.2,
     )
 
 

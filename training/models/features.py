@@ -52,6 +52,7 @@ class Features:
         items: (b,) int64, the row of each item in the train split, for objectives with a memory.
         targets: (b, T), a frozen sentence embedding of each item's text, for objectives that predict it.
         captions: Each item's text as ids, with a start and an end, for objectives that write it.
+        labels: (b, L) bool, which labels each item has, for objectives that predict them.
     """
 
     modalities: Mapping[Modality, ModalityFeatures]
@@ -59,6 +60,7 @@ class Features:
     items: Tensor | None = None
     targets: Tensor | None = None
     captions: TokenBatch | None = None
+    labels: Tensor | None = None
 
     def of_pair(self, first: Modality, second: Modality) -> "Features":
         """The same with a mask that is True where item j of the second modality matches item i of the first.

@@ -20,6 +20,7 @@ Requirement = Literal[
     "items",
     "targets",
     "captions",
+    "labels",
     "views",
     "momentum",
     "one_vector",
@@ -49,6 +50,7 @@ class ObjectiveContext:
         groups: For each of them, the number of its image; None: every item is an image of its own.
         target_dim: Width of `Features.targets`, if the batches carry them.
         vocabulary: How many ids `Features.captions` may have, if the batches carry them.
+        labels: Width of `Features.labels`; 0: no item has any.
         embedding_dim: Width of the embeddings where it is another, as where two branches are searched by.
     """
 
@@ -58,6 +60,7 @@ class ObjectiveContext:
     target_dim: int | None = None
     embedding_dim: int | None = None
     vocabulary: int | None = None
+    labels: int = 0
 
     @property
     def embedding_width(self) -> int:

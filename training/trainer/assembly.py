@@ -3,11 +3,13 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lightning_fabric import Fabric
 from torch import nn
 
 from training.data.augmentation import Augmentation
+from training.data.labels import known_labels
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
 from training.models.dual_encoder import DualEncoder
@@ -31,6 +33,9 @@ from training.trainer.setup import build_captions, build_model, build_objective,
 from training.trainer.split_data import SplitData, SplitOpener
 from training.trainer.task import TrainingTask
 from training.trainer.validation import Validation
+
+# What of a line can be broken once the line was read.
+_FILES: Final = "images or sounds"
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,9 @@ class Assembly:
             self.resources,
             _targets(sentences) if sentences is not None and "targets" in objective.requires else None,
             captions,
+            known_labels(splits.train.records) if "labels" in objective.requires else None,
         )
-        broken = Rejections(
-            len(splits.train.records), recipe.data.max_rejected, source=str(splits.train.folder)
-        )
+        broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
         self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
         loop = self._loop(task, pairs, preprocessing)
@@ -177,8 +181,7 @@ class Assembly:
         if self.recipe.train.select_by != "loss":
             return None
         described = usable_records(self.recipe, val, self.modalities)
-        total, share = len(described.records), self.recipe.data.max_rejected
-        rejections = Rejections(total, share, source=str(val.folder))
+        rejections = val.rejections.continued(len(described.records), _FILES)
         return opener.open(described, rejections, training=False).batches
 
 

@@ -90,9 +90,10 @@ class BatchLoss:
 
 def _on(device: torch.device, batch: Batch) -> Features:
     """What only the loss needs of a batch, on a device; the mask with the rows of all processes."""
-    mask, items, targets = (
+    mask, items, targets, labels = (
         None if tensor is None else tensor.to(device, non_blocking=True)
-        for tensor in (batch.positive_mask, batch.items, batch.targets)
+        for tensor in (batch.positive_mask, batch.items, batch.targets, batch.labels)
     )
     captions = None if batch.captions is None else batch.captions.to(device)
-    return Features({}, None if mask is None else gather_detached(mask), items, targets, captions)
+    whole = None if mask is None else gather_detached(mask)
+    return Features({}, whole, items, targets, captions, labels)

@@ -79,6 +79,7 @@ class Batch:
         positive_mask: (b, B), its rows of the mask in `Features`; None in all processes or in none.
         targets: (b, T) as in `Features`.
         captions: As in `Features`.
+        labels: (b, L) as in `Features`.
     """
 
     inputs: Inputs
@@ -86,6 +87,7 @@ class Batch:
     positive_mask: Tensor | None = None
     targets: Tensor | None = None
     captions: TokenBatch | None = None
+    labels: Tensor | None = None
 
 
 class BatchLoader:
@@ -99,6 +101,7 @@ class BatchLoader:
         targets: Sentence embeddings of the drawn texts, clean or with shortcuts as these say; None where none
             are used.
         captions: Makes the ids of the drawn texts that are written; None where none are.
+        labels: (N, L) of the sampler's records; None where none are learned.
         rows: Where in the split each of the sampler's records is; None: they are the split.
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
@@ -114,6 +117,7 @@ class BatchLoader:
         audio: AudioSource | None = None,
         targets: Targets | None = None,
         captions: TextPreprocessing | None = None,
+        labels: Tensor | None = None,
         rows: Sequence[int] | None = None,
         training: bool = False,
         shortcuts: Shortcuts | None = None,
@@ -126,6 +130,7 @@ class BatchLoader:
         self._audio = audio
         self._targets = targets
         self._captions = captions
+        self._labels = labels
         self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
         self._training = training
         self.shortcuts = shortcuts
@@ -162,6 +167,7 @@ class BatchLoader:
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
             targets=None if self._targets is None else self._targets(decoded),
             captions=None if self._captions is None else self._captions(texts),
+            labels=None if self._labels is None else self._labels[pairs.rows[kept]],
         )
 
     def _with_shortcuts(self, epoch: int, rows: Rows, texts: list[Text]) -> tuple[list[Text], Tensor | None]:
@@ -208,6 +214,7 @@ def without_missing(batch: Batch, processes: Processes) -> Batch:
         None if batch.positive_mask is None else batch.positive_mask[kept][:, columns],
         None if batch.targets is None else batch.targets[kept],
         None if batch.captions is None else _rows(batch.captions, kept),
+        None if batch.labels is None else batch.labels[kept],
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 
 from training.data.audio_source import audible
+from training.data.labels import known_labels
 from training.data.manifest import Manifest
 from training.data.pairs import describable
 from training.data.shortcuts.shortcuts import with_every_digit
@@ -163,6 +164,7 @@ def build_objective(
         target_dim=target_dim,
         embedding_dim=recipe.model.vector_dim,
         vocabulary=vocabulary,
+        labels=len(known_labels(train_split.records)),
     )
     objective = recipe.objective.build(context)
     check_requirements(objective, recipe)

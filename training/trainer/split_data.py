@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from training.data.audio_source import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
+from training.data.labels import positives
 from training.data.manifest import Manifest, Record, Rejections
 from training.data.pairs import PairSampler
 from training.data.shortcuts.shortcuts import Shortcuts
@@ -27,7 +29,7 @@ class SplitData:
 
     Attributes:
         batches: Loads the batch of any position.
-        fingerprint: Over the ids and texts that are drawn from, in order.
+        fingerprint: Over the ids, texts and labels that are drawn from, in order.
     """
 
     batches: BatchLoader
@@ -47,6 +49,7 @@ class SplitOpener:
         resources: Ends the threads that decode when it is closed.
         targets: Sentence embeddings of texts; None where none are used.
         captions: Makes the ids of texts that are written; None where none are.
+        labels: What is told of each image, in this order; None where nothing is.
     """
 
     recipe: Recipe
@@ -57,6 +60,7 @@ class SplitOpener:
     resources: ExitStack
     targets: Targets | None = None
     captions: TextPreprocessing | None = None
+    labels: tuple[str, ...] | None = None
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -83,6 +87,7 @@ class SplitOpener:
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
+        labels = None if self.labels is None else torch.from_numpy(positives(records, self.labels))
         loader = BatchLoader(
             self._sampler(records, training=training),
             images,
@@ -90,12 +95,13 @@ class SplitOpener:
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,
             targets=self.targets,
             captions=self.captions,
+            labels=labels,
             rows=images.readable,
             training=training,
             shortcuts=self._shortcuts(split) if training else None,
             processes=self.processes,
         )
-        return SplitData(loader, fingerprint(records))
+        return SplitData(loader, fingerprint(records, labels))
 
     def _sampler(self, records: Sequence[Record], *, training: bool) -> PairSampler:
         data, train = self.recipe.data, self.recipe.train
@@ -123,10 +129,12 @@ class SplitOpener:
         return None if config is None else Shortcuts(config, self.recipe.train.seed, len(split.records))
 
 
-def fingerprint(records: Sequence[Record]) -> str:
-    """SHA-256 over what is drawn: ids, texts and names of sounds in their order."""
+def fingerprint(records: Sequence[Record], labels: Tensor | None = None) -> str:
+    """SHA-256 over what is drawn: ids, texts, names of sounds in their order, and labels that are learned."""
     digest = hashlib.sha256()
     for record in records:
         sound = [] if record.audio is None else [record.audio]
         digest.update(json.dumps([record.id, record.texts, *sound]).encode())
+    if labels is not None:
+        digest.update(labels.numpy().tobytes())
     return digest.hexdigest()

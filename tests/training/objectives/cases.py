@@ -15,6 +15,7 @@ from training.objectives.registry import objective_types, parse_objective
 DIM = 9
 INSTANCES = 24
 VOCABULARY = 7
+LABELS = 3
 
 # Settings that make an objective small; where a name has several forms, each is a case of its own.
 _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -93,12 +94,13 @@ def build(settings: ObjectiveConfig, batch: Features) -> Objective:
         groups=tuple(range(INSTANCES)),
         target_dim=None if targets is None else targets.shape[1],
         vocabulary=VOCABULARY,
+        labels=LABELS,
     )
     return settings.build(context).double().eval()
 
 
 def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: int = 1) -> Features:
-    """Global, local, shared and unique features of images and texts; items, targets and captions."""
+    """Global, local, shared and unique features of images and texts; items, targets, captions and labels."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -128,6 +130,7 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
         items=torch.randperm(INSTANCES, generator=generator)[:size],
         targets=draw(size, 5),
         captions=_captions(size, generator),
+        labels=torch.arange(size * LABELS).view(size, LABELS) % 5 < 2,
     )
     return replace(batch, modalities={"image": views(batch["image"]), "text": batch["text"]})
 
@@ -180,6 +183,7 @@ def rows_of(batch: Features, rows: Tensor) -> Features:
         items=None if batch.items is None else batch.items[rows],
         targets=None if batch.targets is None else batch.targets[rows],
         captions=None if batch.captions is None else captions_of(batch.captions, rows),
+        labels=None if batch.labels is None else batch.labels[rows],
     )
 
 

@@ -86,4 +86,6 @@ def test_every_name_on_the_hub_is_one_of_a_recipe() -> None:
 def context(recipe: Recipe) -> ObjectiveContext:
     target_dim = None if recipe.data.target_encoder is None else 768
     vocabulary = None if recipe.data.captions is None else recipe.data.captions.vocabulary_size
-    return ObjectiveContext(recipe.model.dim, instances=200, target_dim=target_dim, vocabulary=vocabulary)
+    return ObjectiveContext(
+        recipe.model.dim, instances=200, target_dim=target_dim, vocabulary=vocabulary, labels=14
+    )

@@ -62,7 +62,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
     """A tiny recipe with what this objective needs, and no more; selected by its loss, so on other images."""
     objective = cases()[kind]
-    built = objective.build(ObjectiveContext(DIM, instances=14, target_dim=8, vocabulary=300))
+    built = objective.build(ObjectiveContext(DIM, instances=14, target_dim=8, vocabulary=300, labels=3))
     training = {"epochs": None, "steps": STEPS, "select_by": "loss"}
     tree: dict[str, Any] = json.loads(tiny_recipe(precision=precision, **training).model_dump_json())
     tree["objective"] = objective.model_dump(mode="json")
