@@ -1,8 +1,12 @@
 """One progress bar for all long work: what is done, how fast, and the time left."""
 
+import json
+import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -13,6 +17,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+# Names the file that whoever has started this process reads the progress from.
+PROGRESS_VARIABLE: Final = "RECOQUEST_PROGRESS"
+_FILE_SECONDS: Final = 0.5
 
 
 class ProgressBar(Protocol):
@@ -31,11 +39,37 @@ class _RichBar:
         self._progress.update(self._task, advance=count, note=note)
 
 
+class _ProgressFile:
+    """Keeps a file with the state of a bar, as one JSON object, and passes on what the bar is told."""
+
+    def __init__(self, bar: ProgressBar, path: Path, total: int | None, description: str, done: int) -> None:
+        self._bar = bar
+        self._path = path
+        self._state: dict[str, Any] = {"what": description, "done": done, "total": total, "note": ""}
+        self.write()
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self._bar.advance(count, note)
+        self._state |= {"done": self._state["done"] + count, "note": note}
+        if time.monotonic() - self._written >= _FILE_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write the state whole, so that a reader never sees a part; work goes on where that fails."""
+        self._written = time.monotonic()
+        part = self._path.with_name(f".{self._path.name}.part")
+        with suppress(OSError):
+            part.write_text(json.dumps(self._state), encoding="utf-8")
+            part.replace(self._path)
+
+
 @contextmanager
 def progress_bar(
     description: str, total: int | None, *, done: int = 0, shown: bool = True
 ) -> Iterator[ProgressBar]:
     """Show a bar on standard error while the block runs; without a terminal only its last state is printed.
+
+    A file that RECOQUEST_PROGRESS names has the bar's state besides, a few times a second.
 
     Args:
         description: What is being done.
@@ -53,5 +87,12 @@ def progress_bar(
         TextColumn("{task.fields[note]}"),
     )
     console = Console(stderr=True)
+    named = os.environ.get(PROGRESS_VARIABLE)
     with Progress(*columns, console=console, refresh_per_second=4, disable=not shown) as progress:
-        yield _RichBar(progress, total, description, done)
+        bar = _RichBar(progress, total, description, done)
+        if not named or not shown:
+            yield bar
+            return
+        file = _ProgressFile(bar, Path(named), total, description, done)
+        yield file
+        file.write()
