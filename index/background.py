@@ -72,29 +72,21 @@ class Usual:
     best: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScoreScale:
     """One query's scores against the background.
 
     Attributes:
-        sample: The query's scores with the background's vectors (N,).
+        mean: Mean of the query's scores with the background.
+        spread: Their standard deviation; never zero.
         familiar: Whether the query is like the collection's own of its kind; None where that is not known.
         near: A best hit that scores this speaks for itself; unused where `familiar` is None.
     """
 
-    sample: Scores
+    mean: float
+    spread: float
     familiar: bool | None = None
     near: float = 0.0
-
-    @cached_property
-    def mean(self) -> float:
-        """Mean of the query's scores with the background."""
-        return float(self.sample.mean(dtype=np.float64))
-
-    @cached_property
-    def spread(self) -> float:
-        """Standard deviation of the query's scores with the background; never zero."""
-        return max(float(self.sample.std(dtype=np.float64)), _SMALLEST)
 
     def unusual(self, scores: Scores) -> Scores:
         """Return by how many standard deviations scores (K,) lie above the background's mean."""
@@ -153,6 +145,12 @@ class Background:
         return mean
 
     @cached_property
+    def deviations(self) -> Vectors:
+        """A triangle (R, D): times a query, it is as long as the query's scores with the sample spread."""
+        centred = (self.sample - self.mean) / np.float32(np.sqrt(len(self.sample)))
+        return np.asarray(np.linalg.qr(centred, mode="r"), dtype=np.float32)
+
+    @cached_property
     def usual_spread(self) -> float:
         """How far the scores of one of the collection's own vectors usually spread."""
         return float(np.median(self.spreads(self.sample[:_JUDGED])))
@@ -169,12 +167,22 @@ class Background:
             query: What is searched for.
             kind: What it was made of; None where it is of both kinds or of neither.
         """
-        sample = self.similarity(query[None], self.sample)[0]
+        mean, spread = self._scores(query)
         usual = None if kind is None else self.usual.get(kind)
         if usual is None:
-            return ScoreScale(sample)
+            return ScoreScale(mean, spread)
         near = _fifth(self.similarity(query[None], usual.vectors))[0]
-        return ScoreScale(sample, bool(near >= usual.near), usual.best)
+        return ScoreScale(mean, spread, bool(near >= usual.near), usual.best)
+
+    def _scores(self, query: Vectors) -> tuple[float, float]:
+        """Return mean and standard deviation of a query's (D,) scores with the sample."""
+        if self.blades == 1 and not self.unsigned:
+            # Scores are linear in the query: neither has to be taken from all of them.
+            mean, spread = float(self.mean @ query), float(np.linalg.norm(self.deviations @ query))
+        else:
+            scores = self.similarity(query[None], self.sample)[0]
+            mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
+        return mean, max(spread, _SMALLEST)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
         """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""

@@ -70,10 +70,11 @@ def encode_cursor(binding: Binding, query: Vectors, place: Place) -> str:
     after = place.after
     confident = -1 if place.confident is None else int(place.confident)
     values = (after.rank, after.score, after.key, place.sequence, confident, len(place.seen))
-    # Steps between sorted keys are small, so that they shrink to few bytes.
-    steps = np.diff(np.sort(place.seen), prepend=np.int64(0)).astype("<i8")
     content = _HEADER.pack(_VERSION, binding.digest(), *values) + query.astype("<f4").tobytes()
-    content += zlib.compress(steps.tobytes())
+    if len(place.seen):
+        # Steps between sorted keys are small, so that they shrink to few bytes.
+        steps = np.diff(np.sort(place.seen), prepend=np.int64(0)).astype("<i8")
+        content += zlib.compress(steps.tobytes())
     return base64.urlsafe_b64encode(content + _check(content)).rstrip(b"=").decode()
 
 
@@ -107,12 +108,14 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
 
 
 def _seen(packed: bytes, count: int) -> Keys:
+    if not count:
+        return np.empty(0, dtype=np.int64)
     damaged = CursorError("The cursor is damaged: send it exactly as it was given.")
     # Anybody can make a cursor that would unpack to gigabytes.
     if count > MOST_RANKED:
         raise damaged
     try:
-        steps = np.frombuffer(zlib.decompressobj().decompress(packed, max(8 * count, 1)), dtype="<i8")
+        steps = np.frombuffer(zlib.decompressobj().decompress(packed, 8 * count), dtype="<i8")
     except (zlib.error, ValueError) as error:
         raise damaged from error
     if len(steps) != count:

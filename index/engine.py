@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from index.activation import announced
-from index.catalogue import Catalogue
+from index.catalogue import Catalogue, Remembered
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.composing import Parts
 from index.errors import GenerationError
@@ -33,7 +33,7 @@ from index.results import (
     SearchPage,
     StoredImage,
 )
-from index.searcher import Searcher, searched_generation
+from index.searcher import Searcher
 from index.store import ImageStore
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Vectors
@@ -64,6 +64,7 @@ class SearchEngine:
         self.snapshots_folder = snapshots_folder or bundles_folder.parent / "snapshots"
         self._views = Views(self.snapshots_folder)
         self._searcher = Searcher(catalogue, self._views)
+        self._active = Remembered(catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}
         self._overviews = Overviews(catalogue)
 
@@ -133,11 +134,9 @@ class SearchEngine:
             UnknownCollectionError: There is no such collection.
             NoActiveGenerationError: It cannot be searched yet.
         """
-        with self.catalogue.read() as session:
-            generation, sequence = require_active(session, collection)
-            count = self._count(session, generation, sequence)
+        generation, active = self._active.get(collection)
         self._searcher.retire(generation.collection_id, generation.id)
-        return self.describe(generation, count)
+        return active
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
         """Make one query vector (D,) of length one; see `index.composing.compose`.
@@ -176,8 +175,8 @@ class SearchEngine:
             UnknownImageError: The collection has no such image.
             GenerationError: The image is not in this generation, or the generation is gone.
         """
+        generation, _ = self._searcher.generation(active)
         with self.catalogue.read() as session:
-            generation, _ = searched_generation(session, active)
             image = require_image(session, active.collection, image_id)
             value = session.execute(
                 select(EmbeddingRow.vector).where(
@@ -301,6 +300,10 @@ class SearchEngine:
     def _sha256(self, collection: str, image_id: str) -> str:
         with self.catalogue.read() as session:
             return require_image(session, collection, image_id).sha256
+
+    def _read_active(self, session: Session, collection: str) -> tuple[Generation, ActiveGeneration]:
+        generation, sequence = require_active(session, collection)
+        return generation, self.describe(generation, self._count(session, generation, sequence))
 
     def _count(self, session: Session, generation: Generation, sequence: int) -> int:
         """Return the number of embeddings, counted again only when something was written."""

@@ -1,12 +1,16 @@
 """Images as the catalogue holds them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import bindparam, select
+from pydantic_core import from_json
+from sqlalchemy import BindParameter, bindparam, null, select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Catalogue, DirectRead
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
 from index.filters import storable_text
@@ -57,9 +61,10 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         UnknownImageError: The collection has no such image.
     """
     row = require_image(session, collection, image_id)
+    texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
     return StoredImage(
         id=row.external_id,
-        texts=_texts(session, [row.id]).get(row.id, ()),
+        texts=tuple(session.execute(texts).scalars()),
         report=row.report,
         labels=tuple(row.labels),
         metadata=_metadata(row.details),
@@ -72,30 +77,26 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
     )
 
 
-def read_found(session: Session, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
+def read_found(catalogue: Catalogue, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
     """Return what hits show, by the keys of images or of texts; what is gone is left out."""
-    if target == "images":
-        return _read_images(session, keys)
-    texts = session.execute(_FOUND_TEXTS, {"keys": keys}).all()
-    images = _read_images(session, sorted({image for _, image, _, _ in texts}))
-    return {
-        key: replace(images[image], text=FoundText(position, text)) for key, image, position, text in texts
-    }
+    found = {}
+    for key, rows in groupby(catalogue.rows(_FOUND[target], keys), itemgetter(0)):
+        (_, image, external_id, group, labels, details, position, searched, text), *others = rows
+        found[key] = FoundImage(
+            key=image,
+            id=external_id,
+            group=group,
+            texts=() if text is None else (text, *(other[-1] for other in others)),
+            labels=tuple(_plain(labels)),
+            metadata=_metadata(_plain(details)),
+            text=None if searched is None else FoundText(position, searched),
+        )
+    return found
 
 
-def _read_images(session: Session, keys: Sequence[int]) -> dict[int, FoundImage]:
-    texts = _texts(session, keys)
-    return {
-        key: FoundImage(key, external_id, group, texts.get(key, ()), tuple(labels), _metadata(details))
-        for key, external_id, group, labels, details in session.execute(_FOUND, {"keys": keys})
-    }
-
-
-def _texts(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, list[str]] = {}
-    for key, text in session.execute(_TEXTS, {"keys": keys}):
-        found.setdefault(key, []).append(text)
-    return {key: tuple(texts) for key, texts in found.items()}
+def _plain(value: Any) -> Any:
+    """Return what a column of JSON holds: SQLite's driver gives it as text."""
+    return from_json(value) if isinstance(value, str) else value
 
 
 def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
@@ -103,21 +104,37 @@ def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}
 
 
-# Built once, on tables and not on mapped classes, which cost more: every search runs some of these.
-_IMAGE_COLUMNS: Final = ImageRow.__table__.c
-_TEXT_COLUMNS: Final = TextRow.__table__.c
-_FOUND: Final = select(
-    _IMAGE_COLUMNS.id,
-    _IMAGE_COLUMNS.external_id,
-    _IMAGE_COLUMNS.group_name,
-    _IMAGE_COLUMNS.labels,
-    _IMAGE_COLUMNS.details,
-).where(_IMAGE_COLUMNS.id.in_(bindparam("keys", expanding=True)))
-_FOUND_TEXTS: Final = select(
-    _TEXT_COLUMNS.id, _TEXT_COLUMNS.image_id, _TEXT_COLUMNS.position, _TEXT_COLUMNS.text
-).where(_TEXT_COLUMNS.id.in_(bindparam("keys", expanding=True)))
-_TEXTS: Final = (
-    select(_TEXT_COLUMNS.image_id, _TEXT_COLUMNS.text)
-    .where(_TEXT_COLUMNS.image_id.in_(bindparam("keys", expanding=True)))
-    .order_by(_TEXT_COLUMNS.image_id, _TEXT_COLUMNS.position)
+_IMAGES: Final = ImageRow.__table__
+_TEXTS: Final = TextRow.__table__
+_SEARCHED: Final = _TEXTS.alias("searched")
+_IMAGE_COLUMNS: Final = (
+    _IMAGES.c.id,
+    _IMAGES.c.external_id,
+    _IMAGES.c.group_name,
+    _IMAGES.c.labels,
+    _IMAGES.c.details,
 )
+_KEYS: Final[BindParameter[Any]] = bindparam("keys", expanding=True)
+_ITS_TEXTS: Final = _TEXTS.c.image_id == _IMAGES.c.id
+_FOUND: Final[dict[Target, DirectRead]] = {
+    "images": DirectRead(
+        select(_IMAGES.c.id.label("key"), *_IMAGE_COLUMNS, null(), null(), _TEXTS.c.text)
+        .select_from(_IMAGES.outerjoin(_TEXTS, _ITS_TEXTS))
+        .where(_IMAGES.c.id.in_(_KEYS))
+        .order_by(_IMAGES.c.id, _TEXTS.c.position)
+    ),
+    "texts": DirectRead(
+        select(
+            _SEARCHED.c.id.label("key"),
+            *_IMAGE_COLUMNS,
+            _SEARCHED.c.position,
+            _SEARCHED.c.text,
+            _TEXTS.c.text,
+        )
+        .select_from(
+            _SEARCHED.join(_IMAGES, _SEARCHED.c.image_id == _IMAGES.c.id).outerjoin(_TEXTS, _ITS_TEXTS)
+        )
+        .where(_SEARCHED.c.id.in_(_KEYS))
+        .order_by(_SEARCHED.c.id, _TEXTS.c.position)
+    ),
+}

@@ -88,6 +88,8 @@ class Scope:
     def nearest(self, count: int, after: After | None = None) -> Neighbours:
         """Find the `count` nearest; those hidden are searched for on top, since no view leaves them out."""
         found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
+        if not len(self.hidden):
+            return found
         kept = ~np.isin(found.keys, self.hidden)
         return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
 

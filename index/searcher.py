@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.background import Background, Backgrounds, ScoreScale
-from index.catalogue import Catalogue
+from index.catalogue import Catalogue, Remembered
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.composing import Parts, compose
 from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
@@ -65,6 +65,7 @@ class Searcher:
         self._views = views
         self._passing = PassingKeys()
         self._backgrounds = Backgrounds()
+        self._generations = Remembered(catalogue, get_generation)
 
     def warm(self, session: Session, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""
@@ -83,12 +84,26 @@ class Searcher:
         self._views.keep(generations)
         self._backgrounds.keep(generations)
 
+    def generation(self, active: ActiveGeneration) -> tuple[Generation, int]:
+        """Return the generation that a caller means, and the sequence number of its collection.
+
+        Raises:
+            GenerationError: It is gone, or another one than the caller thinks.
+        """
+        generation, sequence = self._generations.get(active.generation)
+        if (generation.collection, generation.digest) != (active.collection, active.digest):
+            raise GenerationError(
+                f"Generation {active.generation} is not one of {active.collection!r} by bundle "
+                f"{active.digest}."
+            )
+        return generation, sequence
+
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
         """Make one query vector of several; see `SearchEngine.compose`."""
         if parts.single is not None:
             return parts.single.vector
+        generation, sequence = self.generation(active)
         with self._catalogue.read() as session:
-            generation, sequence = searched_generation(session, active)
             view = self._views.current(session, generation, sequence, target)
             background = self._backgrounds.of(session, generation, view, target)
         if background is None:
@@ -131,8 +146,9 @@ class Searcher:
         return Place(last, search.sequence, confident, seen)
 
     def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
+        generation, sequence = self.generation(active)
+        # What has to be read is of this sequence number or of a later one; often nothing has to be.
         with self._catalogue.read() as session:
-            generation, sequence = searched_generation(session, active)
             binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
             place = None
             if request.cursor is not None:
@@ -197,8 +213,7 @@ class Searcher:
         for _ in range(_TRIES):
             found = search.ranking.page(wanted, search.place)
             # The view may hold what was written after the search began, so this is a new read.
-            with self._catalogue.read() as session:
-                images = read_found(session, found.keys.tolist(), target)
+            images = read_found(self._catalogue, found.keys.tolist(), target)
             held = found
             if len(images) < len(found):
                 held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
@@ -268,20 +283,6 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
     if not np.isfinite(length) or length == 0:
         raise QueryError("The query vector must have finite numbers that are not all zero.")
     return (query / np.float32(length)).astype(np.float32)
-
-
-def searched_generation(session: Session, active: ActiveGeneration) -> tuple[Generation, int]:
-    """Return the generation that a caller means, and the sequence number of its collection.
-
-    Raises:
-        GenerationError: It is gone, or another one than the caller thinks.
-    """
-    generation, sequence = get_generation(session, active.generation)
-    if (generation.collection, generation.digest) != (active.collection, active.digest):
-        raise GenerationError(
-            f"Generation {active.generation} is not one of {active.collection!r} by bundle {active.digest}."
-        )
-    return generation, sequence
 
 
 def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> set[int]:

@@ -1,5 +1,7 @@
 """The catalogue: an SQL database that is the source of truth for all that can be searched."""
 
 from index.catalogue.database import Catalogue, open_catalogue
+from index.catalogue.direct import DirectRead
+from index.catalogue.remembered import Remembered
 
-__all__ = ["Catalogue", "open_catalogue"]
+__all__ = ["Catalogue", "DirectRead", "Remembered", "open_catalogue"]

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
+from index.catalogue.direct import DirectRead
 from index.catalogue.schema import upgrade_schema
+from index.catalogue.version import Watch
 from index.errors import CatalogueError, DiskFullError
 
 BUSY_SECONDS = 60
@@ -28,6 +30,7 @@ class Catalogue:
 
     def __init__(self, url: str) -> None:
         self._engine = _create_engine(url)
+        self._watch = Watch(self._engine)
 
     @property
     def url(self) -> str:
@@ -46,6 +49,16 @@ class Catalogue:
         with self._errors(), Session(self._writer) as session, session.begin():
             yield session
 
+    def rows(self, read: DirectRead, keys: Sequence[int]) -> list[Any]:
+        """Return what a read finds of some keys, past SQLAlchemy; see `DirectRead`."""
+        with self._errors():
+            return read.rows(self._engine, keys)
+
+    def version(self) -> Hashable:
+        """Return a value that is never again what it was before a commit of any process."""
+        with self._errors():
+            return self._watch.version()
+
     def upgrade(self) -> None:
         """Bring the tables up to date, while other processes may be doing the same.
 
@@ -59,6 +72,7 @@ class Catalogue:
 
     def close(self) -> None:
         """Close all connections."""
+        self._watch.close()
         self._engine.dispose()
 
     @property
@@ -84,8 +98,8 @@ class Catalogue:
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
         except PoolTimeoutError as error:
             raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
-        except sqlite3.Error as error:
-            # What fails while a connection is set up comes without SQLAlchemy's wrapping.
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            # What fails while a connection is set up, or past SQLAlchemy, comes without its wrapping.
             raise CatalogueError(f"The catalogue {self.url} cannot be used: {error}.") from error
 
 

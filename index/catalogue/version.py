@@ -1,0 +1,41 @@
+"""Whether anything was written to a catalogue."""
+
+import threading
+from collections.abc import Hashable
+
+from sqlalchemy import Engine, PoolProxiedConnection
+
+
+class Watch:
+    """Tells states of a database apart; threads may share it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._connection: PoolProxiedConnection | None = None
+        self._opened = 0
+
+    def version(self) -> Hashable:
+        """Return a value that is never again what it was before a commit of any process."""
+        if self._engine.dialect.name == "sqlite":
+            return self._data_version()
+        with self._engine.connect() as connection:
+            # It names the writing transactions that have begun and ended.
+            return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
+
+    def close(self) -> None:
+        """Let go of the connection; the next look takes another."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _data_version(self) -> Hashable:
+        with self._lock:
+            if self._connection is None:
+                # SQLite counts for each connection what all others commit, so this one never writes.
+                self._connection = self._engine.raw_connection()
+                self._opened += 1
+            cursor = self._connection.cursor()
+            cursor.execute("PRAGMA data_version")
+            return self._opened, cursor.fetchone()
