@@ -20,7 +20,7 @@ from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
 from index.loose_files import keep_files, remove_loose
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
-from training.data.rejections import Rejection, Rejections
+from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
 from training.progress import progress_bar
 
@@ -35,17 +35,15 @@ class IngestReport:
         added: New images.
         updated: Images whose file or record changed.
         unchanged: Images that were there already.
-        rejected: Images that cannot be used; they were left out.
         embedded: Images that went through the encoder.
-        rejections: The rejected images by line, and why.
+        rejections: The images that cannot be used and were left out.
     """
 
     added: int
     updated: int
     unchanged: int
-    rejected: int
     embedded: int
-    rejections: tuple[Rejection, ...]
+    rejections: Rejections
 
 
 def ingest_manifest(
@@ -56,7 +54,6 @@ def ingest_manifest(
     *,
     batch_size: int = 64,
     decoders: int = 2,
-    max_rejected: float = 0.01,
     limits: ImageLimits | None = None,
     show_progress: bool = True,
 ) -> IngestReport:
@@ -72,15 +69,14 @@ def ingest_manifest(
         engine: Where to put them.
         collection: Its name; made if there is none.
         encoder: Loaded from a bundle.
-        manifest: What to put in.
+        manifest: What to put in; its rejections say how much may be left out, lines and images together.
         batch_size: Images a forward pass and a transaction.
         decoders: Threads that read and decode.
-        max_rejected: Largest share of images that may be unusable, from 0 to 1.
         limits: What an image may cost.
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: The manifest is empty, or too many images cannot be used.
+        DataError: The manifest is empty, or too much of it cannot be used.
         StaleWriteError: Somebody else wrote an image at the same time; what was embedded stays.
         GenerationError: The new generation lacks images of the collection, or a picture changed that is still
             searched with another bundle. What was embedded stays.
@@ -102,7 +98,7 @@ def ingest_manifest(
     def prepare(record: Record) -> _Outcome:
         return intake.prepare(record, manifest.image_path(record))
 
-    run = _Run(engine, embedder, intake, manifest, Rejections(len(manifest.records), max_rejected))
+    run = _Run(engine, embedder, intake, manifest)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in prepared_ahead(manifest.records, prepare, batch_size, decoders):
             run.write(batch)
@@ -125,9 +121,8 @@ class _Run:
         embedder: Embedder,
         intake: Intake,
         manifest: Manifest,
-        rejections: Rejections,
     ) -> None:
-        self.rejections = rejections
+        self.rejections = manifest.rejections.continued(len(manifest.records))
         self.embedded = 0
         self._engine = engine
         self._embedder = embedder
@@ -157,9 +152,8 @@ class _Run:
             added=self._counts["created"],
             updated=self._counts["replaced"],
             unchanged=self._counts["unchanged"],
-            rejected=len(self.rejections),
             embedded=self.embedded,
-            rejections=self.rejections.items,
+            rejections=self.rejections,
         )
 
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:

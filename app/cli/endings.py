@@ -1,15 +1,18 @@
 """How a command ends: one sentence on standard error, an exit code, and a traceback only for those who ask.
 
-0 done; 1 something the user can mend; 2 wrong use of the command line; 70 a defect; 130 stopped by Ctrl-C.
+0 done; 1 something the user can mend; 2 wrong use of the command line; 70 a defect; 130 stopped by Ctrl-C;
+143 stopped by SIGTERM, as a system does that shuts down.
 """
 
 import os
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from types import FrameType
 from typing import NoReturn
 
 from training.errors import RecoquestError
@@ -18,20 +21,32 @@ from training.trainer.errors import AnotherProcessFailedError, TrainingInterrupt
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"
 MENDABLE = 1
 DEFECT = 70
-STOPPED = 130
+STOPPED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 
 
 class StoppedError(Exception):
-    """Ctrl-C during work that has something to say about it."""
+    """A signal during work that has something to say about it; `code` is the command's exit code."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 @contextmanager
 def stoppable(sentence: str) -> Iterator[None]:
-    """Say `sentence` when the block is stopped by Ctrl-C, at once or at the end of a training step."""
+    """Say `sentence` when a signal stops the block, at once or at the end of a training step."""
     try:
         yield
-    except (KeyboardInterrupt, TrainingInterruptedError):
-        raise StoppedError(sentence) from None
+    except KeyboardInterrupt:
+        raise StoppedError(sentence, STOPPED) from None
+    except TrainingInterruptedError as error:
+        code = TERMINATED if error.received == signal.SIGTERM else STOPPED
+        raise StoppedError(sentence, code) from None
+    except SystemExit as leaving:
+        if leaving.code != TERMINATED:
+            raise
+        raise StoppedError(sentence, TERMINATED) from None
 
 
 def ended(command: Callable[[], object]) -> NoReturn:
@@ -43,7 +58,17 @@ def ended(command: Callable[[], object]) -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a letter must not stop a search.
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_exit_code(command))
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        code = _exit_code(command)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    sys.exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End as any other command does, so that nothing half-written stays behind."""
+    sys.exit(TERMINATED)
 
 
 def _exit_code(command: Callable[[], object]) -> int:
@@ -53,7 +78,7 @@ def _exit_code(command: Callable[[], object]) -> int:
     except SystemExit as leaving:
         return _interpreted(leaving)
     except StoppedError as stopped:
-        return _say(str(stopped), STOPPED)
+        return _say(str(stopped), stopped.code)
     except KeyboardInterrupt:
         return _say("Stopped.", STOPPED)
     except BrokenPipeError:
@@ -61,7 +86,7 @@ def _exit_code(command: Callable[[], object]) -> int:
     except AnotherProcessFailedError:
         return MENDABLE
     except RecoquestError as error:
-        return _say(str(error), MENDABLE)
+        return _say(str(error), MENDABLE, getattr(error, "__notes__", ()))
     except ModuleNotFoundError as error:
         return _missing_module(error)
     except OSError as error:
@@ -73,8 +98,8 @@ def _exit_code(command: Callable[[], object]) -> int:
 
 def _interpreted(leaving: SystemExit) -> int:
     code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    if code == STOPPED:
-        return _say("Stopped.", STOPPED)
+    if code in (STOPPED, TERMINATED):
+        return _say("Stopped.", code)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -82,10 +107,11 @@ def _interpreted(leaving: SystemExit) -> int:
     return code
 
 
-def _say(sentence: str, code: int) -> int:
+def _say(sentence: str, code: int, notes: Sequence[str] = ()) -> int:
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
-    print(f"recoquest: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201
+    for line in (f"recoquest: {sentence}", *notes):
+        print(" ".join(line.split()), file=sys.stderr)  # noqa: T201
     return code
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.options import BatchSize, Data, MaxRejected, SplitName, TorchDevice, read_split
+from app.cli.endings import stoppable
+from app.cli.options import (
+    BatchSize,
+    Data,
+    MaxRejected,
+    SplitName,
+    TorchDevice,
+    name_left_out,
+    read_split,
+)
 from app.cli.output import console
 
 if TYPE_CHECKING:
@@ -16,6 +25,7 @@ if TYPE_CHECKING:
     from training.evaluation.evaluate import EvaluationReport
 
 
+@stoppable("Stopped. Figures come at the end: the same command measures anew.")
 def evaluate(
     bundle: Annotated[Path, typer.Argument(help="Folder of the trained encoder.")],
     data: Data,
@@ -63,7 +73,10 @@ def evaluate(
             "This encoder was trained without texts, so none can share a shortcut: leave --shortcut out."
         )
     manifest = read_split(data, split, max_rejected)
-    embedded = embed_manifest(encoder, manifest, batch_size=batch_size, max_rejected=max_rejected)
+    embedded = embed_manifest(encoder, manifest, batch_size=batch_size)
+    name_left_out(embedded.skipped)
+    if embedded.sounds is not None:
+        name_left_out(embedded.sounds.skipped)
     recipe = encoder.info.recipe if encoder.info is not None else ""
     template = label_template or label_template_of(recipe)
     report = measure(encoder, embedded, label_template=template, factors=True)
@@ -75,7 +88,6 @@ def evaluate(
             manifest,
             batch_size=batch_size,
             marks=FixedShortcuts(ids, len(manifest.records)),
-            max_rejected=max_rejected,
         )
         beside = measure(encoder, marked, label_template=template, factors=True)
         print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")

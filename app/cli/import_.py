@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.options import MaxRejected
+from app.cli.options import MaxRejected, name_left_out
 
 
 def import_data(
@@ -35,6 +35,5 @@ def import_data(
     report = import_data_set(
         layout, source, out, images=images, leave_out=leave_out, max_rejected=max_rejected
     )
-    if report.rejections.items:
-        typer.echo(report.rejections.summary(), err=True)
+    name_left_out(report.rejections)
     typer.echo(f"Wrote {report.records:,} records to {report.folder / 'manifest.jsonl'}.")

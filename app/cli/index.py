@@ -6,9 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, read_split
-
-_SHOWN = 5
+from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, name_left_out, read_split
 
 ChosenView = Literal["auto", "exact", "ivf", "hnsw"]
 
@@ -45,24 +43,19 @@ def index(
 
     keep_freed_memory()
     settings = load_settings(home=home, device=device)
-    manifest = read_split(data, split, max_rejected)
-    encoder = load_encoder(bundle, settings.device)
-    engine = open_engine(settings)
-    try:
-        with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
-            report = ingest_manifest(
-                engine, collection, encoder, manifest, batch_size=batch_size, max_rejected=max_rejected
-            )
-    finally:
-        engine.close()
+    with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+        manifest = read_split(data, split, max_rejected)
+        encoder = load_encoder(bundle, settings.device)
+        engine = open_engine(settings)
+        try:
+            report = ingest_manifest(engine, collection, encoder, manifest, batch_size=batch_size)
+        finally:
+            engine.close()
+    name_left_out(report.rejections)
     typer.echo(
-        f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged, "
-        f"{report.rejected:,} left out."
+        f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged; "
+        f"lines left out: {len(manifest.rejections):,}, images left out: {len(report.rejections):,}."
     )
-    for left_out in report.rejections[:_SHOWN]:
-        typer.echo(f"Line {left_out.line}: {left_out.reason}", err=True)
-    if report.rejected > _SHOWN:
-        typer.echo(f"And {report.rejected - _SHOWN:,} more.", err=True)
 
 
 def _choose(collection: str, home: Path | None, view: ChosenView | None, *, explain: bool) -> None:

@@ -12,7 +12,7 @@ from training.errors import RecoquestError
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.engine import SearchEngine
-    from training.data.manifest import Manifest, Split
+    from training.data.manifest import Manifest, Rejections, Split
 
 Home = Annotated[
     Path | None,
@@ -62,9 +62,14 @@ def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest"
     from training.data.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
-    if manifest.rejections.items:
-        typer.echo(manifest.rejections.summary(), err=True)
+    name_left_out(manifest.rejections)
     return manifest if split is None else manifest.split(checked_split(split))
+
+
+def name_left_out(rejections: "Rejections") -> None:
+    """Name on standard error what had to be left out, if anything."""
+    if rejections:
+        typer.echo(rejections.summary(), err=True)
 
 
 def checked_split(split: str) -> "Split":

@@ -19,7 +19,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     trained = work.run("train", "demo-scenes", "--data", work.data, "--out", "run", *overrides)
     assert "Encoder: run/bundle" in trained.stdout
     indexed = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
-    assert "40 added, 0 updated, 0 unchanged, 0 left out" in indexed.stdout
+    assert "40 added, 0 updated, 0 unchanged; lines left out: 0, images left out: 0." in indexed.stdout
     return work
 
 
@@ -40,7 +40,7 @@ def test_evaluate_writes_its_report_and_pictures(work: Work) -> None:
 
 def test_indexing_again_doubles_nothing(work: Work) -> None:
     again = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
-    assert "0 added, 0 updated, 40 unchanged, 0 left out" in again.stdout
+    assert "0 added, 0 updated, 40 unchanged; lines left out: 0, images left out: 0." in again.stdout
     assert "40" in work.run("collections").stdout
 
 
@@ -49,10 +49,21 @@ def test_images_that_were_left_out_are_named(work: Work) -> None:
     shutil.copytree(work.data, data)
     for record in work.records[:6]:
         (data / record.image).write_bytes(b"no image")
-    done = work.run("index", "broken", "--bundle", "run/bundle", "--data", data, "--max-rejected", 0.5)
-    assert "34 added, 0 updated, 0 unchanged, 6 left out" in done.stdout
-    assert f"Line 1: {work.records[0].image}: " in done.stderr
-    assert done.stderr.endswith("And 1 more.\n")
+    with (data / "manifest.jsonl").open("a") as manifest:
+        manifest.write("{\n")
+    command = ("index", "broken", "--bundle", "run/bundle", "--data", data, "--max-rejected")
+    # 7 of 41 are 0.17.
+    done = work.run(*command, 0.18)
+    assert "34 added, 0 updated, 0 unchanged; lines left out: 1, images left out: 6." in done.stdout
+    for line, record in enumerate(work.records[:6], 1):
+        assert f"Line {line}: {record.image}: " in done.stderr
+    assert "Line 41: it is not JSON" in done.stderr
+    refused = work.run(*command, 0.16, code=1)
+    assert "1 of 41 lines and 6 of 40 images up to here" in refused.stderr
+    measured = work.run("evaluate", "run/bundle", "--data", data, "--split", "train", "--max-rejected", 0.5)
+    train = [line for line, record in enumerate(work.records[:6], 1) if record.split == "train"]
+    assert train
+    assert all(f"Line {line}: " in measured.stderr for line in (*train, 41))
 
 
 def test_an_image_finds_itself_and_its_likes_without_itself(work: Work) -> None:

@@ -15,17 +15,13 @@ from index.ingest import IngestReport, ingest_manifest
 from index.request import SearchRequest
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
-from training.data.manifest import Manifest
+from training.data.manifest import Manifest, Rejections
 from training.errors import DataError
 from training.models.encoder import Encoder
 
 
-def _ingest(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, *, max_rejected: float = 0.01
-) -> IngestReport:
-    return ingest_manifest(
-        engine, "cxr", encoder, manifest, batch_size=6, max_rejected=max_rejected, show_progress=False
-    )
+def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> IngestReport:
+    return ingest_manifest(engine, "cxr", encoder, manifest, batch_size=6, show_progress=False)
 
 
 def _digest(encoder: Encoder) -> str:
@@ -35,7 +31,7 @@ def _digest(encoder: Encoder) -> str:
 
 def test_every_record_can_be_read_back(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
     report = _ingest(engine, encoder, manifest)
-    assert (report.added, report.updated, report.unchanged, report.rejected) == (20, 0, 0, 0)
+    assert (report.added, report.updated, report.unchanged, len(report.rejections)) == (20, 0, 0, 0)
     for record in manifest.records:
         image = engine.image("cxr", record.id)
         assert (image.texts, image.labels, image.report) == (record.texts, record.labels, record.report)
@@ -106,10 +102,10 @@ def test_broken_images_are_named_and_left_out(
 ) -> None:
     manifest.image_path(manifest.records[4]).write_bytes(b"no image")
     manifest.image_path(manifest.records[9]).unlink()
-    report = _ingest(engine, encoder, manifest, max_rejected=0.2)
-    assert (report.added, report.rejected) == (18, 2)
-    assert [rejection.line for rejection in report.rejections] == [5, 10]
-    assert report.rejections[1].reason.startswith("images/009.png: The file cannot be read")
+    report = _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
+    assert report.added == 18
+    assert [rejection.line for rejection in report.rejections.items] == [5, 10]
+    assert report.rejections.items[1].reason.startswith("images/009.png: The file cannot be read")
     assert engine.active("cxr").count == 18
 
 
@@ -119,9 +115,22 @@ def test_too_many_broken_images_stop_the_run(
     for record in manifest.records[:3]:
         manifest.image_path(record).write_bytes(b"no image")
     with pytest.raises(DataError, match="Line 1: "):
-        _ingest(engine, encoder, manifest, max_rejected=0.1)
+        _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
     with pytest.raises(NoActiveGenerationError):
         engine.active("cxr")
+
+
+def test_lines_and_images_are_left_out_of_one_share(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    """A tenth of the lines may be left out: one line was, so one image may be, and not two."""
+    rejections = Rejections(21, 0.1)
+    rejections.add(21, "it is not JSON")
+    for record in manifest.records[:2]:
+        manifest.image_path(record).write_bytes(b"no image")
+    with pytest.raises(DataError, match="1 of 21 lines and 2 of 20 images") as raised:
+        _ingest(engine, encoder, replace(manifest, rejections=rejections))
+    assert [note.split(":")[0] for note in raised.value.__notes__] == ["Line 21", "Line 1", "Line 2"]
 
 
 def test_a_lost_file_comes_back(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:

@@ -103,7 +103,7 @@ class AudioSource:
                 self._broken.add(wanted[place])
                 self._reject(wanted[place], found)
         if not spectrograms:
-            raise DataError(f"{self._rejections.summary()} A whole batch cannot be heard: mend the data.")
+            raise self._rejections.error("No sound of a whole batch can be read: mend the data.")
         return pad_spectrograms(spectrograms), kept
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class StreamedImages(ImageSource):
                 self._broken.add(wanted[place])
                 _reject(self._decoder, wanted[place], image, self._rejections)
         if not images:
-            raise DataError(f"{self._rejections.summary()} A whole batch cannot be read: mend the data.")
+            raise self._rejections.error("No image of a whole batch can be read: mend the data.")
         return torch.stack(images), kept
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejec
     Args:
         folder: Where it goes.
         records: What it holds; read once.
-        rejections: Takes up the records that cannot be written, by their `line`, instead of an error.
+        rejections: Takes up the records that cannot be written, by their line, instead of an error.
 
     Raises:
         DataError: A record could not be read again, such as one with a repeated id.
@@ -112,7 +112,7 @@ def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejec
             except LineError as error:
                 if rejections is None:
                     raise DataError(f"Line {number} of the manifest cannot be written: {error}.") from error
-                rejections.add(record.line, str(error))
+                rejections.add(record.line, str(error), record.table)
             else:
                 file.write(line)
                 written += 1

@@ -31,6 +31,7 @@ class Record:
         metadata: What a search can filter on.
         audio: POSIX path of a sound that belongs to the image, relative like it; None if there is none.
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
+        table: Name of the table that has the line, where a data set has several.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Record:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     audio: str | None = None
     line: int = field(default=0, compare=False)
+    table: str = field(default="", compare=False)
 
 
 class LineError(Exception):

@@ -1,19 +1,25 @@
 """What a run had to leave out, and when that is too much."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from training.errors import DataError
-
-_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One line that cannot be used, and why."""
+    """One line that cannot be used, and why.
+
+    Attributes:
+        line: Its number, from 1.
+        reason: A sentence without its full stop.
+        table: Name of the table that has the line, where a data set has several.
+    """
 
     line: int
     reason: str
+    table: str = ""
 
 
 class Rejections:
@@ -21,7 +27,7 @@ class Rejections:
 
     Args:
         total: Number of lines that the run goes through.
-        max_share: Largest share of `total` that may be left out, from 0 to 1.
+        max_share: Largest share of them that may be left out, from 0 to 1.
         source: What is read, for the message.
         unit: What is counted, for the message.
 
@@ -40,6 +46,8 @@ class Rejections:
         self._max_share = max_share
         self._source = source
         self._unit = unit
+        self._counted = f"{unit}s"
+        self._before: Rejections | None = None
         self._items: list[Rejection] = []
 
     @property
@@ -47,34 +55,70 @@ class Rejections:
         """Everything left out so far, in the order in which it was found."""
         return tuple(self._items)
 
+    @property
+    def share(self) -> float:
+        """Which share was left out, together with what was left out before."""
+        share = len(self._items) / max(1, self._total)
+        if self._before is None:
+            return share
+        # Of what was not left out before, a run may go through a part, such as one split.
+        return self._before.share + (1 - self._before.share) * share
+
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, line: int, reason: str) -> None:
+    def continued(self, total: int, counted: str = "images") -> "Rejections":
+        """Begin the tally of a later run over what was not left out, or a part of it.
+
+        The largest share is that of both together; the items are those of the later run alone.
+
+        Args:
+            total: Number of lines that the later run goes through.
+            counted: What is counted there, for the message.
+        """
+        later = Rejections(total, self._max_share, self._source, self._unit)
+        later._counted = counted
+        later._before = self
+        return later
+
+    def add(self, line: int, reason: str, table: str = "") -> None:
         """Leave one line out.
 
         Raises:
             DataError: More than the allowed share has been left out.
         """
-        self._items.append(Rejection(line, reason))
-        if len(self._items) > self._max_share * self._total:
-            raise DataError(
+        self._items.append(Rejection(line, reason, table))
+        if self.share > self._max_share and not math.isclose(self.share, self._max_share):
+            raise self.error(
                 f"Too much of {self._source} cannot be used: {self._count()} up to here, "
                 f"more than the share of {self._max_share:.4g} that may be left out. "
-                f"Mend them or allow a larger share. {self._first()}"
+                "Mend them or allow a larger share."
             )
 
+    def error(self, sentence: str) -> DataError:
+        """Make an error that has everything left out so far as its notes, one a line."""
+        error = DataError(sentence)
+        for note in (*(() if self._before is None else self._before.named()), *self.named()):
+            error.add_note(note)
+        return error
+
+    def named(self) -> Sequence[str]:
+        """One sentence for each line that was left out, with its number."""
+        return [
+            f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
+            f"{item.reason.rstrip('.')}."
+            for item in self._items
+        ]
+
     def summary(self) -> str:
-        """What was left out: the number, and the first few by line."""
+        """What was left out: the number, then each on a line of its own."""
         if not self._items:
-            return f"All {self._total:,} {self._unit}s of {self._source} can be used."
-        return f"{self._count()} of {self._source} cannot be used. {self._first()}"
+            return f"All {self._total:,} {self._counted} of {self._source} can be used."
+        return "\n".join([f"{self._own_count()} of {self._source} cannot be used.", *self.named()])
 
     def _count(self) -> str:
-        return f"{len(self._items):,} of {self._total:,} {self._unit}s"
+        before = "" if self._before is None else f"{self._before._own_count()} and "
+        return f"{before}{self._own_count()}"
 
-    def _first(self) -> str:
-        reasons = [f"{self._unit} {item.line}: {item.reason}".rstrip(".") for item in self._items[:_SHOWN]]
-        shown = "; ".join(reasons)
-        more = "; and more" if len(self._items) > _SHOWN else ""
-        return f"{shown[:1].upper()}{shown[1:]}{more}."
+    def _own_count(self) -> str:
+        return f"{len(self._items):,} of {self._total:,} {self._counted}"

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from training.data.images import decode_image
-from training.data.manifest import Manifest, Record, Rejection, Rejections
+from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError, ImageError
 from training.evaluation.similarity import Vectors, as_blades
 from training.evaluation.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
@@ -89,7 +89,7 @@ class EmbeddedManifest:
         texts: Every text of every record, in order and unmarked; the same sentence may occur several times.
         text_vectors: (M, D), row j is texts[j].
         text_owner: (M,) row of the record that has text j.
-        skipped: Images that could not be read, with their line numbers.
+        skipped: Images that could not be read.
         truncated: Number of distinct texts longer than the encoder reads.
         sounds: Those of the records; None when there are none or the encoder cannot hear.
     """
@@ -99,7 +99,7 @@ class EmbeddedManifest:
     texts: tuple[str, ...]
     text_vectors: Vectors
     text_owner: NDArray[np.int64]
-    skipped: tuple[Rejection, ...]
+    skipped: Rejections
     truncated: int
     sounds: EmbeddedSounds | None = None
 
@@ -118,22 +118,21 @@ def embed_manifest(
     batch_size: int = 64,
     texts: bool = True,
     marks: Marks | None = None,
-    max_rejected: float = 0.01,
     show_progress: bool = True,
 ) -> EmbeddedManifest:
     """Embed every image of a manifest, every distinct text once, and the sounds, where the encoder can.
 
     Args:
         encoder: Turns images and texts into vectors.
-        manifest: What to embed, usually one split.
+        manifest: What to embed, usually one split. Its rejections say how much may be left out: lines and
+            images together, and lines and sounds.
         batch_size: Images, or texts, a forward pass.
         texts: Embed the texts as well.
         marks: Added to what is embedded, such as synthetic shortcuts.
-        max_rejected: Share of images, and of sounds, that may be unreadable.
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: When the manifest is empty or more images or sounds than `max_rejected` cannot be read.
+        DataError: When the manifest is empty or too many images or sounds cannot be read.
     """
     if not manifest.records:
         raise DataError(
@@ -144,14 +143,14 @@ def embed_manifest(
     distinct = list(dict.fromkeys(text for texts_of in written for text in texts_of))
     total = len(manifest.records) + len(distinct)
     with progress_bar("embedding", total, shown=show_progress) as bar:
-        skipped = Rejections(len(manifest.records), max_rejected, source=str(manifest.folder))
+        skipped = manifest.rejections.continued(len(manifest.records))
         rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks)
         vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar)
     row_of = {text: row for row, text in enumerate(distinct)}
     records = tuple(manifest.records[row] for row in rows)
     sounds = None
     if "audio" in encoder.modalities and isinstance(encoder, SoundEncoder):
-        sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size, max_rejected=max_rejected)
+        sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size)
     return EmbeddedManifest(
         records=records,
         image_vectors=as_blades(image_vectors, encoder.blades, unsigned=encoder.unsigned),
@@ -160,7 +159,7 @@ def embed_manifest(
             [row_of[text] for row in rows for text in written[row]]
         ],
         text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
-        skipped=skipped.items,
+        skipped=skipped,
         truncated=truncated,
         sounds=sounds,
     )
@@ -194,7 +193,7 @@ def _embed_images(
             rows += read
         bar.advance(len(prepared))
     if not vectors:
-        raise DataError(f"{skipped.summary()} Mend the data.")
+        raise skipped.error(f"None of the images of {manifest.folder} can be read: mend the data.")
     return rows, np.concatenate(vectors)
 
 

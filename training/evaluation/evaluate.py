@@ -105,25 +105,21 @@ def evaluate(
     *,
     batch_size: int = 64,
     label_template: str = LABEL_TEMPLATE,
-    max_rejected: float = 0.01,
     show_progress: bool = True,
 ) -> EvaluationReport:
     """Embed a manifest, usually one split, and measure the encoder on it.
 
     Args:
         encoder: What is measured.
-        manifest: The images with their texts and labels.
+        manifest: The images with their texts and labels; its rejections say how much may be unreadable.
         batch_size: Images, or texts, a forward pass.
         label_template: Makes the query sentence of a label in place of `{labels}`.
-        max_rejected: Share of images that may be unreadable.
         show_progress: Show a bar on standard error.
 
     Raises:
         DataError: When the manifest is empty or has neither texts nor labels, or images are unreadable.
     """
-    embedded = embed_manifest(
-        encoder, manifest, batch_size=batch_size, max_rejected=max_rejected, show_progress=show_progress
-    )
+    embedded = embed_manifest(encoder, manifest, batch_size=batch_size, show_progress=show_progress)
     return measure(encoder, embedded, label_template=label_template, factors=True)
 
 

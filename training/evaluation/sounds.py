@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.data.audio_source import AudioDecoder
-from training.data.manifest import Manifest, Record, Rejection, Rejections
+from training.data.manifest import Manifest, Record, Rejections
 from training.evaluation.similarity import Vectors, as_blades
 from training.models.preprocessing import Preprocessing
 
@@ -43,13 +43,13 @@ class EmbeddedSounds:
         files: The sound files that could be read, in the records' order; the same may occur several times.
         vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model, (S, 1, D) of one without signs.
         owner: (S,) row of the record that has sound i.
-        skipped: Sounds that could not be read, with their line numbers.
+        skipped: Sounds that could not be read.
     """
 
     files: tuple[str, ...]
     vectors: Vectors
     owner: NDArray[np.int64]
-    skipped: tuple[Rejection, ...]
+    skipped: Rejections
 
     def matches(self) -> list[list[int]]:
         """For each sound, the rows of all records that have this very file."""
@@ -65,7 +65,6 @@ def embed_sounds(
     records: Sequence[Record],
     *,
     batch_size: int = 64,
-    max_rejected: float = 0.01,
 ) -> EmbeddedSounds | None:
     """Embed every sound of some records of a manifest; None where there is none that can be read.
 
@@ -74,13 +73,12 @@ def embed_sounds(
         manifest: Whose folder the sounds lie in.
         records: That the sounds are wanted of.
         batch_size: Sounds a forward pass.
-        max_rejected: Share of sounds that may be unreadable.
 
     Raises:
-        DataError: More sounds than `max_rejected` cannot be read.
+        DataError: Too many sounds cannot be read.
     """
     with_sound = [row for row, record in enumerate(records) if record.audio is not None]
-    skipped = Rejections(len(with_sound), max_rejected, source=f"the sounds of {manifest.folder}")
+    skipped = manifest.rejections.continued(len(with_sound), "sounds")
     decoder = AudioDecoder(replace(manifest, records=tuple(records)), encoder.preprocessing.audio)
     heard: list[int] = []
     vectors: list[Vectors] = []
@@ -102,5 +100,5 @@ def embed_sounds(
         files=tuple(str(records[row].audio) for row in heard),
         vectors=as_blades(np.concatenate(vectors), encoder.blades, unsigned=encoder.unsigned),
         owner=np.array(heard, dtype=np.int64),
-        skipped=skipped.items,
+        skipped=skipped,
     )

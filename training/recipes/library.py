@@ -101,9 +101,11 @@ class Library:
         if path.endswith((SUFFIX, ".yml")) or "/" in path:
             return _of_file(path, variant)
         if name_or_path not in self._recipes:
-            hint = nearest(name_or_path, list(self._recipes)) or "`recoquest recipes` lists what there is"
+            close = nearest(name_or_path, list(self._recipes))
+            hint = f" (the nearest is {close})" if close else ""
             raise RecipeError(
-                f"There is no recipe {name_or_path!r}; {hint}, or give the path of a .yaml file."
+                f"There is no recipe {name_or_path!r}{hint}: choose one that `recoquest recipes` lists, or "
+                "give the path of a .yaml file."
             )
         return dict(self._recipes[name_or_path])
 
@@ -115,9 +117,8 @@ def shipped() -> Library:
 
 
 def nearest(wrong: str, known: Sequence[str]) -> str | None:
-    """`did you mean ...` where something known is close."""
-    close = get_close_matches(wrong, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}" if close else None
+    """What is known that is spelt much like it, if anything."""
+    return next(iter(get_close_matches(wrong, known, n=1, cutoff=0.5)), None)
 
 
 def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:

@@ -146,8 +146,10 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
             )
         case "extra_forbidden":
             known = _known_keys(kind, tree, location[:-1])
-            hint = nearest(location[-1], known)
-            return f"there is no setting {key}; {hint or 'there are ' + ', '.join(known)}"
+            close = nearest(location[-1], known)
+            if close is None:
+                return f"there is no setting {key}; there are {', '.join(known)}"
+            return f"there is no setting {key}; the nearest is {'.'.join((*location[:-1], close))}"
         case "missing":
             return f"{key} is missing"
         case "value_error":

@@ -1,5 +1,7 @@
 """How a training run may end before its time."""
 
+import signal
+
 from training.errors import RecoquestError
 
 
@@ -8,7 +10,15 @@ class TrainingError(RecoquestError):
 
 
 class TrainingInterruptedError(RecoquestError):
-    """The run was asked to stop; its checkpoint is written and it can be resumed."""
+    """The run was asked to stop; its checkpoint is written and it can be resumed.
+
+    Attributes:
+        received: The signal that asked; None where another process of the run got it.
+    """
+
+    def __init__(self, sentence: str, received: signal.Signals | None) -> None:
+        super().__init__(sentence)
+        self.received = received
 
 
 class AnotherProcessFailedError(RecoquestError):

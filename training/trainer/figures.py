@@ -59,6 +59,8 @@ class LossFigures:
     def read(self) -> dict[str, float]:
         """Wait for the device, give the means and start anew.
 
+        `averaged_steps` says of how many steps they are: of fewer once a run was resumed, and at its end.
+
         Raises:
             TrainingError: A loss or a gradient was not finite.
         """
@@ -67,6 +69,7 @@ class LossFigures:
         means = {name: value / self._steps for name, value in zip(self._sums, sums.tolist(), strict=True)}
         seconds = max(time.perf_counter() - self._since, 1e-9)
         means["samples_per_second"] = self._samples * self._processes.count / seconds
+        means["averaged_steps"] = self._steps
         self._reset()
         return means
 

@@ -106,7 +106,8 @@ class TrainingLoop:
                 if stopped and self.position.step < self.total_steps:
                     raise TrainingInterruptedError(
                         f"Stopped after step {self.position.step:,} of {self.total_steps:,}; the checkpoint "
-                        "is written. Repeat the command with --resume to go on."
+                        "is written. Repeat the command with --resume to go on.",
+                        stop.received,
                     )
 
     def save(self, name: str) -> None:

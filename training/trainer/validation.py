@@ -70,11 +70,10 @@ class Validation:
             self.encoder,
             self.manifest,
             batch_size=min(train.batch_size, train.chunk_size or train.batch_size),
-            max_rejected=self.recipe.data.max_rejected,
             show_progress=False,
         )
-        sounds = () if embedded.sounds is None else embedded.sounds.skipped
-        self.broken.update((rejection.line, rejection) for rejection in (*sounds, *embedded.skipped))
+        sounds = () if embedded.sounds is None else embedded.sounds.skipped.items
+        self.broken.update((rejection.line, rejection) for rejection in (*sounds, *embedded.skipped.items))
         template = self.recipe.data.label_template
         return measure(self.encoder, embedded, label_template=template).metrics()
 

@@ -37,8 +37,10 @@ def code_of(command: Callable[[], object]) -> object:
         (OSError(28, "No space left on device"), 1, "No space left on device."),
         (ModuleNotFoundError("No module named 'faiss'", name="faiss"), 1, "faiss is not installed: run "),
         (KeyboardInterrupt(), 130, "Stopped."),
-        (StoppedError("Stopped here."), 130, "Stopped here."),
+        (StoppedError("Stopped here.", 130), 130, "Stopped here."),
+        (StoppedError("Ended here.", 143), 143, "Ended here."),
         (SystemExit(130), 130, "Stopped."),
+        (SystemExit(143), 143, "Stopped."),
     ],
 )
 def test_one_sentence_and_the_code(
@@ -84,17 +86,44 @@ def test_who_asks_sees_the_traceback(
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), TrainingInterruptedError("asked to stop")])
-def test_stoppable_says_what_was_kept(error: BaseException) -> None:
-    with pytest.raises(StoppedError, match="Kept all of it"), stoppable("Kept all of it."):
+def test_what_an_error_notes_comes_below_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    error = DataError("Two lines are\nbroken.")
+    error.add_note("Line 1: gone.")
+    error.add_note("Line 7: also\ngone.")
+    assert code_of(raising(error)) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "recoquest: Two lines are broken.",
+        "Line 1: gone.",
+        "Line 7: also gone.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (SystemExit(143), 143),
+        (TrainingInterruptedError("asked to stop", signal.SIGINT), 130),
+        (TrainingInterruptedError("asked to stop", signal.SIGTERM), 143),
+        (TrainingInterruptedError("another was asked to stop", None), 130),
+    ],
+)
+def test_stoppable_says_what_was_kept(error: BaseException, code: int) -> None:
+    with pytest.raises(StoppedError, match="Kept all of it") as stopped, stoppable("Kept all of it."):
         raise error
+    assert stopped.value.code == code
+
+
+def test_other_exits_pass_a_stoppable_block() -> None:
+    with pytest.raises(SystemExit), stoppable("Kept all of it."):
+        raise SystemExit(2)
 
 
 def in_a_process(body: str) -> "subprocess.Popen[str]":
     """A real process that runs `body` as a typer command."""
     script = f"""
-import sys, time, typer
-from app.cli.endings import ended
+import contextlib, sys, time, typer
+from app.cli.endings import ended, stoppable
 application = typer.Typer(pretty_exceptions_enable=False)
 
 @application.command()
@@ -112,14 +141,23 @@ ended(application)
     )
 
 
-def test_ctrl_c_in_a_real_process() -> None:
-    process = in_a_process("print('ready', flush=True); time.sleep(30)")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("block", "sentence"),
+    [("contextlib.nullcontext()", "Stopped."), ("stoppable('Stopped. Kept.')", "Stopped. Kept.")],
+)
+def test_signals_to_a_real_process(number: signal.Signals, code: int, block: str, sentence: str) -> None:
+    process = in_a_process(f"""
+    with {block}:
+        print('ready', flush=True)
+        time.sleep(30)
+""")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert errors.strip() == "recoquest: Stopped."
+    assert process.returncode == code
+    assert errors.strip() == f"recoquest: {sentence}"
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -82,7 +82,7 @@ def test_overrides_have_the_types_of_yaml() -> None:
     [
         ("glue", [], "glue-small-"),
         ("reco-cxr-small", [], "no recipe 'reco-cxr-small' of classification"),
-        ("glue-rte-bert-base", ["train.epoch=3"], r"no setting train\.epoch; did you mean epochs"),
+        ("glue-rte-bert-base", ["train.epoch=3"], r"no setting train\.epoch; the nearest is train\.epochs"),
         ("glue-rte-bert-base", ["task=glue"], "task is one of labels, cola, .*, not 'glue'"),
         ("glue-rte-bert-base", ["train.epochs"], "not of the form"),
         ("glue-rte-bert-base", ["reclaim.neighbours=0"], r"reclaim\.neighbours"),
@@ -90,7 +90,7 @@ def test_overrides_have_the_types_of_yaml() -> None:
         ("labels-small-linear", ["data.test_split=val"], "the val split cannot both choose and test"),
         ("labels-small-linear", ["encoder=runs/bundle"], "a bundle has its own model and preprocessing"),
         ("labels-small-linear", ["model=null"], "preprocessing belongs to model"),
-        ("labels-small-linear", ["data.lables=[a]"], r"no setting data\.lables; did you mean labels"),
+        ("labels-small-linear", ["data.lables=[a]"], r"no setting data\.lables; the nearest is data\.labels"),
     ],
 )
 def test_wrong_recipes_are_named(name: str, overrides: list[str], message: str) -> None:

@@ -53,7 +53,7 @@ def test_streamed_images_leave_out_the_broken_and_count_it_once(
 
 
 def test_a_batch_without_a_readable_image_stops_the_run(streamed: StreamedImages) -> None:
-    with pytest.raises(DataError, match=r"Line 2: 1\.png.*[^.]\. A whole batch cannot be read"):
+    with pytest.raises(DataError, match=r"No image of a whole batch can be read.*\nLine 2: 1\.png.*[^.]\.$"):
         streamed.load(np.array([1]))
 
 

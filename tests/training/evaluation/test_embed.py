@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,13 +8,17 @@ from torch import Tensor
 
 from tests.training.evaluation.conftest import WriteManifest
 from tests.training.evaluation.encoders import ColourEncoder
-from training.data.manifest import Record
+from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
 from training.evaluation.embed import embed_manifest
 
 
 def record(name: str, *texts: str) -> Record:
     return Record(id=name, image="", split="test", texts=texts)
+
+
+def lenient(manifest: Manifest, share: float) -> Manifest:
+    return replace(manifest, rejections=Rejections(len(manifest.records), share))
 
 
 def test_rows_follow_the_manifest(manifest_of: WriteManifest) -> None:
@@ -47,11 +52,11 @@ def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: 
 
 def test_a_broken_image_is_named_with_its_line(manifest_of: WriteManifest) -> None:
     manifest = manifest_of([record("red-1", "red"), record("broken-1", "blue"), record("green-1", "green")])
-    embedded = embed_manifest(ColourEncoder(), manifest, max_rejected=0.5, show_progress=False)
+    embedded = embed_manifest(ColourEncoder(), lenient(manifest, 0.5), show_progress=False)
     assert [one.id for one in embedded.records] == ["red-1", "green-1"]
     assert embedded.texts == ("red", "green")
     assert embedded.text_owner.tolist() == [0, 1]
-    (skipped,) = embedded.skipped
+    (skipped,) = embedded.skipped.items
     assert skipped.line == 2
     assert "broken-1.png" in skipped.reason
 
@@ -59,10 +64,11 @@ def test_a_broken_image_is_named_with_its_line(manifest_of: WriteManifest) -> No
 def test_too_many_broken_images_stop_the_run(manifest_of: WriteManifest) -> None:
     manifest = manifest_of([record("red-1"), record("broken-1"), record("broken-2")])
     with pytest.raises(DataError, match=r"Line 2: broken-1\.png.*[^.]\.$"):
-        embed_manifest(ColourEncoder(), manifest, max_rejected=0.3, show_progress=False)
+        embed_manifest(ColourEncoder(), lenient(manifest, 0.3), show_progress=False)
     only_broken = manifest_of([record("broken-1"), record("broken-2")])
-    with pytest.raises(DataError, match="2 of 2"):
-        embed_manifest(ColourEncoder(), only_broken, max_rejected=1, show_progress=False)
+    with pytest.raises(DataError, match=r"None of the images .* can be read") as raised:
+        embed_manifest(ColourEncoder(), lenient(only_broken, 1), show_progress=False)
+    assert len(raised.value.__notes__) == 2
 
 
 class RowMarks:
@@ -87,7 +93,7 @@ def test_marks_go_by_the_row_of_the_manifest(manifest_of: WriteManifest) -> None
     )
     encoder = ColourEncoder()
     embedded = embed_manifest(
-        encoder, manifest, batch_size=2, marks=RowMarks(), max_rejected=0.5, show_progress=False
+        encoder, lenient(manifest, 0.5), batch_size=2, marks=RowMarks(), show_progress=False
     )
     assert sorted(encoder.texts) == ["a red thing 0", "red 0", "red 1", "red 2", "red 3"]
     # What matches is still told by the sentences as they were.

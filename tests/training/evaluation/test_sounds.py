@@ -8,7 +8,7 @@ from PIL import Image
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_encoder
 from training.data.audio import decode_audio
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.data.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
 from training.errors import DataError
 from training.evaluation.embed import embed_manifest
 from training.evaluation.evaluate import evaluate
@@ -57,11 +57,12 @@ def test_sounds_are_embedded_as_the_encoder_does(heard: Encoder, manifest: Manif
 
 def test_a_broken_sound_is_named_and_its_image_stays(heard: Encoder, manifest: Manifest) -> None:
     (manifest.folder / "1.wav").write_bytes(b"RIFF")
-    embedded = embed_manifest(heard, manifest, max_rejected=0.5, show_progress=False)
+    lenient = replace(manifest, rejections=Rejections(5, 0.5))
+    embedded = embed_manifest(heard, lenient, show_progress=False)
     assert len(embedded.records) == 5
     assert embedded.sounds is not None
     assert embedded.sounds.owner.tolist() == [0, 3, 4]
-    assert [(item.line, item.reason) for item in embedded.sounds.skipped] == [
+    assert [(item.line, item.reason) for item in embedded.sounds.skipped.items] == [
         (2, "1.wav: The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3")
     ]
     with pytest.raises(DataError, match=r"Line 2: 1\.wav"):

@@ -153,9 +153,15 @@ def test_another_objective_starts_from_its_own_settings() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.batch_sise=3", r"no setting train\.batch_sise; did you mean batch_size"),
-        ("objective.temprature=3", r"no setting objective\.temprature; did you mean temperature"),
-        ("model.image.head.kindd=mlp", r"no setting model\.image\.head\.kindd; did you mean kind"),
+        ("train.batch_sise=3", r"no setting train\.batch_sise; the nearest is train\.batch_size\.$"),
+        (
+            "objective.temprature=3",
+            r"no setting objective\.temprature; the nearest is objective\.temperature\.",
+        ),
+        (
+            "model.image.head.kindd=mlp",
+            r"no setting model\.image\.head\.kindd; the nearest is model\.image\.head\.kind\.",
+        ),
         ("zzz=1", "no setting zzz; there are name, description"),
         ("objective.name=softmax", r"objective: 'softmax' is no objective; there are .*infonce"),
         ("optimizer.lr=fast", r"optimizer\.lr: .*number.*'fast'"),
@@ -185,7 +191,9 @@ def test_wrong_override_is_one_sentence_that_names_the_key(override: str, messag
 
 
 def test_unknown_recipe_names_the_nearest() -> None:
-    with pytest.raises(RecipeError, match="did you mean reco-flickr30k"):
+    with pytest.raises(
+        RecipeError, match=r"recipe 'reco-flikr30k' \(the nearest is reco-flickr30k\): choose"
+    ):
         load_recipe("reco-flikr30k")
     with pytest.raises(RecipeError, match="cannot be read"):
         load_recipe("nowhere/recipe.yaml")

@@ -65,8 +65,9 @@ def test_resumed_run_is_bit_equal(
     recipe, out = tiny_recipe(), tmp_path / "out"
     with monkeypatch.context() as patch:
         stop_after(patch, step, number)
-        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of 6.*--resume"):
+        with pytest.raises(TrainingInterruptedError, match=f"after step {step} of 6.*--resume") as stopped:
             run(recipe, scenes, out)
+    assert stopped.value.received == number
     assert load_checkpoint(out / "checkpoints/last.pt").position.step == step
     assert not (out / "bundle").exists()
     torch.manual_seed(99)
@@ -102,6 +103,22 @@ def test_killed_run_goes_on_from_its_last_checkpoint(
     ours, theirs = (load_checkpoint(folder / "checkpoints/last.pt") for folder in (out, straight))
     assert_same(vars(ours), vars(theirs))
     assert [line["step"] for line in lines(out)] == [line["step"] for line in lines(straight)]
+
+
+def test_a_line_says_how_many_steps_it_is_of(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fourth step and the last: the first line of a run that went on behind step 3 is of one step."""
+    recipe = tiny_recipe(log_every_steps=4)
+    run(recipe, scenes, tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(TrainingInterruptedError):
+            run(recipe, scenes, tmp_path / "out")
+    run(recipe, scenes, tmp_path / "out", resume=True)
+    for folder, expected in (("straight", [(4, 4), (6, 2)]), ("out", [(4, 1), (6, 2)])):
+        training = [line for line in lines(tmp_path / folder) if line["kind"] == "train"]
+        assert [(line["step"], line["averaged_steps"]) for line in training] == expected
 
 
 def test_another_seed_gives_other_weights(scenes: Path, straight: Path, tmp_path: Path) -> None:

@@ -75,11 +75,8 @@ def classify_images(
         run.fabric,
         splits.labels,
         recipe.train.batch_size,
-        recipe.data.max_rejected,
     )
-    broken = Rejections(
-        len(splits.train.records), recipe.data.max_rejected, source=f"the training images of {data}"
-    )
+    broken = splits.train.rejections.continued(len(splits.train.records))
     with opened(
         splits.train,
         splits.labels,

@@ -56,7 +56,6 @@ class Scorer:
         fabric: Device and precision.
         labels: Of its outputs.
         batch_size: Images of a forward pass.
-        max_rejected: Share of images that may be unreadable.
         broken: By line, those that were, of all splits that were measured.
     """
 
@@ -65,7 +64,6 @@ class Scorer:
     fabric: Fabric
     labels: Sequence[str]
     batch_size: int
-    max_rejected: float
     broken: dict[int, Rejection] = field(default_factory=dict)
     blades: int = 1
     unsigned: bool = False
@@ -111,10 +109,9 @@ class Scorer:
             split,
             batch_size=self.batch_size,
             texts=False,
-            max_rejected=self.max_rejected,
             show_progress=show_progress,
         )
-        self.broken.update((rejection.line, rejection) for rejection in found.skipped)
+        self.broken.update((rejection.line, rejection) for rejection in found.skipped.items)
         truth = positives(found.records, self.labels)
         areas = {
             label: area_under_roc(found.image_vectors[:, column], truth[:, column])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.classification.texts.tasks import GlueTask
-from training.data.rejections import Rejection, Rejections
+from training.data.rejections import Rejections
 from training.errors import DataError
 
 
@@ -30,7 +30,7 @@ class Table:
 
     path: Path
     examples: tuple[Example, ...]
-    rejections: tuple[Rejection, ...] = ()
+    rejections: Rejections
 
 
 class BrokenLineError(Exception):
@@ -68,7 +68,7 @@ def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 
     examples = tuple(_examples(body, columns, task, rejections))
     if not examples:
         raise DataError(f"{path} has no line that can be used.")
-    return Table(path, examples, rejections.items)
+    return Table(path, examples, rejections)
 
 
 def _header(path: Path, line: bytes, task: GlueTask) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """CheXpert: train.csv and valid.csv with fourteen labels an image, without texts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -43,12 +44,14 @@ def read_chexpert(
     for line, row in read_table(table, _ABOUT):
         path = PurePosixPath(row["Path"])
         if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
-            yield Rejection(line, f"the path {row['Path']!r} is not .../patientN/studyN/file")
+            reason = f"the path {row['Path']!r} is not .../patientN/studyN/file"
+            yield Rejection(line, reason, table.name)
         elif path.parts[-3] not in held_out:
-            yield _to_record(row, path, split, images, line)
+            record = _to_record(row, path, split, images)
+            yield replace(record, line=line, table=table.name)
 
 
-def _to_record(row: dict[str, str], path: PurePosixPath, split: Split, images: Path, line: int) -> Record:
+def _to_record(row: dict[str, str], path: PurePosixPath, split: Split, images: Path) -> Record:
     # The tables' paths begin with the name of the data set's folder, which may be `images` itself.
     if not (images / path.parts[0]).is_dir():
         path = path.relative_to(path.parts[0])
@@ -59,7 +62,6 @@ def _to_record(row: dict[str, str], path: PurePosixPath, split: Split, images: P
         group=path.parts[-3],
         labels=tuple(name for name, value in row.items() if name not in _ABOUT and value in _POSITIVE),
         metadata=_metadata(row),
-        line=line,
     )
 
 

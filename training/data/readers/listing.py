@@ -87,8 +87,9 @@ def _usable(listing: Listing, prefix: str, rejections: Rejections, progress: Pro
     for item in listing.items:
         progress.advance()
         if isinstance(item, Rejection):
-            rejections.add(item.line, item.reason)
+            rejections.add(item.line, item.reason, item.table)
         elif not os.path.isfile(f"{listing.images}/{item.image}"):  # noqa: PTH113
-            rejections.add(item.line, f"there is no image {item.image!r} in {listing.images}")
+            reason = f"there is no image {item.image!r} in {listing.images}"
+            rejections.add(item.line, reason, item.table)
         else:
             yield replace(item, image=prefix + item.image)

@@ -38,7 +38,7 @@ def test_reads_every_task_as_published(tmp_path: Path, name: str) -> None:
     table = read_glue(write(tmp_path, FILES[name]), "train", GLUE[name])
     assert [example.label for example in table.examples] == LABELS.get(name, [0.0, 1.0])
     assert all((example.second is None) == (name in {"cola", "sst-2"}) for example in table.examples)
-    assert table.rejections == ()
+    assert table.rejections.items == ()
 
 
 def test_quotes_are_letters_and_only_tabs_and_line_feeds_divide(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_broken_lines_are_named_by_number(tmp_path: Path) -> None:
     folder = write(tmp_path, b"sentence\tlabel\n" + b"\n".join(lines) + b"\n")
     table = read_glue(folder, "train", GLUE["sst-2"], max_rejected=0.9)
     assert [example.label for example in table.examples] == [1.0, 0.0]
-    assert [item.line for item in table.rejections] == [3, 4, 5, 6, 7, 8]
-    reasons = [item.reason for item in table.rejections]
+    assert [item.line for item in table.rejections.items] == [3, 4, 5, 6, 7, 8]
+    reasons = [item.reason for item in table.rejections.items]
     assert "1 values, not 2" in reasons[0]
     assert "3 values, not 2" in reasons[1]
     assert "'2' is none of 0, 1" in reasons[3]
@@ -73,7 +73,7 @@ def test_broken_lines_are_named_by_number(tmp_path: Path) -> None:
 def test_a_score_is_a_number(tmp_path: Path, score: str) -> None:
     content = FILES["sts-b"] + f"0\tg\tf\t2012\t1\tn\tn\ta\tb\t{score}\n"
     table = read_glue(write(tmp_path, content), "train", GLUE["sts-b"], max_rejected=0.5)
-    assert [item.line for item in table.rejections] == [4]
+    assert [item.line for item in table.rejections.items] == [4]
 
 
 def test_too_many_broken_lines_stop(tmp_path: Path) -> None:

@@ -67,9 +67,14 @@ def test_patients_of_the_candidates_are_left_out_of_train(source: Path, tmp_path
 
 def test_broken_lines_are_named(source: Path) -> None:
     (source / "train.csv").write_text(TRAIN + "x/y.jpg,Male\n" + "a,b,c,d,e,f,g,h,too,many\n")
+    twice, missing = VALID.splitlines()[1], VALID.splitlines()[1].replace("view1", "view9")
+    (source / "valid.csv").write_text(f"{VALID}{twice}\n{missing}\n")
     report = import_data_set("chexpert", source, max_rejected=0.5)
     assert report.records == 4
-    assert [(item.line, item.reason) for item in report.rejections.items] == [
-        (5, "the path 'x/y.jpg' is not .../patientN/studyN/file"),
-        (6, "the path 'a' is not .../patientN/studyN/file"),
+    image = "valid/patient64541/study1/view9_frontal.jpg"
+    assert report.rejections.named() == [
+        "Line 5 of train.csv: the path 'x/y.jpg' is not .../patientN/studyN/file.",
+        "Line 6 of train.csv: the path 'a' is not .../patientN/studyN/file.",
+        "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
+        f"Line 4 of valid.csv: there is no image '{image}' in {source}.",
     ]
