@@ -47,7 +47,7 @@ async def read_search(request: Request, settings: Settings) -> SentSearch:
     if content_type.startswith(_MULTIPART):
         sent = await _read_form(request, settings)
     elif content_type.split(";")[0].strip() == _JSON:
-        sent = SentSearch(_parse(await request.body()))
+        sent = SentSearch(_parse(await request.body(), "body"))
     else:
         raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
@@ -125,17 +125,17 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
                 files[name].append(content)
     if len(queries) > 1:
         raise invalid("query", "The form field `query` was sent twice.")
-    query = _parse(queries[0]) if queries else SearchQuery()
+    query = _parse(queries[0], "query") if queries else SearchQuery()
     return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
 
 
-def _parse(content: bytes) -> SearchQuery:
+def _parse(content: bytes, whole: str) -> SearchQuery:
+    """Read a query; `whole` is what it is called where no field of it is to blame."""
     try:
         return SearchQuery.model_validate_json(content)
     except ValidationError as error:
-        raise RequestValidationError(
-            [{**e, "loc": ("body", *e["loc"])} for e in error.errors(include_url=False, include_input=False)]
-        ) from None
+        errors = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None
 
 
 def _check_lengths(query: SearchQuery, settings: Settings) -> None:

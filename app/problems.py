@@ -306,7 +306,7 @@ def _field_name(location: Sequence[str | int]) -> str:
 
 def _message(error: Mapping[str, Any]) -> str:
     if error["type"] == "json_invalid":
-        return f"The body is not JSON: {error['ctx']['error']}."
+        return f"This is not JSON: {error['ctx']['error']}."
     if error["type"] == "too_long":
         return f"{error['ctx']['actual_length']} are too many; send at most {error['ctx']['max_length']}."
     return str(error["msg"]).removeprefix("Value error, ")

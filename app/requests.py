@@ -1,9 +1,20 @@
 """What callers ask over the wire; the command line builds the same."""
 
-from typing import Annotated, Any, Literal
+import unicodedata
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from index.errors import QueryError
 from index.filters import parse_filter
@@ -16,7 +27,21 @@ MAX_EXAMPLES = 16
 # A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
 MAX_CURSOR_LENGTH = 98_304
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+# Letters and symbols without ink: fillers of Hangul, and the blank pattern of Braille.
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+def _visible(text: str) -> str:
+    """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
+    for letter in text:
+        kind = unicodedata.category(letter)
+        # Separators, marks without a letter, controls and format characters.
+        if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
+            return text
+    raise PydanticKnownError("string_too_short", {"min_length": 1})
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
 
 
 class Request(BaseModel):

@@ -168,6 +168,11 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"like": [{"vector": [0.0] * 12}]}, "like.0.vector"),
         ({"like": [{"vector": []}]}, "like.0.vector"),
         ({"like": [{"text": "x" * 10_001}]}, "like.0.text"),
+        ({"text": "\u200b"}, "text"),
+        ({"text": " \u2060\ufeff\u00a0\u202e\n"}, "text"),
+        ({"text": "\u3164\u0301\ufe0f"}, "text"),
+        ({"like": [{"text": "\u200b"}]}, "like.0.text"),
+        ({"text": "x", "words": "\u200d"}, "words"),
         ({"text": "x", "words": "x" * 10_001}, "words"),
         ({"text": "x", "target": "reports"}, "target"),
         ({"text": "x", "group_by": "view"}, "group_by"),
@@ -180,6 +185,20 @@ def test_what_makes_no_search_is_told_with_its_field(
 ) -> None:
     document = problem(client.post(SEARCH, json=query), 422, "invalid-request", field)
     assert len(document["detail"]) < 300
+
+
+@pytest.mark.parametrize("text", ["।", "❤\ufe0f", "\ue000", "\u200bx"])
+def test_whatever_can_be_seen_is_a_text(client: TestClient, text: str) -> None:
+    assert found(client, text=text, k=1)["hits"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("{", "query"), ("[]", "query"), ("", "query"), ('{"text": 3}', "text"), ('{"like": [{}]}', "like.0")],
+)
+def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, query: str, field: str) -> None:
+    answer = client.post(SEARCH, data={"query": query}, files={"image": ("a.png", b"nothing")})
+    problem(answer, 422, "invalid-request", field)
 
 
 def test_too_many_files_are_told_their_number(client: TestClient, grouped: Indexed) -> None:
