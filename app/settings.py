@@ -72,6 +72,17 @@ class Settings(BaseSettings):
         default=1, ge=1, description="How many generations that were active before are kept to roll back to."
     )
 
+    queue_url: str | None = Field(
+        default=None,
+        description="Redis that wakes workers, such as redis://host:6379/0; None: a file in the home folder.",
+    )
+    job_lease_s: float = Field(
+        default=30.0, ge=1, description="How long a worker may say nothing before it loses its job."
+    )
+    job_stop_s: float = Field(
+        default=30.0, ge=0, description="How long a job may take to stop before it is killed."
+    )
+
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins of other pages that may call the service, separated by commas."
     )
@@ -97,6 +108,13 @@ class Settings(BaseSettings):
                 raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
         return value
 
+    @field_validator("queue_url")
+    @classmethod
+    def _is_redis(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("give the address of a Redis server, such as redis://host:6379/0")
+        return value
+
     @property
     def catalogue_url(self) -> str:
         """The catalogue's SQLAlchemy URL, the default one filled in."""
@@ -106,6 +124,8 @@ class Settings(BaseSettings):
         """Every setting resolved, as JSON values and without a password."""
         values = self.model_dump(mode="json")
         values["database_url"] = _without_password(self.catalogue_url)
+        if self.queue_url is not None:
+            values["queue_url"] = _without_password(self.queue_url)
         return values
 
 

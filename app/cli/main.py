@@ -15,12 +15,15 @@ from app.cli.evaluate import evaluate
 from app.cli.generations import activate, generations, rollback
 from app.cli.import_ import import_data
 from app.cli.index import index
+from app.cli.jobs import jobs
 from app.cli.lists import collections, recipes
 from app.cli.reindex import reindex
 from app.cli.sample_data import sample_data
 from app.cli.search import search
 from app.cli.serve import serve
+from app.cli.tidy import tidy
 from app.cli.train import train
+from app.cli.worker import worker
 from training.host import keep_order_of_sums
 
 
@@ -61,6 +64,9 @@ def build() -> typer.Typer:
     recoquest.command()(search)
     recoquest.command()(duplicates)
     recoquest.command()(serve)
+    recoquest.command()(worker)
+    recoquest.add_typer(jobs)
+    recoquest.command()(tidy)
     recoquest.command()(doctor)
     recoquest.command()(backup)
     recoquest.command()(restore)

@@ -1,0 +1,21 @@
+"""`recoquest tidy`: remove what is of no use any more."""
+
+import typer
+
+from app.cli.options import Home, indexed
+
+
+def tidy(home: Home = None) -> None:
+    """Remove generations beyond those to be kept, and files that no image and no generation uses."""
+    from app.settings import load_settings
+    from index.leftovers import remove_leftovers
+    from index.retention import drop_old_generations
+
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        for collection in engine.names():
+            dropped = drop_old_generations(engine, collection, settings.keep_generations)
+            if dropped:
+                typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
+        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+    typer.echo("Leftovers are removed.")

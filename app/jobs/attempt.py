@@ -1,0 +1,191 @@
+"""One attempt at a job: a process that does it, and who watches it until it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Final, Literal
+
+import structlog
+from sqlalchemy import make_url
+from sqlalchemy.orm import Session
+
+from app.jobs.folder import JobFolder
+from app.jobs.kinds import KINDS, command_line, read_result
+from app.settings import PREFIX, Settings
+from index.catalogue import Catalogue
+from index.errors import CatalogueError
+from index.jobs import Job, beat, end_job, release_job
+from training.progress import PROGRESS_VARIABLE
+
+Order = Literal["go on", "cancel", "stop", "let go"]
+_TICK_SECONDS: Final = 0.1
+_MOST_BEAT_SECONDS: Final = 2.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Attempt:
+    """A worker's attempt at a job that it has claimed.
+
+    While it lasts, the job's beats go up, and the lock of the job's folder is held by the process that does
+    the job: should this worker be taken for lost, the next one waits until that process is gone.
+
+    Args:
+        catalogue: Where the job is.
+        settings: Of the worker.
+        job: As it was claimed.
+        stop: Set when the worker is to stop.
+    """
+
+    def __init__(self, catalogue: Catalogue, settings: Settings, job: Job, stop: Event) -> None:
+        assert job.worker is not None
+        self._catalogue = catalogue
+        self._settings = settings
+        self._job = job
+        self._worker = job.worker
+        self._stop = stop
+        self._folder = JobFolder.of(settings, job.id)
+        self._beaten = time.monotonic()
+        self._beat_seconds = min(_MOST_BEAT_SECONDS, settings.job_lease_s / 5)
+
+    def run(self) -> None:
+        """Do the job to its end, or until it is cancelled, the worker stops, or the job is another's."""
+        if self._job.kind not in KINDS:
+            self._fail(f"This worker knows no jobs of the kind {self._job.kind!r}: update it.")
+            return
+        try:
+            self._folder.begin(self._job)
+            lock = self._locked()
+            if isinstance(lock, int):
+                self._end(self._watch(self._started(lock)))
+            else:
+                self._give_up(lock)
+        except OSError as error:
+            self._fail(f"{error.filename or self._folder.path}: {error.strerror or error}.")
+
+    def _locked(self) -> int | Order:
+        """Wait for the folder's lock; instead of it, why waiting has ended."""
+        while (lock := self._folder.lock()) is None:
+            time.sleep(_TICK_SECONDS)
+            order = self._order()
+            if order != "go on":
+                return order
+        return lock
+
+    def _started(self, lock: int) -> "subprocess.Popen[bytes]":
+        """Start the job's process, and leave the lock to it alone."""
+        job = self._job
+        command = command_line(job.kind, job.arguments, self._folder.path)
+        try:
+            self._folder.write_environment(job, self._settings, command)
+            with self._folder.log.open("ab") as log:
+                log.write(f"--- Attempt {job.attempts} by {job.worker}\n".encode())
+                log.flush()
+                return subprocess.Popen(
+                    [sys.executable, "-m", "app.jobs.child", str(os.getpid()), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=job.folder,
+                    env=_environment(self._settings, self._folder),
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(lock)
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
+        """Wait until the process ends; return its exit code, and what it was ended for."""
+        ordered: Order = "go on"
+        patience = 0.0
+        while True:
+            try:
+                return process.wait(_TICK_SECONDS), ordered
+            except subprocess.TimeoutExpired:
+                order = self._order()
+            if ordered == "go on" and order != "go on":
+                patience = time.monotonic() + self._settings.job_stop_s
+                process.terminate()
+            if order != "go on" and ordered != "cancel":
+                ordered = order
+            if ordered == "let go" or (ordered != "go on" and time.monotonic() > patience):
+                os.killpg(process.pid, signal.SIGKILL)
+                return process.wait(), ordered
+
+    def _order(self) -> Order:
+        """Beat when it is time to, and return what is to become of the job."""
+        if time.monotonic() - self._beaten < self._beat_seconds:
+            return "stop" if self._stop.is_set() else "go on"
+        progress = self._folder.read_progress()
+        try:
+            with self._catalogue.write() as session:
+                job = beat(session, self._job.id, self._worker, progress)
+        except CatalogueError as error:
+            _log.warning("a job's progress is not written", job=self._job.id, reason=str(error))
+            # By now another worker may have it.
+            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "go on"
+        self._beaten = time.monotonic()
+        if job is None:
+            return "let go"
+        if job.cancelling:
+            return "cancel"
+        return "stop" if self._stop.is_set() else "go on"
+
+    def _end(self, ending: tuple[int, Order]) -> None:
+        """Write down how the process ended."""
+        code, order = ending
+        if code == 0 and order != "let go":
+            result = read_result(self._job.kind, self._folder.path)
+            self._settle(lambda session: end_job(session, self._job.id, self._worker, "done", result=result))
+        elif order == "go on":
+            self._fail(self._reason(code))
+        else:
+            self._give_up(order)
+
+    def _give_up(self, order: Order) -> None:
+        """Leave the job undone, for the reason given."""
+        if order == "cancel":
+            self._settle(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
+        elif order == "stop":
+            self._settle(lambda session: release_job(session, self._job.id, self._worker))
+        else:
+            _log.warning("a job was lost to another worker", job=self._job.id)
+
+    def _fail(self, error: str) -> None:
+        self._settle(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
+
+    def _settle(self, change: Callable[[Session], Job | None]) -> None:
+        """Make a last change, again and again while the catalogue cannot be used and the job is ours."""
+        while True:
+            try:
+                with self._catalogue.write() as session:
+                    job = change(session)
+                _log.info("job left", job=self._job.id, state=None if job is None else job.state)
+                return
+            except CatalogueError as error:
+                if time.monotonic() - self._beaten > self._settings.job_lease_s:
+                    _log.error("the end of a job is not written", job=self._job.id, reason=str(error))
+                    return
+            time.sleep(_TICK_SECONDS)
+
+    def _reason(self, code: int) -> str:
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"Something ended it by {name}; the system does so for want of memory. See the log."
+        return self._folder.last_sentence() or f"It ended with the code {code}: see the log."
+
+
+def _environment(settings: Settings, folder: JobFolder) -> dict[str, str]:
+    """The environment of a job's process: this one's, with the worker's settings and no relative path."""
+    values = {"HOME": str(settings.home.absolute()), "DEVICE": settings.device}
+    if settings.database_url is not None:
+        url = make_url(settings.database_url)
+        if url.get_backend_name() == "sqlite" and url.database:
+            url = url.set(database=os.path.abspath(url.database))  # noqa: PTH100
+        values["DATABASE_URL"] = url.render_as_string(hide_password=False)
+    ours = {PREFIX + name: value for name, value in values.items()}
+    return {**os.environ, **ours, PROGRESS_VARIABLE: str(folder.progress)}

@@ -1,0 +1,67 @@
+"""The kinds of jobs: commands of `recoquest` that a worker runs, and what it adds to their arguments."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+# A result is shown in lists; a larger one is looked up in the job's folder.
+_MOST_RESULT_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A command that a worker can run.
+
+    Attributes:
+        output: The option that names what the command writes, if it has one that the worker sets.
+        place: What that option is set to, inside the job's folder.
+        result: The file inside the job's folder that holds what came out, as a JSON object.
+        checkpoint: The file inside the job's folder that says that the command can go on with --resume.
+    """
+
+    output: str | None = None
+    place: str = ""
+    result: str | None = None
+    checkpoint: str | None = None
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "train": Kind("--out", "run", "run/bundle/metrics.json", "run/checkpoints/last.pt"),
+    "evaluate": Kind("--json", "report.json", "report.json"),
+    "import": Kind(),
+    "index": Kind(),
+    "reindex": Kind(),
+    "tidy": Kind(),
+}
+
+
+def command_line(kind: str, arguments: Sequence[str], folder: Path) -> list[str]:
+    """The arguments of `recoquest` that do a job, or go on with it.
+
+    Args:
+        kind: One of `KINDS`.
+        arguments: As the job was given.
+        folder: Of the job.
+    """
+    known = KINDS[kind]
+    line = [kind]
+    if known.output is not None:
+        line += [known.output, str(folder / known.place)]
+    if known.checkpoint is not None and (folder / known.checkpoint).is_file():
+        line.append("--resume")
+    return [*line, *arguments]
+
+
+def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
+    """What came out of a job that is done; None where its kind has no result, or the file is none."""
+    name = KINDS[kind].result
+    if name is None:
+        return None
+    try:
+        content = (folder / name).read_bytes()
+        found = json.loads(content) if len(content) <= _MOST_RESULT_BYTES else None
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,145 @@
+"""The queue that wakes workers: in a file of the home folder, or in Redis for workers on several machines.
+
+It carries numbers of jobs and nothing else. What a job is, and who has it, is in the catalogue, so a number
+that is lost or there twice does no harm.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from huey import Huey, RedisHuey, SqliteHuey, crontab
+from huey.consumer import Consumer
+from huey.registry import Message
+from huey.serializer import Serializer
+from redis.exceptions import RedisError
+
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.jobs import Job, add_job
+from training.errors import RecoquestError
+
+_NAME: Final = "recoquest"
+_POLL_SECONDS: Final = 1.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class QueueError(RecoquestError):
+    """The queue cannot be used."""
+
+
+class JobQueue:
+    """Wakes workers.
+
+    Args:
+        settings: Say where it is.
+        run: What a worker does with the number of a job; None for those that only give jobs.
+        every_minute: What one of the workers does each minute.
+
+    Raises:
+        QueueError: The queue cannot be opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        run: Callable[[int], None] | None = None,
+        every_minute: Callable[[], None] | None = None,
+    ) -> None:
+        self._huey = _open(settings)
+        # The names are those of the messages, which other processes read.
+        self._wake = self._huey.task(name="job")(_named_here(run or _refuse))
+        if every_minute is not None:
+            self._huey.periodic_task(crontab(), name="minute")(_named_here(every_minute))
+
+    def put(self, job: int) -> None:
+        """Wake a worker for a job.
+
+        Raises:
+            QueueError: The queue cannot be reached.
+        """
+        try:
+            self._wake(job)
+        except (RedisError, sqlite3.Error, OSError) as error:
+            raise QueueError(f"The queue cannot be reached: {error}.") from error
+
+    def is_empty(self) -> bool:
+        """Whether no number waits for a worker.
+
+        Raises:
+            QueueError: The queue cannot be reached.
+        """
+        try:
+            return bool(self._huey.pending_count() == 0)
+        except (RedisError, sqlite3.Error, OSError) as error:
+            raise QueueError(f"The queue cannot be reached: {error}.") from error
+
+    def consumer(self, at_once: int) -> Consumer:
+        """What takes numbers from the queue, in so many threads, until a signal stops it."""
+        return self._huey.create_consumer(workers=at_once, max_delay=_POLL_SECONDS)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._huey.storage.close()
+
+
+def give_job(
+    catalogue: Catalogue, queue: JobQueue, kind: str, arguments: list[str], *, folder: str | None = None
+) -> Job:
+    """Queue a job and wake a worker; a queue that cannot be reached only makes it later.
+
+    Args:
+        catalogue: Where the job is kept.
+        queue: What wakes a worker.
+        kind: One of `app.jobs.kinds.KINDS`.
+        arguments: Of the command.
+        folder: Where relative paths among them begin.
+    """
+    with catalogue.write() as session:
+        job = add_job(session, kind, arguments, folder=folder)
+    try:
+        queue.put(job.id)
+    except QueueError as error:
+        _log.warning("no worker was woken", job=job.id, reason=str(error))
+    return job
+
+
+class _Plain(Serializer):  # type: ignore[misc]
+    """Messages as JSON: the library's own form is pickle, which would run what anybody puts in the queue."""
+
+    def _serialize(self, data: Any) -> bytes:
+        return json.dumps(data).encode()
+
+    def _deserialize(self, data: bytes) -> Message:
+        return Message(*json.loads(data))
+
+
+def _open(settings: Settings) -> Huey:
+    options = {"results": False, "serializer": _Plain()}
+    if settings.queue_url is not None:
+        try:
+            return RedisHuey(_NAME, url=settings.queue_url, **options)
+        except (RedisError, ValueError) as error:
+            raise QueueError(f"RECOQUEST_QUEUE_URL cannot be used: {error}.") from error
+    file = settings.home / "queue.sqlite3"
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        return SqliteHuey(_NAME, filename=str(file), **options)
+    except (sqlite3.Error, OSError) as error:
+        raise QueueError(f"The queue {file} cannot be used: {error}.") from error
+
+
+def _named_here(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as one of this module, by which messages name it in every process."""
+
+    def called(*arguments: Any) -> None:
+        function(*arguments)
+
+    return called
+
+
+def _refuse(job: int) -> None:
+    raise QueueError(f"Job {job} came to a process that only gives jobs.")

@@ -1,0 +1,107 @@
+"""A worker: takes jobs one after another, and takes over those whose worker is lost."""
+
+import os
+import secrets
+import socket
+import time
+from threading import Event, Thread
+from typing import Final
+
+import structlog
+
+from app.jobs.attempt import Attempt
+from app.jobs.queue import JobQueue
+from app.settings import Settings
+from index.catalogue import open_catalogue
+from index.jobs import Job, claim_job, lapse_job, list_jobs
+from training.errors import RecoquestError
+
+_MOST_LOOK_SECONDS: Final = 5.0
+# Beyond the time that a job has to stop, what ending it takes.
+_LAST_SECONDS: Final = 10.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Worker:
+    """Works until a signal stops it.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        QueueError: The queue cannot be opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalogue = open_catalogue(settings.catalogue_url)
+        self._queue = JobQueue(settings, self._run)
+        self._stop = Event()
+        self._seen: dict[int, tuple[Job, float]] = {}
+
+    def work(self, at_once: int = 1) -> None:
+        """Do jobs, so many at once; stopped, what was begun is queued again and goes on later."""
+        consumer = self._queue.consumer(at_once)
+        self._stop = consumer.stop_flag
+        watch = Thread(target=self._look_after, name="watch", daemon=True)
+        watch.start()
+        consumer.run()
+        patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
+        for thread in (*(thread for _, thread in consumer.worker_threads), watch):
+            thread.join(max(0.0, patience - time.monotonic()))
+        self._queue.close()
+        self._catalogue.close()
+
+    def _run(self, number: int) -> None:
+        """Do a job, if it is there to be done."""
+        if self._stop.is_set():
+            return
+        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        with self._catalogue.write() as session:
+            job = claim_job(session, number, name)
+        if job is None:
+            return
+        _log.info("job taken", job=job.id, kind=job.kind, attempt=job.attempts)
+        Attempt(self._catalogue, self._settings, job, self._stop).run()
+        if self._stop.is_set():
+            # Whoever works next is woken; it does nothing where the job has ended.
+            self._queue.put(job.id)
+
+    def _look_after(self) -> None:
+        every_s = min(_MOST_LOOK_SECONDS, self._settings.job_lease_s / 5)
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except RecoquestError as error:
+                _log.warning("jobs cannot be looked after", reason=str(error))
+            self._stop.wait(every_s)
+
+    def look(self) -> None:
+        """Queue the jobs again whose workers have said nothing for long, and those that nobody was woken for.
+
+        Raises:
+            CatalogueError: The catalogue cannot be used.
+            QueueError: The queue cannot be reached.
+        """
+        with self._catalogue.read() as session:
+            running = list_jobs(session, state="running")
+            queued = list_jobs(session, state="queued")
+        for job in self._silent(running):
+            with self._catalogue.write() as session:
+                lapsed = lapse_job(session, job)
+            if lapsed is not None:
+                _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
+                queued.append(lapsed)
+        if queued and self._queue.is_empty():
+            for job in reversed(queued):
+                self._queue.put(job.id)
+
+    def _silent(self, running: list[Job]) -> list[Job]:
+        """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""
+        now = time.monotonic()
+        before = self._seen
+        self._seen = {}
+        for job in running:
+            seen = before.get(job.id)
+            same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
+            self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
+        return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
