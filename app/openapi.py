@@ -20,6 +20,7 @@ TAGS = [
     {"name": "writes", "description": "Changes, which are taken from the service's own machine only."},
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},
+    {"name": "jobs", "description": "What workers do in their own time; for whoever runs the service."},
     {"name": "models", "description": "What encodes the queries."},
     {"name": "health", "description": "For whoever runs the service."},
 ]

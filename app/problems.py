@@ -24,6 +24,7 @@ from index.errors import (
     FilterError,
     GenerationError,
     IncompleteGenerationError,
+    JobStateError,
     NoActiveGenerationError,
     QueryError,
     StaleWriteError,
@@ -31,6 +32,7 @@ from index.errors import (
     UnknownCollectionError,
     UnknownGenerationError,
     UnknownImageError,
+    UnknownJobError,
     UnknownModelError,
 )
 from training.errors import (
@@ -158,6 +160,8 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.CONFLICT,
         detail="The generation that this search began with is no longer searched; search again.",
     ),
+    UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
+    JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",
         "The stored file cannot be read",

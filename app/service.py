@@ -22,11 +22,12 @@ from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
 from app.intake import QueryImages
+from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
 from app.metrics import Metrics
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.problems import install_problems
-from app.routes import collections, generations, health, images, models, pages, search, writes
+from app.routes import collections, generations, health, images, jobs, models, pages, search, writes
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
@@ -70,7 +71,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
     )
     application.state.admin_key = settings.admin_key
     install_problems(application)
-    for module in (search, images, writes, collections, generations, models, health, pages):
+    for module in (search, images, writes, collections, generations, models, jobs, health, pages):
         application.include_router(module.router)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
@@ -85,6 +86,7 @@ async def _run(
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
     engine = await anyio.to_thread.run_sync(open_engine, settings)
+    queue = await anyio.to_thread.run_sync(JobQueue, settings)
     await anyio.to_thread.run_sync(_tidy_up, engine)
     limits = QueueLimits(
         batch_size=settings.encode_batch_size,
@@ -98,7 +100,7 @@ async def _run(
         engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
     application.state.services = Services(
-        settings, engine, encoders, QueryImages(settings), readiness, metrics
+        settings, engine, encoders, QueryImages(settings), readiness, metrics, queue
     )
     following = [
         asyncio.create_task(_follow(engine, encoders, settings.refresh_s)),
@@ -112,6 +114,7 @@ async def _run(
             with suppress(asyncio.CancelledError):
                 await task
         await encoders.close()
+        await anyio.to_thread.run_sync(queue.close)
         await anyio.to_thread.run_sync(engine.catalogue.close)
 
 

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from app.encoders import Encoders
 from app.health import Readiness
 from app.intake import QueryImages
+from app.jobs.queue import JobQueue
 from app.metrics import Metrics
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -23,6 +24,7 @@ class Services:
     images: QueryImages
     readiness: Readiness
     metrics: Metrics
+    queue: JobQueue
 
 
 async def get_services(request: Request) -> Services:

@@ -27,6 +27,11 @@ OPERATIONS = {
     "patch_image",
     "put_image",
     "post_images",
+    "post_job",
+    "get_jobs",
+    "get_one_job",
+    "post_cancel",
+    "get_job_events",
 }
 
 

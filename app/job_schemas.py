@@ -1,0 +1,75 @@
+"""What goes over the wire of jobs."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.requests import Request
+from app.schemas import Answer
+from index.jobs import Job, JobState
+
+
+class TidyJob(Request):
+    """Remove generations beyond those to be kept, and files that nothing uses."""
+
+    kind: Literal["tidy"]
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        return []
+
+
+class ReindexJob(Request):
+    """Embed what a generation of a collection lacks."""
+
+    kind: Literal["reindex"]
+    collection: str
+    generation: int = Field(ge=1, lt=2**63, description="Number of the generation.")
+    activate: bool = Field(default=False, description="Search in it as soon as it is complete.")
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        activate = ["--activate"] if self.activate else []
+        return [self.collection, "--generation", str(self.generation), *activate]
+
+
+# Kinds that name folders of the server are given on its command line only.
+NewJob = Annotated[TidyJob | ReindexJob, Field(discriminator="kind")]
+
+
+class JobProgress(Answer):
+    """How far a job is."""
+
+    what: str = Field(description="What is being done now.", examples=["training"])
+    done: int
+    total: int | None = Field(description="null where nobody knows.")
+    note: str = Field(description="Such as the present loss.")
+
+
+class JobEntry(Answer):
+    """A job and what has become of it; times are in ISO 8601."""
+
+    id: int
+    kind: str = Field(description="The command that does it.")
+    arguments: list[str] = Field(description="Of that command.")
+    state: JobState
+    cancelling: bool = Field(description="Whether it is to end before its time.")
+    created: str
+    started: str | None = Field(description="When its latest attempt began.")
+    ended: str | None
+    worker: str | None = Field(description="Who has it, or had it last.")
+    attempts: int = Field(description="How often it was begun or gone on with.")
+    progress: JobProgress | None
+    result: dict[str, Any] | None = Field(description="What came out, such as the metrics of a model.")
+    error: str | None = Field(description="Why it failed.")
+
+    @classmethod
+    def of(cls, job: Job) -> "JobEntry":
+        """Describe a job."""
+        return cls.model_validate(job, from_attributes=True)
+
+
+class Jobs(Answer):
+    """Jobs, the latest first."""
+
+    jobs: list[JobEntry]
