@@ -15,6 +15,10 @@ class DiskFullError(RecoquestError):
     """The disk has no space for what is to be written; nothing of it was."""
 
 
+class ViewError(RecoquestError):
+    """The files that vectors are searched in were damaged meanwhile; the next search reads them anew."""
+
+
 class BackupError(RecoquestError):
     """A backup that cannot be written or restored."""
 
@@ -91,6 +95,10 @@ class QueryError(RecoquestError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         self.field = field
         super().__init__(message)
+
+
+class FeedbackFullError(RecoquestError):
+    """A collection that has as many judgements of hits as it may have."""
 
 
 class CursorError(RecoquestError):

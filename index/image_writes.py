@@ -7,7 +7,14 @@ from typing import Any, Literal
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import AttributeRow, EmbeddingRow, FieldRow, GenerationRow, ImageRow
+from index.catalogue.tables import (
+    AttributeRow,
+    EmbeddingRow,
+    FeedbackRow,
+    FieldRow,
+    GenerationRow,
+    ImageRow,
+)
 from index.errors import GenerationError, StaleWriteError
 from index.filters import BUILT_IN_FIELDS, kind_of
 from index.generations import Generation, next_sequence
@@ -124,7 +131,7 @@ def _differs(write: ImageWrite, stored: dict[str, Any]) -> bool:
 def _refuse_or_forget(
     session: Session, generation: Generation, writes: Sequence[ImageWrite], keys: dict[str, int]
 ) -> None:
-    """Drop other generations' embeddings of pictures that change, unless one of them is being searched."""
+    """Drop what belonged to pictures that change, unless another generation of one is being searched."""
     if not writes:
         return
     ids = [keys[write.record.id] for write in writes]
@@ -142,6 +149,8 @@ def _refuse_or_forget(
             "another bundle: index the changed images with that bundle first, then with the new one."
         )
     session.execute(delete(EmbeddingRow).where(others))
+    # What was said of an image was said of its picture.
+    session.execute(delete(FeedbackRow).where(FeedbackRow.image_id.in_(ids)))
 
 
 def _insert_images(session: Session, collection_id: int, writes: Sequence[ImageWrite]) -> dict[str, int]:

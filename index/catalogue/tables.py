@@ -257,3 +257,25 @@ class JobRow(Table):
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     error: Mapped[str | None] = mapped_column(Text)
+
+
+class FeedbackRow(Table):
+    """Whether somebody found an image relevant to a query: the last judgement of both stands.
+
+    `query` is as `index.feedback` writes it, and `query_digest` its SHA-256. `model` is the digest of the
+    bundle that was searched with at that time, which is in ISO 8601.
+    """
+
+    __tablename__ = "feedback"
+    __table_args__ = (
+        Index("ix_feedback_created", "collection_id", "created"),
+        {"sqlite_with_rowid": False},
+    )
+
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    query_digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+    query: Mapped[dict[str, list[str]]] = mapped_column(JSON)
+    relevant: Mapped[bool]
+    model: Mapped[str] = mapped_column(String(100))
+    created: Mapped[str] = mapped_column(Text)
