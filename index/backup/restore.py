@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
 from index.backup.rows import copy_rows, count_rows
+from index.backup.working_folder import working_folder
 from index.bundles import check_digest, install_bundle
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, ModelRow
@@ -38,7 +38,8 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
         show_progress: Show how far it is.
 
     Raises:
-        BackupError: It is no whole backup, one of a newer version, or the catalogue is not empty.
+        BackupError: It is no whole backup, one of a newer version, the catalogue is not empty, or another
+            process restores into the same home.
         BundleError: An encoder in it is damaged.
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left.
@@ -48,15 +49,12 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     with engine.catalogue.read() as session:
         _refuse_full(session, engine.catalogue.url)
     engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        _opened(path) as tar,
-        tempfile.TemporaryDirectory(prefix=".restore.", dir=engine.bundles_folder.parent) as scratch,
-    ):
-        summary = _take_files(tar, path, engine, Path(scratch), show_progress)
+    with _opened(path) as tar, working_folder(engine.bundles_folder.parent / ".restore") as scratch:
+        summary = _take_files(tar, path, engine, scratch, show_progress)
         for digest in summary.bundles:
-            folder = Path(scratch) / "bundles" / digest
+            folder = scratch / "bundles" / digest
             install_bundle(check_digest(read_bundle(folder), digest), engine.bundles_folder)
-        _take_catalogue(engine, Path(scratch) / CATALOGUE, show_progress)
+        _take_catalogue(engine, scratch / CATALOGUE, show_progress)
     return summary
 
 

@@ -2,7 +2,6 @@
 
 import io
 import tarfile
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -11,13 +10,14 @@ from sqlalchemy import func, select
 
 from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
 from index.backup.rows import copy_rows, count_rows
+from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
 from index.generations import now
 from index.loose_files import remove_loose
-from training.atomic import atomic_file
+from training.atomic import atomic_file, sync
 from training.progress import progress_bar
 
 _CHUNK: Final = 1 << 20
@@ -26,7 +26,8 @@ _CHUNK: Final = 1 << 20
 def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
     """Write everything that can be searched into one file, as it was when this began.
 
-    The file appears when it is whole. Files of images that are removed meanwhile stay until it is written.
+    The file appears when it is whole; what a killed backup to the same place has left is removed. Files of
+    images that are removed meanwhile stay until it is written.
 
     Args:
         engine: What to write; searches and writes may go on.
@@ -34,22 +35,20 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
         show_progress: Show how far it is.
 
     Raises:
-        BackupError: There is a file of this name, or the files of an encoder in use are missing.
+        BackupError: There is a file of this name, another process is writing it, or the files of an encoder
+            that is in use are missing.
         CatalogueError: The catalogue cannot be used.
         OSError: The file cannot be written.
     """
-    if path.exists():
-        raise BackupError(f"{path} exists already: give the backup another name.")
-    with (
-        engine.store.keeping(),
-        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder,
-    ):
-        copy = Path(folder) / CATALOGUE
+    with engine.store.keeping(), working_folder(path.with_name(f".{path.name}.part")) as folder:
+        if path.exists():
+            raise BackupError(f"{path} exists already: give the backup another name.")
+        copy, written = folder / CATALOGUE, folder / path.name
         catalogue = open_catalogue(f"sqlite:///{copy}")
         try:
             _copy_catalogue(engine.catalogue, catalogue, show_progress)
             with (
-                atomic_file(path) as file,
+                atomic_file(written) as file,
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
                 summary = _add_files(tar, engine, catalogue, show_progress)
@@ -59,6 +58,8 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
                 _add_text(tar, SUMMARY, summary.model_dump_json(indent=2))
         finally:
             catalogue.close()
+        written.replace(path)
+        sync(path.parent)
     remove_loose(engine.catalogue, engine.store)
     return summary
 

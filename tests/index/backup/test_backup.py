@@ -267,6 +267,7 @@ def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
     remove_images(filled_sqlite, "c", ["image-001"])
     assert not file.exists()
     summary = write_backup(filled_sqlite, path, show_progress=False)
+    assert [left.name for left in tmp_path.glob(".*")] == []
     with tarfile.open(path) as tar:
         content = tar.extractfile("backup.json")
         assert content is not None
