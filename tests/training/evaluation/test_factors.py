@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.data.manifest import Record
+from training.data.manifest import Record, Rejections
 from training.evaluation.embed import EmbeddedManifest
 from training.evaluation.factors import label_factors, metadata_factors, read_factors
 from training.evaluation.similarity import as_blades
@@ -60,7 +60,7 @@ def embedded() -> EmbeddedManifest:
         texts=("one", "two") * 200,
         text_vectors=texts.repeat(2, axis=0),
         text_owner=np.arange(200).repeat(2),
-        skipped=(),
+        skipped=Rejections(0),
         truncated=0,
     )
 
@@ -195,7 +195,7 @@ def test_sounds_are_read_where_there_are_some(embedded: EmbeddedManifest) -> Non
         files=tuple(f"{row}.wav" for row in owner),
         vectors=vectors_of(embedded.records, "said", seed=3)[owner],
         owner=owner,
-        skipped=(),
+        skipped=Rejections(0),
     )
     found = {reading.name: reading for reading in read_factors(replace(embedded, sounds=sounds))}
     assert found["said"].audio == 100
