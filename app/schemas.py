@@ -1,10 +1,11 @@
 """What goes back over the wire: pages of hits and descriptions; --json prints the same."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing_extensions import TypedDict
 
 from index.facets import Overview
 from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
@@ -27,52 +28,70 @@ class Truncation(Answer):
     searched_text: str = Field(description="The part of the text that was searched for.")
 
 
-class HitLinks(Answer):
+class HitLinks(TypedDict):
     """Where to find more about a hit; paths on this server."""
 
-    image: str = Field(description="Metadata and texts; add `/content` for the file.")
+    image: Annotated[str, Field(description="Metadata and texts; add `/content` for the file.")]
     thumbnail: str
 
 
 CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 
 
-class SearchHitText(Answer):
+class SearchHitText(TypedDict):
     """A found text."""
 
-    position: int = Field(ge=0, description="Its place among the image's texts, from 0.")
+    position: Annotated[int, Field(ge=0, description="Its place among the image's texts, from 0.")]
     text: str
 
 
-class SearchHit(Answer):
+# Dictionaries: of hundreds of hits, checking what is of our own making would cost more than finding them.
+class SearchHit(TypedDict):
     """One found image; or one found text, with the image that it belongs to."""
 
-    id: str = Field(description="The image's id. Several found texts may belong to one image.")
-    rank: int = Field(ge=1, description="Position over all pages, from 1.")
-    score: float = Field(description="What the hits are ordered by; not a probability.")
-    score_kind: CosineKind | Literal["fused"] = Field(
-        description="The kind of cosine; or fused: the sum over both lists, by likeness and by words, of "
-        "1 / (60 + rank) for each list that has the hit among its first 1,000."
-    )
-    cosine: float = Field(description="How alike query and hit are, from -1 to 1; not a probability.")
-    cosine_kind: CosineKind = Field(
-        description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
-        "absolute_cosine: its absolute value, of vectors whose sign means nothing."
-    )
-    unusual: float | None = Field(
-        description="By how many standard deviations the cosine lies above the mean of the query's cosines "
-        "with a sample of the collection: near 0 is as alike as anything else. Not a probability."
-    )
-    found_by: list[Literal["vector", "words"]] = Field(
-        description="The lists that the hit comes from: of likeness, of exact words."
-    )
-    text: SearchHitText | None = Field(description="The found text; null where images are searched.")
-    group: str | None = Field(description="The image's group, such as a patient or a study.")
-    others: int | None = Field(
-        description="Where hits stand for groups: how many more of the group pass the filter and are not "
-        "left out, whatever their likeness. null otherwise."
-    )
-    texts: list[str] = Field(description="All texts of the image.")
+    id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
+    rank: Annotated[int, Field(ge=1, description="Position over all pages, from 1.")]
+    score: Annotated[float, Field(description="What the hits are ordered by; not a probability.")]
+    score_kind: Annotated[
+        CosineKind | Literal["fused"],
+        Field(
+            description="The kind of cosine; or fused: the sum over both lists, by likeness and by words, of "
+            "1 / (60 + rank) for each list that has the hit among its first 1,000."
+        ),
+    ]
+    cosine: Annotated[
+        float, Field(description="How alike query and hit are, from -1 to 1; not a probability.")
+    ]
+    cosine_kind: Annotated[
+        CosineKind,
+        Field(
+            description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
+            "absolute_cosine: its absolute value, of vectors whose sign means nothing."
+        ),
+    ]
+    unusual: Annotated[
+        float | None,
+        Field(
+            description="By how many standard deviations the cosine lies above the mean of the query's "
+            "cosines with a sample of the collection: near 0 is as alike as anything else. Not a probability."
+        ),
+    ]
+    found_by: Annotated[
+        list[Literal["vector", "words"]],
+        Field(description="The lists that the hit comes from: of likeness, of exact words."),
+    ]
+    text: Annotated[
+        SearchHitText | None, Field(description="The found text; null where images are searched.")
+    ]
+    group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
+    others: Annotated[
+        int | None,
+        Field(
+            description="Where hits stand for groups: how many more of the group pass the filter and are not "
+            "left out, whatever their likeness. null otherwise."
+        ),
+    ]
+    texts: Annotated[list[str], Field(description="All texts of the image.")]
     labels: list[str]
     metadata: dict[str, MetadataValue]
     links: HitLinks
@@ -261,7 +280,7 @@ def page_from(
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found."""
     kind, images = _cosine_kind(active), _images_path(active.collection, prefix)
-    return SearchResponse(
+    return SearchResponse.model_construct(
         hits=[_hit_from(hit, kind, images, fused=page.fused) for hit in page.hits],
         confident=page.confident,
         next_cursor=page.next_cursor,
@@ -350,23 +369,23 @@ def _cosine_kind(active: ActiveGeneration) -> CosineKind:
 
 def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
     path = f"{images}/{quote(hit.id, safe='')}"
-    return SearchHit(
-        id=hit.id,
-        rank=hit.rank,
-        score=hit.score,
-        score_kind="fused" if fused else kind,
-        cosine=hit.cosine,
-        cosine_kind=kind,
-        unusual=hit.unusual,
-        found_by=list(hit.found_by),
-        text=None if hit.text is None else SearchHitText(position=hit.text.position, text=hit.text.text),
-        group=hit.group,
-        others=hit.others,
-        texts=list(hit.texts),
-        labels=list(hit.labels),
-        metadata=_plain(hit.metadata),
-        links=HitLinks(image=path, thumbnail=f"{path}/thumbnail"),
-    )
+    return {
+        "id": hit.id,
+        "rank": hit.rank,
+        "score": hit.score,
+        "score_kind": "fused" if fused else kind,
+        "cosine": hit.cosine,
+        "cosine_kind": kind,
+        "unusual": hit.unusual,
+        "found_by": list(hit.found_by),
+        "text": None if hit.text is None else {"position": hit.text.position, "text": hit.text.text},
+        "group": hit.group,
+        "others": hit.others,
+        "texts": list(hit.texts),
+        "labels": list(hit.labels),
+        "metadata": _plain(hit.metadata),
+        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
+    }
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:

@@ -1,10 +1,9 @@
 """Images as the catalogue holds them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 from sqlalchemy import BindParameter, bindparam, null, select
@@ -19,8 +18,7 @@ from index.results import FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
 
-@dataclass(frozen=True, slots=True)
-class FoundImage:
+class FoundImage(NamedTuple):
     """What a hit shows of an image; `text` is the one that was found, if texts are searched."""
 
     key: int

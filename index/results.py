@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from index.filters import FieldKind
 from training.data.manifest import MetadataValue
@@ -68,8 +68,8 @@ class FoundText:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+# A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
+class Hit(NamedTuple):
     """One found image, or one found text with its image.
 
     Attributes:

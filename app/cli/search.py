@@ -258,20 +258,20 @@ def _print_table(page: "SearchResponse") -> None:
         return
     if page.confident is False:
         typer.echo("Likely nothing here is what was asked for: not even the best hit stands out.", err=True)
-    fused = page.hits[0].score_kind == "fused"
-    grouped = page.hits[0].others is not None
-    kind = page.hits[0].cosine_kind.replace("_", " ").capitalize()
+    fused = page.hits[0]["score_kind"] == "fused"
+    grouped = page.hits[0]["others"] is not None
+    kind = page.hits[0]["cosine_kind"].replace("_", " ").capitalize()
     extra = [*(["Found by"] if fused else []), *(["Others"] if grouped else [])]
     table = Table("Rank", "Id", kind, "Unusual", *extra, "Text")
     for hit in page.hits:
-        text = hit.text.text if hit.text is not None else next(iter(hit.texts), "")
+        text = hit["text"]["text"] if hit["text"] is not None else next(iter(hit["texts"]), "")
         table.add_row(
-            str(hit.rank),
-            hit.id,
-            f"{hit.cosine:.4f}",
-            "" if hit.unusual is None else f"{hit.unusual:+.1f}",
-            *([" and ".join(hit.found_by)] if fused else []),
-            *([str(hit.others)] if grouped else []),
+            str(hit["rank"]),
+            hit["id"],
+            f"{hit['cosine']:.4f}",
+            "" if hit["unusual"] is None else f"{hit['unusual']:+.1f}",
+            *([" and ".join(hit["found_by"])] if fused else []),
+            *([str(hit["others"])] if grouped else []),
             text,
         )
     screen.print(table)
