@@ -34,6 +34,7 @@ from index.errors import (
     UnknownImageError,
     UnknownJobError,
     UnknownModelError,
+    ViewError,
 )
 from training.errors import (
     BundleError,
@@ -159,6 +160,13 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "The index was replaced meanwhile",
         HTTPStatus.CONFLICT,
         detail="The generation that this search began with is no longer searched; search again.",
+    ),
+    ViewError: Kind(
+        "vectors-damaged",
+        "The vectors are read again",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="The file of the collection's vectors was damaged; they are read from the catalogue again.",
+        retry_after_s=2,
     ),
     UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-ViewName = Literal["exact", "ivf", "hnsw"]
-VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "hnsw")
+ViewName = Literal["exact", "ivf", "hnsw", "mapped"]
+VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "hnsw", "mapped")
 # Links of a row in a graph; in its lowest layer there are twice as many.
 GRAPH_LINKS: Final = 32
 
@@ -14,6 +14,8 @@ _SCANNED_AT_ONCE: Final = 50_000 * 512
 _PLACE_BYTES: Final = 25
 # Searches of the codes for one query with a filter, before what passes is scanned.
 _TRIED: Final = 2
+# What a view may take of the memory that is free: other work needs some, and it will grow.
+_SHARE: Final = 0.75
 _GIB: Final = 1024**3
 
 
@@ -109,10 +111,12 @@ def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = Non
     """
     exact = count * (2 * dim + _PLACE_BYTES)
     # Half a byte for every two of a third of the numbers, and the row's number in the lists.
-    ivf = exact + count * (dim // 12 + 8)
+    codes = count * (dim // 12 + 8)
+    ivf = exact + codes
     # A link is a number of 4 bytes; few rows are in more than the lowest layer. While it is built, vectors
     # are there twice.
     hnsw = exact + count * (8 * GRAPH_LINKS + 16)
+    mapped = count * _PLACE_BYTES + codes
     small = count * dim < _SCANNED_AT_ONCE
     if wanted is not None:
         reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
@@ -120,19 +124,20 @@ def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = Non
     elif small:
         best = "exact"
         few = "nothing is gained for so few"
-        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "hnsw": few}
-    elif ivf > memory:
-        best = "exact"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "hnsw": few, "mapped": few}
+    elif ivf > _SHARE * memory:
+        best = "mapped"
         free = f"{memory / _GIB:.1f} GiB of memory are free"
-        reasons = {"exact": "it takes the least memory", "ivf": free, "hnsw": free}
+        reasons = {"exact": free, "ivf": free, "hnsw": free, "mapped": "vectors stay on the disk"}
     else:
         best = "ivf"
         reasons = {
             "exact": f"a scan reads {exact / _GIB:.2f} GiB a query",
             "ivf": "the fastest",
             "hnsw": "slower than ivf, and larger",
+            "mapped": "slower than ivf, which fits in memory",
         }
-    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf, "hnsw": hnsw}
+    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf, "hnsw": hnsw, "mapped": mapped}
     return [
         Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
         for name in VIEW_NAMES

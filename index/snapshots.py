@@ -18,7 +18,7 @@ from index.abandoned import remove_abandoned
 from index.vectors.kinds import StoredView, new_view
 from training.atomic import atomic_file, sync
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _MANIFEST: Final = "snapshot.json"
 
 _log = logging.getLogger(__name__)
@@ -89,8 +89,13 @@ def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int
         (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[StoredView, int] | None:
+def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tuple[StoredView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
+
+    Args:
+        folder: Where it lies.
+        of: What it must be of.
+        mapped: Whether vectors that are compared by cosine stay in its file.
 
     Returns:
         None when there is none, or when it is damaged or of something else; the log says which.
@@ -98,7 +103,8 @@ def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[StoredView, int] | None
     try:
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
-        view = new_view(of.dim, of.blades, unsigned=of.unsigned)
+        spill = folder if mapped else None
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
         view.read({part: _checked(folder, file) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)
@@ -107,6 +113,14 @@ def read_snapshot(folder: Path, of: SnapshotOf) -> tuple[StoredView, int] | None
         _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
         return None
     return view, manifest.sequence
+
+
+def is_mapped(folder: Path) -> bool:
+    """Return whether the snapshot is of a view whose vectors stay in its file."""
+    try:
+        return "mapped" in json.loads((folder / _MANIFEST).read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:

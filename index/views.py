@@ -13,11 +13,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
-from index.errors import CatalogueError
+from index.errors import CatalogueError, ViewError
 from index.generations import Generation, Target, count_embeddings
 from index.memory import free_memory
 from index.planner import VIEW_NAMES, Choice, ViewName, choose_view
-from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from index.snapshots import SnapshotOf, is_mapped, read_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
@@ -71,8 +71,9 @@ class Views:
             target: Whether to search its images or their texts.
         """
         held = self._hold(generation, target)
-        if held.view is not None and held.sequence >= sequence:
-            return held.view
+        view = held.view
+        if view is not None and held.sequence >= sequence and not view.damaged:
+            return view
         with held.lock:
             return self._catch_up(session, generation, held, sequence)
 
@@ -83,12 +84,16 @@ class Views:
             view = self._catch_up(session, generation, held, sequence, build=False)
             wanted = _to_build(session, generation, view) if isinstance(view, CosineView) else None
             if isinstance(view, CosineView) and wanted is not None:
-                view.build(wanted)
+                view.build(wanted, self._place(generation, "images"))
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
-        return _weigh(session, generation, count_embeddings(session, generation))
+        count, memory = count_embeddings(session, generation), free_memory()
+        # Another process may hold the vectors, and weighs what is free beside them.
+        if not is_mapped(self._place(generation, "images")):
+            memory += 2 * count * generation.dim
+        return _weigh(session, generation, count, memory)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free the views of a collection's other generations that no request has used for a while."""
@@ -119,7 +124,7 @@ class Views:
     def _catch_up(
         self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
     ) -> StoredView:
-        if held.view is None:
+        if held.view is None or held.view.damaged:
             held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
             _follow(session, generation, held.view, held.sequence, held.target)
@@ -137,10 +142,10 @@ class Views:
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
         """Give a view its codes or graph while it answers exactly, and keep them in its snapshot."""
         try:
-            if view.build(wanted):
+            if view.build(wanted, self._place(generation, held.target)):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
-        except (RuntimeError, MemoryError, ValueError):
+        except (RuntimeError, MemoryError, ValueError, ViewError):
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
         finally:
             held.building = False
@@ -148,15 +153,22 @@ class Views:
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
     ) -> tuple[StoredView, int]:
-        found = read_snapshot(self._place(generation, target), _identity(generation))
+        folder, count = self._place(generation, target), count_embeddings(session, generation, target)
+        mapped = _chosen(_weigh(session, generation, count, free_memory())) == "mapped"
+        found = read_snapshot(folder, _identity(generation), mapped=mapped)
         if found is not None:
             view, held = found
             if held <= sequence:
                 _follow(session, generation, view, held, target)
-            if held <= sequence and len(view) == count_embeddings(session, generation, target):
+            if held <= sequence and len(view) == count:
                 return view, sequence
             _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
-        view = new_view(generation.dim, generation.blades, unsigned=generation.unsigned)
+        view = new_view(
+            generation.dim,
+            generation.blades,
+            unsigned=generation.unsigned,
+            spill=folder if mapped else None,
+        )
         _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
@@ -165,7 +177,7 @@ class Views:
     def _write(self, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
         try:
             write_snapshot(self._place(generation, target), view, _identity(generation), sequence)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ViewError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
 
     def _place(self, generation: Generation, target: Target) -> Path:
@@ -180,7 +192,10 @@ def _identity(generation: Generation) -> SnapshotOf:
 
 def _to_build(session: Session, generation: Generation, view: CosineView) -> ViewName | None:
     """Return what is to be built for a view, if anything, and drop what an operator does not want."""
-    wanted = next(choice.name for choice in _weigh(session, generation, len(view)) if choice.chosen)
+    # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
+    # fro.
+    memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
+    wanted = _chosen(_weigh(session, generation, len(view), memory))
     if wanted == "exact":
         if view.name != "exact":
             view.drop()
@@ -188,14 +203,17 @@ def _to_build(session: Session, generation: Generation, view: CosineView) -> Vie
     return wanted if view.name != wanted or view.outgrown else None
 
 
-def _weigh(session: Session, generation: Generation, count: int) -> list[Choice]:
+def _chosen(choices: list[Choice]) -> ViewName:
+    return next(choice.name for choice in choices if choice.chosen)
+
+
+def _weigh(session: Session, generation: Generation, count: int, memory: int) -> list[Choice]:
     row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
     chosen = session.execute(row).scalar_one_or_none()
     wanted = next((name for name in VIEW_NAMES if name == chosen), None)
     if generation.blades != 1 or generation.unsigned:
         wanted = "exact"
-    # The vectors lie in memory already: codes are weighed against what is free beside them.
-    return choose_view(count, generation.dim, free_memory() + 2 * count * generation.dim, wanted)
+    return choose_view(count, generation.dim, memory, wanted)
 
 
 def _follow(

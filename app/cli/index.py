@@ -8,7 +8,7 @@ import typer
 from app.cli.endings import stoppable
 from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, name_left_out, read_split
 
-ChosenView = Literal["auto", "exact", "ivf", "hnsw"]
+ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped"]
 
 
 def index(

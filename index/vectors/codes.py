@@ -102,12 +102,19 @@ class Codes:
         for start in range(0, len(vectors), _BLOCK):
             self._index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
 
-    def search(self, queries: Vectors, lists: int, candidates: int) -> Rows:
-        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
+    def search(self, queries: Vectors, lists: int, candidates: int, selector: Any = None) -> Rows:
+        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none.
+
+        Args:
+            queries: What to search for.
+            lists: How many lists to scan.
+            candidates: How many rows for each query.
+            selector: FAISS's selector of the rows that may be found; None for all.
+        """
         library: Any = faiss
         use_threads(cores() if len(queries) * len(self) >= _WORTH_THREADS else 1)
         parameters = library.SearchParametersPreTransform(
-            index_params=library.SearchParametersIVF(nprobe=min(lists, self.lists))
+            index_params=library.SearchParametersIVF(nprobe=min(lists, self.lists), sel=selector)
         )
         _, rows = self._index.search(queries, min(candidates, len(self)), params=parameters)
         found: Rows = rows

@@ -8,17 +8,16 @@ from typing import Final
 import numpy as np
 
 from index.planner import Planner, ViewName
-from index.vectors.codes import Codes, sample_size
-from index.vectors.finder import Finder
-from index.vectors.graph import Graph
+from index.vectors.codes import sample_size
+from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
+from index.vectors.mapped import MappedRows
 from index.vectors.passing import Filters, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
-from index.vectors.refined import RefinedCodes
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -40,10 +39,14 @@ class CosineView:
 
     It answers exactly until `build` has given it codes or a graph, and then from these as long as they hold
     what they promise: candidates are ranked by their stored vectors, and what cannot be promised is scanned.
+
+    Args:
+        dim: Length of a vector.
+        spill: Folder on whose disk vectors lie; None for memory.
     """
 
-    def __init__(self, dim: int) -> None:
-        self._rows = HalfRows(dim)
+    def __init__(self, dim: int, spill: Path | None = None) -> None:
+        self._rows: HalfRows | MappedRows = HalfRows(dim) if spill is None else MappedRows(dim, spill)
         self._places = Positions()
         self._lock = ReadWriteLock()
         self._planned: PlannedSearch | None = None
@@ -70,6 +73,16 @@ class CosineView:
     def name(self) -> ViewName:
         """Which view it is: exact until something is built."""
         return "exact" if self._planned is None else self._planned.finder.name
+
+    @property
+    def mapped(self) -> bool:
+        """Whether vectors lie in files and not in memory."""
+        return isinstance(self._rows, MappedRows)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the files of the vectors were damaged since: another view must be read in place of this."""
+        return self._rows.damaged
 
     @property
     def outgrown(self) -> bool:
@@ -152,10 +165,14 @@ class CosineView:
                     found.append(self._scan(query, k, k, passing, None))
             return found
 
-    def build(self, name: ViewName = "ivf") -> bool:
-        """Give the view codes ("ivf") or a graph ("hnsw"), while searches and writes go on.
+    def build(self, name: ViewName = "ivf", spill: Path | None = None) -> bool:
+        """Give the view codes ("ivf", "mapped") or a graph ("hnsw"), while searches and writes go on.
 
         A graph has a copy of the vectors until it is built.
+
+        Args:
+            name: What to build; vectors move to files for "mapped" and into memory for the others.
+            spill: Folder on whose disk files lie.
 
         Returns:
             False when rows moved meanwhile, or there are too few to learn from.
@@ -167,30 +184,39 @@ class CosineView:
                 return False
             chosen = np.random.default_rng(_SEED).choice(living, sample_size(len(living)), replace=False)
             sample = rows.get(np.sort(chosen))
-        finder: Finder
-        if name == "hnsw":
-            finder = Graph.empty(self.dim)
-        else:
-            finder = RefinedCodes(Codes.train(sample, len(living)), rows)
+        stored = rows
+        if self.mapped != (name == "mapped"):
+            stored = MappedRows(self.dim, spill) if name == "mapped" else HalfRows(self.dim)
+        finder = new_finder(name, stored, sample, len(living))
         for start in range(0, len(alive), _BLOCK):
             with self._lock.reading():
                 if self._layout != layout:
                     return False
                 vectors = rows.rough(np.arange(start, min(start + _BLOCK, len(alive))))
             finder.learn(vectors)
-        planned = PlannedSearch.measured(finder, rows, alive, self._lock.reading)
+            if stored is not rows:
+                stored.add(vectors)
+        planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading)
         with self._lock.writing():
             if self._layout != layout:
                 return False
-            finder.learn(rows.rough(np.arange(len(finder), len(rows))))
-            finder.settle(rows)
-            self._planned = planned
+            vectors = rows.rough(np.arange(len(finder), len(rows)))
+            finder.learn(vectors)
+            if stored is not rows:
+                stored.add(vectors)
+            finder.settle()
+            self._rows, self._planned = stored, planned
         return True
 
     def drop(self) -> None:
-        """Answer exactly from now on."""
+        """Answer exactly from now on, with all vectors in memory."""
         with self._lock.writing():
             self._planned = None
+            if self.mapped:
+                rows = HalfRows(self.dim)
+                for block in self._rows.blocks():
+                    rows.append(block)
+                self._rows = rows
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""
@@ -209,7 +235,7 @@ class CosineView:
         Raises:
             ValueError: They do not fit together.
         """
-        rows = HalfRows(self.dim)
+        rows = self._rows.fresh()
         rows.read(files["rows"])
         with files["keys"].open("rb") as file:
             keys = np.load(file, allow_pickle=False)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from index.planner import Probe, ViewName
-from index.vectors.half import HalfRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 
@@ -47,8 +46,8 @@ class Finder(Protocol):
     def learn(self, vectors: Vectors) -> None:
         """Take in the vectors (N, D) of the next rows, which are there already."""
 
-    def settle(self, rows: HalfRows) -> None:
-        """Use these rows from now on, of which it has learnt all."""
+    def settle(self) -> None:
+        """Use the rows themselves in place of any copy: it has learnt all of them."""
 
     def append(self, vectors: Vectors) -> None:
         """Append vectors (N, D) to the rows and take them in."""

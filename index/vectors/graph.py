@@ -8,9 +8,10 @@ import faiss
 import numpy as np
 
 from index.planner import GRAPH_LINKS, Probe, ViewName
-from index.vectors.half import HalfRows, empty_index
+from index.vectors.half import HalfRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
+from index.vectors.stored import empty_index
 from index.vectors.threads import cores, use_threads
 
 # How many near vectors are looked at for the links of a new one.
@@ -23,25 +24,28 @@ _WORTH_THREADS: Final = 500
 
 
 class Graph:
-    """Links between rows; until `settle` it has a copy of them, so that it can be built beside writes."""
+    """Links between rows; until `settle` it has a copy of them, so that it can be built beside writes.
+
+    Args:
+        index: FAISS's index of the links and the copy.
+        rows: Whose vectors these are.
+    """
 
     name: ViewName = "hnsw"
     lists = _LISTS
 
-    def __init__(self, index: Any, rows: HalfRows | None = None) -> None:
+    def __init__(self, index: Any, rows: HalfRows) -> None:
         self._index = index
         self._rows = rows
         self._parameters = lru_cache(_REMEMBERED)(_parameters)
-        if rows is not None:
-            self.settle(rows)
 
     @classmethod
-    def empty(cls, dim: int) -> "Graph":
-        """Return a graph of no rows."""
+    def empty(cls, rows: HalfRows) -> "Graph":
+        """Return a graph that has learnt none of some rows."""
         library: Any = faiss
-        index = library.IndexHNSW(empty_index(dim), GRAPH_LINKS)
+        index = library.IndexHNSW(empty_index(rows.dim), GRAPH_LINKS)
         index.hnsw.efConstruction = _EFFORT
-        return cls(index)
+        return cls(index, rows)
 
     def __len__(self) -> int:
         """Return the number of rows that it knows."""
@@ -68,17 +72,15 @@ class Graph:
         use_threads(cores() if len(vectors) >= _WORTH_THREADS else 1)
         self._index.add(np.ascontiguousarray(vectors))
 
-    def settle(self, rows: HalfRows) -> None:
-        """Use these rows in place of the copy; see `Finder`."""
-        self._rows = rows
-        self._index.storage = rows.index
+    def settle(self) -> None:
+        """Use the rows in place of the copy; see `Finder`."""
+        self._index.storage = self._rows.index
 
     def append(self, vectors: Vectors) -> None:
         """Append vectors (N, D) to the rows and link them; see `Finder`."""
-        if self._rows is not None:
-            with self._rows.grown():
-                # FAISS rounds otherwise than NumPy, but leaves alone what is rounded.
-                self.learn(vectors.astype("<f2").astype(np.float32))
+        with self._rows.grown():
+            # FAISS rounds otherwise than NumPy, but leaves alone what is rounded.
+            self.learn(vectors.astype("<f2").astype(np.float32))
 
     @property
     def outgrown(self) -> bool:
@@ -100,7 +102,9 @@ class Graph:
         index: Any = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_STORAGE)
         if not isinstance(index, faiss.IndexHNSW) or (index.d, index.ntotal) != (rows.dim, len(rows)):
             raise ValueError("the file holds no graph of these vectors")
-        return cls(index, rows)
+        graph = cls(index, rows)
+        graph.settle()
+        return graph
 
     def _search(self, queries: Vectors, count: int, candidates: int, selector: Any) -> tuple[Vectors, Rows]:
         use_threads(cores() if len(queries) > 1 else 1)

@@ -11,12 +11,13 @@ import numpy as np
 from index.planner import Planner, Probe
 from index.vectors.calibration import calibrate
 from index.vectors.finder import Finder
-from index.vectors.graph import Graph
-from index.vectors.half import Guard, HalfRows
+from index.vectors.finders import read_finder
+from index.vectors.half import HalfRows
+from index.vectors.mapped import MappedRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.refined import RefinedCodes
+from index.vectors.stored import Guard, StoredRows
 
 # Rows beyond those asked for: rounding may have put them in another order.
 _SPARE: Final = 4
@@ -25,13 +26,13 @@ _SPARE: Final = 4
 class PlannedSearch:
     """Names the rows that may be hits where that costs less than a scan and the finder can promise them."""
 
-    def __init__(self, finder: Finder, planner: Planner, rows: HalfRows) -> None:
+    def __init__(self, finder: Finder, planner: Planner, rows: StoredRows) -> None:
         self.finder = finder
         self.planner = planner
         self._rows = rows
 
     @classmethod
-    def measured(cls, finder: Finder, rows: HalfRows, alive: Mask, guard: Guard) -> "PlannedSearch":
+    def measured(cls, finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> "PlannedSearch":
         """Plan the searches by what they cost; see `calibrate`."""
         return cls(finder, calibrate(finder, rows, alive, guard), rows)
 
@@ -80,17 +81,14 @@ class PlannedSearch:
         return files
 
     @classmethod
-    def read(cls, files: Mapping[str, Path], rows: HalfRows) -> "PlannedSearch | None":
+    def read(cls, files: Mapping[str, Path], rows: HalfRows | MappedRows) -> "PlannedSearch | None":
         """Return what `write` put into files, or None when there was nothing.
 
         Raises:
             ValueError: They are not of these rows.
         """
-        for kind in (RefinedCodes, Graph):
-            if kind.name in files:
-                finder: Finder = kind.read(files[kind.name], rows)
-                return cls(finder, _read_planner(files["plan"]), rows)
-        return None
+        finder = read_finder(files, rows)
+        return None if finder is None else cls(finder, _read_planner(files["plan"]), rows)
 
 
 def _kept(rank: int) -> int:

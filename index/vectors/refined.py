@@ -1,8 +1,9 @@
-"""Rows that codes name, ranked by their stored vectors inside FAISS."""
+"""Rows that codes name, ranked by their stored vectors."""
 
+from abc import ABC, abstractmethod
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import faiss
 import numpy as np
@@ -10,28 +11,25 @@ import numpy as np
 from index.planner import Probe, ViewName
 from index.vectors.codes import Codes, list_count
 from index.vectors.half import HalfRows
+from index.vectors.mapped import MappedRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
+from index.vectors.stored import StoredRows
 from index.vectors.threads import cores, use_threads
 
 # Settings that are kept, with the selectors in them.
 _REMEMBERED: Final = 16
 
+_Stored = TypeVar("_Stored", bound=StoredRows)
 
-class RefinedCodes:
+
+class CodedRows(ABC, Generic[_Stored]):
     """Codes of rows, and the rows."""
 
-    name: ViewName = "ivf"
+    name: ClassVar[ViewName]
 
-    def __init__(self, codes: Codes, rows: HalfRows) -> None:
-        library: Any = faiss
+    def __init__(self, codes: Codes, rows: _Stored) -> None:
         self._codes, self._rows = codes, rows
-        # Made of both at once, it refuses codes behind which more rows were added.
-        empty = library.IndexFlatIP(codes.dim)
-        self._index: Any = library.IndexRefine(empty, empty)
-        # To make them takes as long as to search some lists.
-        self._parameters = lru_cache(_REMEMBERED)(_parameters)
-        self.settle(rows)
 
     def __len__(self) -> int:
         """Return the number of rows that have codes."""
@@ -50,13 +48,9 @@ class RefinedCodes:
     def learn(self, vectors: Vectors) -> None:
         """Code the vectors (N, D) of the next rows; see `Finder`."""
         self._codes.add(vectors)
-        self._index.ntotal = len(self._codes)
 
-    def settle(self, rows: HalfRows) -> None:
-        """Use these rows; see `Finder`."""
-        self._rows = rows
-        self._index.base_index, self._index.refine_index = self._codes.index, rows.index
-        self._index.ntotal = len(self._codes)
+    def settle(self) -> None:
+        """Go on: there is no copy; see `Finder`."""
 
     def append(self, vectors: Vectors) -> None:
         """Append vectors (N, D) to the rows and code them; see `Finder`."""
@@ -73,7 +67,7 @@ class RefinedCodes:
         self._codes.write(path)
 
     @classmethod
-    def read(cls, path: Path, rows: HalfRows) -> "RefinedCodes":
+    def read(cls, path: Path, rows: _Stored) -> Self:
         """Return what `write` put into a file, for these rows.
 
         Raises:
@@ -88,6 +82,34 @@ class RefinedCodes:
         """Return the likely nearest rows (Q, C) by their codes alone; see `Finder`."""
         return self._codes.search(queries, probe.lists, probe.candidates)
 
+    @abstractmethod
+    def nearest(
+        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
+    ) -> tuple[Vectors, Rows]:
+        """Return inner products and rows (Q, count); see `Finder`."""
+
+
+class RefinedCodes(CodedRows[HalfRows]):
+    """Rows in memory, ranked within FAISS."""
+
+    name = "ivf"
+
+    def __init__(self, codes: Codes, rows: HalfRows) -> None:
+        super().__init__(codes, rows)
+        library: Any = faiss
+        # Made of both at once, it refuses codes behind which more rows were added.
+        empty = library.IndexFlatIP(codes.dim)
+        self._index: Any = library.IndexRefine(empty, empty)
+        self._index.base_index, self._index.refine_index = codes.index, rows.index
+        self._index.ntotal = len(codes)
+        # To make them takes as long as to search some lists.
+        self._parameters = lru_cache(_REMEMBERED)(_parameters)
+
+    def learn(self, vectors: Vectors) -> None:
+        """Code the vectors (N, D) of the next rows; see `Finder`."""
+        super().learn(vectors)
+        self._index.ntotal = len(self._codes)
+
     def nearest(
         self, queries: Vectors, count: int, probe: Probe, selector: Any = None
     ) -> tuple[Vectors, Rows]:
@@ -95,6 +117,25 @@ class RefinedCodes:
         use_threads(cores() if len(queries) > 1 else 1)
         parameters = self._parameters(probe.lists, probe.candidates, count, selector)
         products, rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)
+        return products, rows
+
+
+class MappedCodes(CodedRows[MappedRows]):
+    """Rows in files, of which only the candidates are read."""
+
+    name = "mapped"
+
+    def nearest(
+        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
+    ) -> tuple[Vectors, Rows]:
+        """Return inner products and rows (Q, count); see `Finder`."""
+        named = self._codes.search(queries, probe.lists, max(count, probe.candidates), selector)
+        products = np.full((len(queries), count), -np.inf, dtype=np.float32)
+        rows = np.full((len(queries), count), -1, dtype=np.int64)
+        for place, (query, candidates) in enumerate(zip(queries, named, strict=True)):
+            best, found = self._rows.best_of(query, count, candidates[candidates >= 0])
+            order = np.argsort(-best)
+            products[place, : len(order)], rows[place, : len(order)] = best[order], found[order]
         return products, rows
 
 

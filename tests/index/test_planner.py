@@ -37,7 +37,12 @@ def test_scans_that_cost_less_are_taken() -> None:
     [
         (1000, 1 << 40, None, "exact"),
         (1_000_000, 1 << 40, None, "ivf"),
-        (1_000_000, 1 << 30, None, "exact"),
+        (1_000_000, 1 << 30, None, "mapped"),
+        # It would fit, and leave nothing.
+        (1_000_000, 1_200_000_000, None, "mapped"),
+        (1000, 0, None, "exact"),
+        (1_000_000, 0, "exact", "exact"),
+        (1_000_000, 1 << 40, "mapped", "mapped"),
         (1000, 1 << 40, "ivf", "ivf"),
         (1_000_000, 1 << 40, "exact", "exact"),
         (1_000_000, 1 << 40, "hnsw", "hnsw"),

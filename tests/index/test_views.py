@@ -1,6 +1,7 @@
 """Views follow the choice of an operator; codes are built in the background while answers are exact."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from index.engine import SearchEngine
-from index.errors import NoActiveGenerationError, UnknownCollectionError
+from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.generations import Generation, find_active
 from index.planner import VIEW_NAMES, ViewName
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
@@ -126,7 +127,7 @@ def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> Non
 def test_a_build_that_fails_is_logged_and_answers_stay_exact(
     home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def failing(self: CosineView, name: ViewName) -> bool:
+    def failing(self: CosineView, name: ViewName, spill: Path) -> bool:
         raise MemoryError
 
     home.set_view("c", "ivf")
@@ -148,10 +149,10 @@ def test_closing_waits_for_a_build_that_has_begun(
 ) -> None:
     build, begun = CosineView.build, threading.Event()
 
-    def slow(self: CosineView, name: ViewName) -> bool:
+    def slow(self: CosineView, name: ViewName, spill: Path) -> bool:
         begun.set()
         time.sleep(0.5)
-        return build(self, name)
+        return build(self, name, spill)
 
     monkeypatch.setattr(CosineView, "build", slow)
     home.set_view("c", "ivf")
@@ -169,7 +170,9 @@ def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
         assert all(choice.reason for choice in choices)
     home.set_view("c", None)
     assert [choice.name for choice in home.explain_views("c") if choice.chosen] == ["exact"]
-    assert all(choice.bytes >= COUNT * DIM * 2 for choice in home.explain_views("c"))
+    sizes = {choice.name: choice.bytes for choice in home.explain_views("c")}
+    assert all(sizes[name] >= COUNT * DIM * 2 for name in VIEW_NAMES if name != "mapped")
+    assert sizes["mapped"] < sizes["ivf"] - COUNT * DIM
 
 
 def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
@@ -178,6 +181,60 @@ def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) 
     engine.set_view("c", "ivf")
     assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["exact"]
     engine.close()
+
+
+def test_vectors_stay_in_the_snapshot_through_restarts_writes_and_damage(
+    home: SearchEngine, views: Views, tmp_path: Path
+) -> None:
+    home.set_view("c", "mapped")
+    view = _current(home, views)
+    assert view.mapped
+    _wait(lambda: view.name == "mapped")
+    views.close()
+    restarted = Views(tmp_path / "views")
+    again = _current(home, restarted)
+    assert (again.name, again.planner) == ("mapped", view.planner)
+    assert again.memory_bytes < COUNT * DIM * 2 + COUNT * 25
+    put_vectors(home, _active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    query = unit_vectors(5, DIM, seed=7)[3]
+    key = int(_current(home, restarted).search(query, 1).keys[0])
+    assert key == _current(home, restarted).keys()[-2]
+    (rows,) = (tmp_path / "views").rglob("*.rows")
+    os.truncate(rows, 4096)
+    with pytest.raises(ViewError):
+        _current(home, restarted).search(query, 10, allowed=np.arange(1000))
+    # It is read from the catalogue, and the file replaced.
+    rebuilt = _current(home, restarted)
+    assert rebuilt is not again
+    assert rebuilt.search(query, 1).keys.tolist() == [key]
+    assert len(rebuilt) == COUNT + 5
+    restarted.close()
+
+
+def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_plenty(
+    home: SearchEngine, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = COUNT * DIM * 100
+    monkeypatch.setattr("index.planner._SCANNED_AT_ONCE", 1)
+    monkeypatch.setattr("index.views.free_memory", lambda: memory)
+    view = _current(home, views)
+    _wait(lambda: view.name == "ivf")
+    assert not view.mapped
+    memory = 1000
+    put_vectors(home, _active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
+    assert _current(home, views) is view
+    _wait(lambda: view.name == "mapped")
+    with home.catalogue.read() as session:
+        choices = views.explain(session, _active(home)[0])
+    assert [choice.name for choice in choices if choice.chosen] == ["mapped"]
+    views.close()
+    late = Views(tmp_path / "views")
+    assert _current(home, late).name == "mapped"
+    memory = COUNT * DIM * 100
+    home.set_view("c", None)
+    view = _current(home, late)
+    _wait(lambda: view.name == "ivf")
+    late.close()
 
 
 def test_a_view_needs_its_collection(home: SearchEngine) -> None:

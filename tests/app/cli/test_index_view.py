@@ -19,10 +19,10 @@ def work(tmp_path: Path) -> Work:
 
 def test_a_view_is_chosen_and_explained(work: Work) -> None:
     lines = work.run("index", "c", "--explain").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw"]
+    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw", "mapped"]
     assert "a scan takes a few milliseconds" in lines[0]
     # So few are scanned all the same, and found.
-    for name in ("ivf", "hnsw"):
+    for name in ("ivf", "hnsw", "mapped"):
         lines = work.run("index", "c", "--view", name, "--explain").stdout.splitlines()
         assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
     lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()

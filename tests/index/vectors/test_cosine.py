@@ -14,10 +14,10 @@ from index.vectors.calibration import calibrate
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
 from index.vectors.finder import Finder
-from index.vectors.half import Guard, HalfRows
 from index.vectors.positions import Mask
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
+from index.vectors.stored import Guard, StoredRows
 from tests.index.samples import unit_vectors
 
 DIM = 48
@@ -121,7 +121,7 @@ def test_a_scan_by_several_threads_is_exact() -> None:
     assert view.search(query, 20, allowed=allowed).keys.tolist() == passing[:20].tolist()
 
 
-@pytest.fixture(scope="module", params=["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 def built(request: pytest.FixtureRequest) -> tuple[CosineView, ReferenceView]:
     views = CosineView(DIM), _Reference(DIM)
     for view in views:
@@ -227,7 +227,7 @@ def test_pages_through_codes_repeat_nothing_and_go_to_the_end(
     assert len(keys) >= 0.99 * COUNT
 
 
-@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_writes_are_found_at_once_through_codes_and_graph(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view, reference = CosineView(DIM), _Reference(DIM)
@@ -267,7 +267,7 @@ def test_many_removals_move_rows_and_end_codes() -> None:
         _same(view.search(query, 10), reference.search(query, 10))
 
 
-@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_a_build_goes_on_beside_writes_and_searches(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view = CosineView(DIM)
@@ -289,7 +289,7 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
     view = CosineView(DIM)
     view.add(np.arange(5000), _clustered(5000))
 
-    def moving(finder: Finder, rows: HalfRows, alive: Mask, guard: Guard) -> Planner:
+    def moving(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
         planner = calibrate(finder, rows, alive, guard)
         view.remove(np.arange(0, 5000, 2))
         return planner
@@ -299,7 +299,7 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
     assert view.name == "exact"
 
 
-@pytest.mark.parametrize("name", ["ivf", pytest.param("hnsw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [63, 64, 100])
 def test_few_vectors_are_found_whatever_is_built(name: ViewName, count: int) -> None:
     view, reference = CosineView(DIM), _Reference(DIM)
@@ -324,7 +324,7 @@ def test_files_hold_what_was_built_and_its_plan(
     built: tuple[CosineView, ReferenceView], tmp_path: Path
 ) -> None:
     view, _ = built
-    again = CosineView(DIM)
+    again = CosineView(DIM, tmp_path if view.mapped else None)
     again.read(view.write(tmp_path, "v"))
     assert (again.name, again.planner) == (view.name, view.planner)
     # Rows can still be appended.
@@ -336,11 +336,11 @@ def test_files_hold_what_was_built_and_its_plan(
     for query in _clustered(20, seed=9):
         _same(again.search(query, 10), view.search(query, 10))
     with pytest.raises(ValueError, match="no float16 rows of this dimension"):
-        CosineView(DIM + 1).read(view.write(tmp_path, "v"))
+        CosineView(DIM + 1).read(view.write(tmp_path, "w"))
 
 
 def test_memory_of_codes_is_counted_and_small(built: tuple[CosineView, ReferenceView]) -> None:
     view, _ = built
-    rows = COUNT * (DIM * 2 + 25)
-    # What both take beside vectors does not grow with these, which have 512 numbers elsewhere.
-    assert rows < view.memory_bytes < rows + COUNT * {"ivf": 40, "hnsw": 280}[view.name]
+    rows = COUNT * (25 + (0 if view.mapped else DIM * 2))
+    # What they take beside vectors does not grow with these, which have 512 numbers elsewhere.
+    assert rows < view.memory_bytes < rows + COUNT * {"ivf": 40, "mapped": 40, "hnsw": 280}[view.name]

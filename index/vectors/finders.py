@@ -1,0 +1,42 @@
+"""Which finder goes with which rows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from index.planner import ViewName
+from index.vectors.codes import Codes
+from index.vectors.finder import Finder
+from index.vectors.graph import Graph
+from index.vectors.half import HalfRows
+from index.vectors.mapped import MappedRows
+from index.vectors.protocol import Vectors
+from index.vectors.refined import MappedCodes, RefinedCodes
+
+
+def new_finder(name: ViewName, rows: HalfRows | MappedRows, sample: Vectors, count: int) -> Finder:
+    """Return a finder that has learnt no rows yet.
+
+    Args:
+        name: The view that it makes of rows in memory; those in files have but one.
+        rows: What it finds.
+        sample: Some of the vectors (S, D).
+        count: How many there are.
+    """
+    if isinstance(rows, MappedRows):
+        return MappedCodes(Codes.train(sample, count), rows)
+    return Graph.empty(rows) if name == Graph.name else RefinedCodes(Codes.train(sample, count), rows)
+
+
+def read_finder(files: Mapping[str, Path], rows: HalfRows | MappedRows) -> Finder | None:
+    """Return the finder of rows that was written into one of these files, if one of them fits the rows.
+
+    Raises:
+        ValueError: It is not of these rows.
+    """
+    # Codes are the same wherever rows are stored.
+    codes = files.get(RefinedCodes.name) or files.get(MappedCodes.name)
+    if isinstance(rows, MappedRows):
+        return None if codes is None else MappedCodes.read(codes, rows)
+    if codes is not None:
+        return RefinedCodes.read(codes, rows)
+    return Graph.read(files[Graph.name], rows) if Graph.name in files else None

@@ -1,0 +1,254 @@
+"""Rows of float16 vectors, as the catalogue has them, wherever they are stored."""
+
+import itertools
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.codec import unit, widened
+from index.vectors.passing import Passing
+from index.vectors.positions import Mask, Rows
+from index.vectors.protocol import Vectors
+from index.vectors.threads import cores, use_threads
+
+Guard = Callable[[], AbstractContextManager[None]]
+Halves = NDArray[np.float16]
+
+# Below so many rows one thread is done before others have begun.
+_WORTH_THREADS: Final = 20_000
+# To step over a row takes this share of what it takes to compare it (measured).
+_PASSED_OVER: Final = 0.04
+# Up to this share of all rows, those that pass are copied out instead of picked during a scan (measured).
+_GATHERED: Final = 0.01
+# Rows that are copied at once.
+COPIED: Final = 512
+# Rows that are compared with many queries at once, or written.
+_BLOCK: Final = 16_384
+# Half a unit in the last of a float16's 11 digits, and half the smallest number there is.
+_ROUNDING: Final = 2.0**-11
+_SMALLEST: Final = 2.0**-25
+# FAISS sums up in float32.
+_SUMMATION: Final = 1e-5
+
+
+class StoredRows(ABC):
+    """Vectors (N, D) in float16; rows are only appended. Its owner sees to it that nobody reads meanwhile.
+
+    Attributes:
+        dim: Length of a vector.
+        error: Upper bound of the difference between an inner product by FAISS and the cosine.
+        damaged: Whether what they are stored in was damaged since: they must be read anew.
+    """
+
+    damaged = False
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        # They differ by the length of the rounded vector; that of one of length one is off by at most this.
+        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
+        self._copies = _Copies(dim)
+        self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Memory that the rows hold."""
+
+    @abstractmethod
+    def fresh(self) -> Self:
+        """Return no rows, stored in the same way."""
+
+    @abstractmethod
+    def keep(self, alive: Mask) -> None:
+        """Let go of all other rows; those behind them move up."""
+
+    @abstractmethod
+    def read(self, path: Path) -> None:
+        """Take the rows of a file in place of those here.
+
+        Raises:
+            ValueError: It does not hold float16 rows of this dimension.
+        """
+
+    @abstractmethod
+    def append(self, vectors: Halves) -> None:
+        """Append vectors (N, D) as they are stored."""
+
+    @abstractmethod
+    def take(self, rows: Rows, out: Halves) -> None:
+        """Copy these rows, which are there, into `out` (N, D)."""
+
+    @abstractmethod
+    def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> "Found":
+        """Compare a query (D,) with the rows that pass from `start`, a multiple of 8, to `stop`."""
+
+    def add(self, vectors: Vectors) -> None:
+        """Append vectors (N, D) of length one, but for rounding."""
+        # FAISS rounds otherwise than NumPy, by which the catalogue's vectors come out again as they were.
+        self.append(np.ascontiguousarray(vectors, dtype="<f2"))
+
+    def get(self, rows: Rows) -> Vectors:
+        """Return the vectors (N, D) of these rows, exactly of length one."""
+        return unit(self.rough(rows))
+
+    def rough(self, rows: Rows) -> Vectors:
+        """Return the vectors (N, D) of these rows as they were rounded."""
+        return widened(self.halves(rows))
+
+    def halves(self, rows: Rows) -> Halves:
+        """Return these rows (N, D) as they are stored."""
+        taken = np.empty((len(rows), self.dim), dtype="<f2")
+        self.take(rows, taken)
+        return taken
+
+    def blocks(self, alive: Mask | None = None) -> Iterator[Halves]:
+        """Give all rows or those alive, some at a time, as they are stored."""
+        for start in range(0, len(self), _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, len(self)))
+            yield self.halves(rows if alive is None else rows[alive[rows]])
+
+    def nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
+        """Return the `count` rows of those that pass with the largest inner products with a query (D,).
+
+        They are in no order; fewer come back only when fewer pass.
+        """
+        if passing.count <= _GATHERED * len(self):
+            return self.nearest_of(query, count, passing.rows)
+        work = passing.count + len(self) * _PASSED_OVER
+        parts = cores() if work >= _WORTH_THREADS else 1
+        # Whole bytes of bits.
+        edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
+        ranges = list(itertools.pairwise(edges))
+        if parts == 1:
+            use_threads(1)
+            found = [self._scan(query, count, passing, *ranges[0])]
+        else:
+            found = list(self._pool.map(lambda part: self._scan(query, count, passing, *part), ranges))
+        return _best(found, count)[1]
+
+    def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
+        """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
+        if len(rows) <= count:
+            return rows
+        return self.best_of(query, count, rows)[1]
+
+    def best_of(self, query: Vectors, count: int, rows: Rows) -> "Found":
+        """Return the `count` of these rows with the largest inner products, and these, in no order."""
+        return self._compared(query, count, (rows[at : at + COPIED] for at in range(0, len(rows), COPIED)))
+
+    def _compared(self, query: Vectors, count: int, blocks: Iterable[Rows]) -> "Found":
+        """Compare a query (D,) with blocks of at most `COPIED` rows."""
+        use_threads(1)
+        copies = self._copies
+        found = []
+        for block in blocks:
+            self.take(block, copies.rows[: len(block)])
+            copies.index.ntotal = len(block)
+            scores, places = copies.index.search(query[None], min(count, len(block)))
+            found.append((scores[0], block[places[0]]))
+        return _best(found, count)
+
+    def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
+        """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.
+
+        Args:
+            queries: What to search for.
+            count: How many rows for each.
+            among: Which of the first rows (N,) may be found.
+            guard: Held whenever rows are read, and let go in between.
+        """
+        library: Any = faiss
+        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
+        best = np.full((len(queries), count), -np.inf, dtype=np.float32)
+        rows = np.full((len(queries), count), -1, dtype=np.int64)
+        for start in range(0, len(among), _BLOCK):
+            block = start + np.flatnonzero(among[start : start + _BLOCK])
+            if not len(block):
+                continue
+            with guard():
+                vectors = self.rough(block)
+            scores, places = library.knn(
+                queries, vectors, min(count, len(block)), metric=faiss.METRIC_INNER_PRODUCT
+            )
+            both = np.concatenate((best, scores), axis=1)
+            chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
+            rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
+            best = np.take_along_axis(both, chosen, axis=1)
+        return np.take_along_axis(rows, np.argsort(-best, axis=1), axis=1)
+
+    def write(self, path: Path) -> None:
+        """Write the rows into a file."""
+        with path.open("wb") as file:
+            shape = (len(self), self.dim)
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f2", "fortran_order": False, "shape": shape}
+            )
+            for block in self.blocks():
+                file.write(block.data)
+
+
+# Inner products (N,) and the rows (N,) that have them.
+Found = tuple[Vectors, Rows]
+
+
+class _Copies(threading.local):
+    """Room for some rows in an index of each thread's own: new memory would cost more than comparing."""
+
+    def __init__(self, dim: int) -> None:
+        self.index = empty_index(dim)
+        self.index.add_sa_codes(np.zeros((COPIED, 2 * dim), dtype=np.uint8))
+        self.rows = memory_of(self.index)
+
+
+def empty_index(dim: int) -> Any:
+    """Return FAISS's index of no float16 rows."""
+    return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+
+
+def memory_of(index: Any) -> Halves:
+    """Return FAISS's own memory of the rows (N, D), not a copy; it is another after each change."""
+    if not index.ntotal:
+        return np.empty((0, index.d), dtype="<f2")
+    stored: Halves = (
+        faiss.rev_swig_ptr(index.codes.data(), index.codes.size()).view("<f2").reshape(index.ntotal, index.d)
+    )
+    return stored
+
+
+def read_count(file: IO[bytes], dim: int) -> int:
+    """Return how many rows follow in a file that `write` has written.
+
+    Raises:
+        ValueError: It does not hold float16 rows of this dimension.
+    """
+    np.lib.format.read_magic(file)
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    held = os.fstat(file.fileno()).st_size - file.tell()
+    if by_column or dtype != "<f2" or shape[1:] != (dim,) or held != shape[0] * dim * dtype.itemsize:
+        raise ValueError("the file holds no float16 rows of this dimension")
+    return int(shape[0])
+
+
+def _best(found: list[Found], count: int) -> Found:
+    """Return the `count` best of what parts have found."""
+    if not found:
+        return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+    scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+    if len(rows) <= count:
+        return scores, rows
+    chosen = np.argpartition(-scores, count - 1)[:count]
+    return scores[chosen], rows[chosen]

@@ -1,0 +1,199 @@
+"""Vectors in files against the reference, whatever becomes of the files."""
+
+import logging
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.errors import ViewError
+from index.vectors import mapped
+from index.vectors.codec import encode_vectors, rounded_vectors, unit
+from index.vectors.cosine import CosineView
+from index.vectors.half import HalfRows
+from index.vectors.mapped import MappedRows
+from index.vectors.passing import Passing
+from index.vectors.protocol import Neighbours, Vectors
+from index.vectors.reference import ReferenceView
+from tests.index.samples import unit_vectors
+
+DIM = 32
+
+
+def _stored(count: int, seed: int) -> Vectors:
+    """Vectors as the catalogue has rounded them."""
+    return rounded_vectors(encode_vectors(unit_vectors(count, DIM, seed)), DIM)
+
+
+def _same(found: Neighbours, expected: Neighbours) -> None:
+    assert found.keys.tolist() == expected.keys.tolist()
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.fixture(autouse=True)
+def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "_KEPT_BYTES", 100 * DIM * 2)
+
+
+def _filled(view: CosineView, reference: ReferenceView, random: np.random.Generator, folder: Path) -> None:
+    """Write, remove and replace some keys, with a snapshot at any time."""
+    for step in range(6):
+        keys = random.choice(2000, int(random.integers(1, 160)), replace=False).astype(np.int64)
+        vectors = _stored(len(keys), int(random.integers(10**6)))
+        view.add(keys, vectors)
+        reference.add(keys, unit(vectors.copy()))
+        gone = random.choice(2000, int(random.integers(0, 300)), replace=False).astype(np.int64)
+        for one in (view, reference):
+            one.remove(gone)
+        if random.random() < 0.4:
+            view.write(folder, f"step{step}")
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as name:
+        view, reference = CosineView(DIM, Path(name)), ReferenceView(DIM)
+        _filled(view, reference, random, Path(name))
+        assert view.keys().tolist() == reference.keys().tolist()
+        np.testing.assert_array_equal(view.vectors(view.keys()), reference.vectors(view.keys()))
+        allowed = np.sort(random.choice(2000, int(random.integers(1, 1500)), replace=False)).astype(np.int64)
+        for query in unit_vectors(3, DIM, seed + 1):
+            for among in (None, allowed):
+                _same(view.search(query, 10, allowed=among), reference.search(query, 10, allowed=among))
+        (many,) = view.search_many(query[None], 20)
+        _same(many, reference.search(query, 20))
+
+
+def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -> None:
+    vectors = _stored(30_000, 1)
+    files, memory = MappedRows(DIM, tmp_path), HalfRows(DIM)
+    for start in range(0, 30_000, 7_001):
+        for rows in (files, memory):
+            rows.add(vectors[start : start + 7_001])
+    files.write(tmp_path / "rows")
+    files.add(vectors[:50])
+    memory.add(vectors[:50])
+    mask = np.random.default_rng(2).random(30_050) < 0.4
+    passing = Passing(None, mask, int(np.count_nonzero(mask)))
+    for query in unit_vectors(5, DIM, 3):
+        assert set(files.nearest(query, 12, passing)) == set(memory.nearest(query, 12, passing))
+
+
+def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) -> None:
+    view, reference = CosineView(DIM), ReferenceView(DIM)
+    vectors = _stored(3000, 1)
+    view.add(np.arange(3000), vectors)
+    reference.add(np.arange(3000), unit(vectors.copy()))
+    assert view.build("mapped", tmp_path)
+    assert (view.name, view.mapped) == ("mapped", True)
+    files = view.write(tmp_path, "one")
+    in_memory, in_files = CosineView(DIM), CosineView(DIM, tmp_path)
+    for again, name in ((in_memory, "ivf"), (in_files, "mapped")):
+        again.read(files)
+        assert (again.name, again.planner) == (name, view.planner)
+    assert in_memory.memory_bytes - in_files.memory_bytes == 3000 * DIM * 2
+    # Where they are wanted otherwise they move while they can be searched.
+    assert in_files.build("ivf")
+    assert not in_files.mapped
+    view.drop()
+    assert (view.name, view.mapped) == ("exact", False)
+    for query in unit_vectors(3, DIM, 5):
+        for one in (view, in_memory, in_files):
+            _same(one.search(query, 10), reference.search(query, 10))
+
+
+def test_a_replaced_snapshot_is_read_on_until_it_is_let_go(tmp_path: Path) -> None:
+    reference = ReferenceView(DIM)
+    written = CosineView(DIM, tmp_path)
+    vectors = _stored(500, 1)
+    written.add(np.arange(500), vectors)
+    reference.add(np.arange(500), unit(vectors.copy()))
+    files = written.write(tmp_path, "old")
+    other = CosineView(DIM, tmp_path)
+    other.read(files)
+    newer = written.write(tmp_path, "new")
+    for path in files.values():
+        path.unlink()
+    newer["rows"].replace(files["rows"])
+    files["rows"].write_bytes(b"something else")
+    query = unit_vectors(1, DIM, 5)[0]
+    _same(other.search(query, 10), reference.search(query, 10))
+
+
+def test_a_file_that_is_cut_short_is_noticed_before_it_is_touched(tmp_path: Path) -> None:
+    view = CosineView(DIM, tmp_path)
+    view.add(np.arange(5000), _stored(5000, 1))
+    files = view.write(tmp_path, "v")
+    assert view.search(unit_vectors(1, DIM, 5)[0], 10).exact
+    assert not view.damaged
+    os.truncate(files["rows"], 4096)
+    with pytest.raises(ViewError, match="cut short"):
+        view.search(unit_vectors(1, DIM, 5)[0], 10)
+    assert view.damaged
+    with pytest.raises(ValueError, match="no float16 rows"):
+        CosineView(DIM, tmp_path).read(files)
+
+
+def test_a_full_disk_leaves_new_vectors_in_memory_until_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    view, reference = CosineView(DIM, tmp_path), ReferenceView(DIM)
+    vectors = _stored(900, 1)
+
+    def add(start: int, stop: int) -> None:
+        view.add(np.arange(start, stop), vectors[start:stop])
+        reference.add(np.arange(start, stop), unit(vectors[start:stop].copy()))
+
+    add(0, 150)
+    write = os.pwrite
+
+    def half(file: int, rows: memoryview, place: int) -> int:
+        write(file, rows[: len(rows) // 2], place)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full, caplog.at_level(logging.WARNING):
+        full.setattr(os, "pwrite", half)
+        add(150, 400)
+    assert "No space" in caplog.text
+    held = view.memory_bytes
+    query = unit_vectors(1, DIM, 5)[0]
+    _same(view.search(query, 400), reference.search(query, 400))
+    add(400, 500)
+    assert view.memory_bytes < held
+    _same(view.search(query, 500), reference.search(query, 500))
+
+
+def test_what_was_moved_to_a_file_leaves_no_file_behind(tmp_path: Path) -> None:
+    view = CosineView(DIM, tmp_path / "new")
+    view.add(np.arange(1000), _stored(1000, 1))
+    assert view.memory_bytes < 1000 * 2 * DIM
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = CosineView(DIM, tmp_path)
+    view.add(np.arange(6000), _stored(6000, 1))
+    assert view.build("mapped")
+    view.write(tmp_path, "v")
+    taken = 0
+    take = MappedRows.take
+
+    def counted(self: MappedRows, rows: Any, out: Any) -> None:
+        nonlocal taken
+        taken += len(rows)
+        take(self, rows, out)
+
+    monkeypatch.setattr(MappedRows, "take", counted)
+    planned = view._planned
+    assert planned is not None
+    planned.planner = replace(planned.planner, row_cost=1e9, candidate_cost=1e6)
+    assert len(view.search(unit_vectors(1, DIM, 5)[0], 10).keys) == 10
+    assert 10 <= taken < 600
