@@ -1,9 +1,8 @@
 """Put the service together: settings in, an ASGI application out."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -102,20 +101,17 @@ async def _run(
     application.state.services = Services(
         settings, engine, encoders, QueryImages(settings), readiness, metrics, queue
     )
-    following = [
-        asyncio.create_task(_follow(engine, encoders, settings.refresh_s)),
-        asyncio.create_task(_keep_warm(engine, settings.refresh_s)),
-    ]
     try:
-        yield
+        async with anyio.create_task_group() as following:
+            following.start_soon(_follow, engine, encoders, settings.refresh_s)
+            following.start_soon(_keep_warm, engine, settings.refresh_s)
+            yield
+            # What is at work in a thread is waited for: it needs the catalogue.
+            following.cancel_scope.cancel()
     finally:
-        for task in following:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
         await encoders.close()
         await anyio.to_thread.run_sync(queue.close)
-        await anyio.to_thread.run_sync(engine.catalogue.close)
+        await anyio.to_thread.run_sync(engine.close)
 
 
 def _tidy_up(engine: SearchEngine) -> None:
@@ -133,7 +129,7 @@ async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> N
             encoders.follow(await anyio.to_thread.run_sync(followed_generations, engine))
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("active generations cannot be read", error=type(error).__name__)
-        await asyncio.sleep(every_s)
+        await anyio.sleep(every_s)
 
 
 async def _keep_warm(engine: SearchEngine, every_s: float) -> None:
@@ -148,7 +144,7 @@ async def _keep_warm(engine: SearchEngine, every_s: float) -> None:
                 await anyio.to_thread.run_sync(engine.warm, active.generation)
         except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
             _log.warning("a view cannot be loaded ahead", error=type(error).__name__)
-        await asyncio.sleep(every_s)
+        await anyio.sleep(every_s)
 
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:

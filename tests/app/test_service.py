@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from app.logging import configure_logging
 from app.service import create_app
+from index.engine import SearchEngine
 from index.errors import CatalogueError, StoreError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import SEARCH, problem, search_image, search_like
@@ -244,3 +246,29 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
     assert logged["at"]
     assert (logged.get("reason") == str(error)) is told
     assert told or PATIENT not in json_log.getvalue()
+
+
+def test_a_view_that_is_being_loaded_is_waited_for_before_the_catalogue_closes(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, never = threading.Event(), threading.Event()
+    ended: list[bool] = []
+    warm, close = SearchEngine.warm, SearchEngine.close
+
+    def slow(engine: SearchEngine, generation: int) -> None:
+        begun.set()
+        # Long enough for a shutdown that does not wait to close what is needed here.
+        never.wait(0.5)
+        warm(engine, generation)
+        ended.append(True)
+
+    def note(engine: SearchEngine) -> None:
+        ended.append(False)
+        close(engine)
+
+    monkeypatch.setattr(SearchEngine, "warm", slow)
+    monkeypatch.setattr(SearchEngine, "close", note)
+    with served(own):
+        assert begun.wait(30)
+    assert ended[-1] is False
+    assert True in ended
