@@ -48,6 +48,7 @@ class Nursery:
             text=True,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
+            process_group=0,
         )
         self._said: Queue[dict[str, Any]] = Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -75,9 +76,8 @@ class Nursery:
             yield said
 
     def close(self) -> None:
-        """End it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """End it, with all writers that are left."""
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(PATIENCE_S)
 
     def _listen(self) -> None:
@@ -103,8 +103,9 @@ class Round:
 
     def run(self, observer: SearchEngine) -> None:
         """Let them write for a while, search meanwhile, and kill them."""
-        self._hear_until(lambda: self.acknowledged >= 2, PATIENCE_S)
+        self._hear_until(lambda: self.acknowledged >= 2 and len(self._pids) == PROCESSES, PATIENCE_S)
         assert self.acknowledged >= 2
+        assert len(self._pids) == PROCESSES
         for pid in self._draw.sample(self._pids, PROCESSES):
             until = time.monotonic() + self._draw.uniform(0, 0.3)
             while time.monotonic() < until:
