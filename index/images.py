@@ -9,13 +9,16 @@ from pydantic_core import from_json
 from sqlalchemy import BindParameter, bindparam, null, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead
+from index.catalogue import Catalogue, DirectRead, Kept
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
 from index.filters import storable_text
-from index.generations import Target, require_collection
+from index.generations import TARGETS, Target, require_collection
 from index.results import FoundText, StoredImage
 from training.data.manifest import MetadataValue
+
+# Some kilobytes each, with long reports.
+_MOST_KEPT: Final = 5_000
 
 
 class FoundImage(NamedTuple):
@@ -75,8 +78,27 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
     )
 
 
-def read_found(catalogue: Catalogue, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
-    """Return what hits show, by the keys of images or of texts; what is gone is left out."""
+class FoundImages:
+    """What hits show; what was shown last is kept until something is written. Threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._kept = {target: Kept[int, FoundImage](catalogue) for target in TARGETS}
+
+    def of(self, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
+        """Return what hits show, by the keys of images or of texts; what is gone is left out."""
+        kept = self._kept[target].now()
+        found = {key: kept[key] for key in keys if key in kept}
+        if len(found) < len(keys):
+            read = _read_found(self._catalogue, [key for key in keys if key not in found], target)
+            found |= read
+            if len(kept) + len(read) > _MOST_KEPT:
+                kept.clear()
+            kept.update(read)
+        return found
+
+
+def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, FoundImage]:
     found = {}
     for key, rows in groupby(catalogue.rows(_FOUND[target], keys), itemgetter(0)):
         (_, image, external_id, group, labels, details, position, searched, text), *others = rows

@@ -19,7 +19,7 @@ from index.filter_query import PassingKeys
 from index.filters import filter_text
 from index.generations import TARGETS, Generation, Target, get_generation
 from index.groups import Groups, keys_left_out, others
-from index.images import FoundImage, read_found
+from index.images import FoundImage, FoundImages
 from index.ranking import (
     BY_VECTOR,
     BY_WORDS,
@@ -65,6 +65,7 @@ class Searcher:
         self._views = views
         self._passing = PassingKeys()
         self._backgrounds = Backgrounds()
+        self._images = FoundImages(catalogue)
         self._generations = Remembered(catalogue, get_generation)
 
     def warm(self, session: Session, generation: Generation, sequence: int) -> None:
@@ -212,8 +213,8 @@ class Searcher:
         wanted = k + 1
         for _ in range(_TRIES):
             found = search.ranking.page(wanted, search.place)
-            # The view may hold what was written after the search began, so this is a new read.
-            images = read_found(self._catalogue, found.keys.tolist(), target)
+            # The view may hold what was written after the search began, so these are as they are now.
+            images = self._images.of(found.keys.tolist(), target)
             held = found
             if len(images) < len(found):
                 held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))

@@ -2,6 +2,6 @@
 
 from index.catalogue.database import Catalogue, open_catalogue
 from index.catalogue.direct import DirectRead
-from index.catalogue.remembered import Remembered
+from index.catalogue.remembered import Kept, Remembered
 
-__all__ = ["Catalogue", "DirectRead", "Remembered", "open_catalogue"]
+__all__ = ["Catalogue", "DirectRead", "Kept", "Remembered", "open_catalogue"]

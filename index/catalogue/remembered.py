@@ -12,6 +12,28 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
+class Kept(Generic[Key, Value]):
+    """Values by key, dropped with the next write of any process; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._lock = threading.Lock()
+        self._version: Hashable = None
+        self._values: dict[Key, Value] = {}
+
+    def now(self) -> dict[Key, Value]:
+        """Return what is kept of the catalogue as it is now.
+
+        What is read after this call may be put in: if something was written in between, it is dropped with
+        the rest.
+        """
+        version = self._catalogue.version()
+        with self._lock:
+            if version != self._version:
+                self._version, self._values = version, {}
+            return self._values
+
+
 class Remembered(Generic[Key, Value]):
     """Values by key that are read again after every write of any process; threads may share it.
 
@@ -23,19 +45,12 @@ class Remembered(Generic[Key, Value]):
     def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:
         self._catalogue = catalogue
         self._read = read
-        self._lock = threading.Lock()
-        self._version: Hashable = None
-        self._values: dict[Key, Value] = {}
+        self._kept: Kept[Key, Value] = Kept(catalogue)
 
     def get(self, key: Key) -> Value:
         """Return the value of a key as it is now."""
-        version = self._catalogue.version()
-        with self._lock:
-            if version != self._version:
-                self._version, self._values = version, {}
-            values = self._values
+        values = self._kept.now()
         if key not in values:
-            # What is written before it is read makes the version another, and so is read once more.
             with self._catalogue.read() as session:
                 values[key] = self._read(session, key)
         return values[key]
