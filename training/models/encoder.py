@@ -13,11 +13,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from training.errors import BundleError, RecipeError
 from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
+from training.models.config import PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.features import ModalityFeatures
 from training.models.image_towers import ImageTower, build_image_tower
+from training.models.pair_attention import pair_similarities
 from training.models.preprocessing import Preprocessing, Truncation
 from training.models.spectrogram import pad_spectrograms
 from training.models.tokenizer import Tokenizer
@@ -73,10 +77,8 @@ class Encoder:
 
     def embed_images(self, images: Tensor) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
-        preprocessing = self.preprocessing.image
         with _evaluation(self._model):
-            pixels = preprocessing.normalise(preprocessing.to_unit(images.to(self.device)))
-            return _vectors(self._model.encode_image(pixels).embedding)
+            return _vectors(self._image_features(images).embedding)
 
     def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
         """Vectors (B, D) of texts, each whole or as its sentences; those over the limit of tokens are cut.
@@ -88,6 +90,41 @@ class Encoder:
         with _evaluation(self._model):
             vectors = _vectors(self._model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations)
+
+    @property
+    def pair_attention(self) -> PairAttentionConfig | None:
+        """How it compares images and texts pair by pair, without their vectors; None: by their vectors."""
+        return self._model.config.pair_attention
+
+    def image_entries(self, images: Tensor) -> list[Tensor]:
+        """The regions (K, D) of each prepared image of (B, 3, S, S), for `compare`."""
+        with _evaluation(self._model):
+            return _entries(self._image_features(images))
+
+    def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
+        """The words (T_i, D) of each text, for `compare`."""
+        with _evaluation(self._model):
+            return _entries(self._model.encode_text(self.preprocessing.text(texts).to(self.device)))
+
+    def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> NDArray[np.float32]:
+        """How alike N images and M texts are, pair by pair (N, M).
+
+        Raises:
+            RecipeError: The model compares vectors.
+        """
+        if self.pair_attention is None:
+            raise RecipeError("This encoder compares images and texts by their vectors.")
+        regions, words = _padded(images, self.device), _padded(texts, self.device)
+        with torch.inference_mode():
+            found: NDArray[np.float32] = (
+                pair_similarities(*regions, *words, self.pair_attention).cpu().numpy()
+            )
+        return found
+
+    def _image_features(self, images: Tensor) -> ModalityFeatures:
+        preprocessing = self.preprocessing.image
+        pixels = preprocessing.normalise(preprocessing.to_unit(images.to(self.device)))
+        return self._model.encode_image(pixels)
 
     def prepare_audio(self, waveform: Tensor) -> Tensor:
         """A mono waveform (N,) at the encoder's rate as the spectrogram (M, T) that `embed_audio` takes."""
@@ -126,18 +163,50 @@ def _vectors(embedding: Tensor) -> NDArray[np.float32]:
     return vectors
 
 
-def load_encoder(folder: Path, device: str = "auto") -> Encoder:
+def _entries(features: ModalityFeatures) -> list[Tensor]:
+    """The real local features (K_i, D) of each item, on the CPU."""
+    assert features.local is not None
+    assert features.local_mask is not None
+    local = features.local.float().cpu()
+    return [entries[real] for entries, real in zip(local, features.local_mask.cpu(), strict=True)]
+
+
+def _padded(items: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Entries (N, K, D) of items, and which are real (N, K), on a device."""
+    lengths = torch.tensor([len(entries) for entries in items])
+    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    return pad_sequence(list(items), batch_first=True).to(device), mask.to(device)
+
+
+def load_encoder(folder: Path, device: str = "auto", *, for_pairs: bool = False) -> Encoder:
     """Load a bundle; needs neither a network nor the pretrained models it was trained from.
 
     Args:
         folder: Of the bundle.
         device: A torch device; "auto": the GPU if there is one, else the CPU.
+        for_pairs: Take also an encoder whose vectors do not tell which images and texts are alike.
 
     Raises:
-        BundleError: The bundle is missing, damaged or of a newer release.
+        BundleError: The bundle is missing, damaged or of a newer release, or compares pairs.
         RecipeError: There is no such device.
     """
     info = read_bundle(folder)
+    if info.config.pair_attention is not None and not for_pairs:
+        raise BundleError(
+            f"{folder} compares images and texts pair by pair and gives no vectors to search by: measure it with "
+            "`recoquest evaluate`, or use a bundle of another objective than scan."
+        )
+    model, preprocessing = load_trainable(info)
+    model.drop_unused_branches()
+    return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
+
+
+def load_trainable(info: BundleInfo) -> tuple[DualEncoder, Preprocessing]:
+    """The whole model of a bundle on the CPU, as training left it, and what feeds it.
+
+    Raises:
+        BundleError: The weights do not fit the bundle's settings.
+    """
     tokenizer = None
     if info.config.text is not None:
         tokenizer = Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
@@ -145,10 +214,8 @@ def load_encoder(folder: Path, device: str = "auto") -> Encoder:
     try:
         model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))
     except (SafetensorError, RuntimeError) as error:
-        raise _do_not_fit(folder, error) from error
-    model.drop_unused_branches()
-    preprocessing = Preprocessing(info.preprocessing, tokenizer)
-    return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
+        raise _do_not_fit(info.folder, error) from error
+    return model, Preprocessing(info.preprocessing, tokenizer)
 
 
 def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:

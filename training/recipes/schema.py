@@ -150,6 +150,11 @@ class TrainConfig(Frozen):
         default=True,
         description="Several GPUs: batch norm takes its statistics over all of them. On CPUs never.",
     )
+    start_from: str | None = Field(
+        default=None,
+        description="Folder of a bundle whose weights training begins with; model and preprocessing are "
+        "then the bundle's. What the objective learns besides begins anew.",
+    )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(

@@ -12,8 +12,9 @@ from training.data.augmentation import Augmentation
 from training.data.labels import known_labels
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
+from training.models.bundle import read_bundle
 from training.models.dual_encoder import DualEncoder
-from training.models.encoder import Encoder
+from training.models.encoder import Encoder, load_trainable
 from training.models.features import Modality
 from training.models.preprocessing import Preprocessing
 from training.models.sentence_encoder import SentenceEncoder
@@ -104,7 +105,10 @@ class Assembly:
             None if sentences is None else sentences.dim,
             None if captions is None else captions.tokenizer.size,
         )
-        model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
+        if recipe.train.start_from is not None:
+            model, preprocessing = load_trainable(read_bundle(Path(recipe.train.start_from)))
+        else:
+            model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
         check_regions(objective, model, recipe.preprocessing.image.size)
         model.train()
         self._handle_batch_norm(model)

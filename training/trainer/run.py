@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training.data.manifest import Manifest, Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
-from training.models.bundle import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.features import Modality
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
@@ -77,8 +77,7 @@ def train(
     """
     keep_freed_memory()
     pin_threads()
-    recipe = thaw_random_towers(recipe)
-    warn_of_slow_random_towers(recipe)
+    recipe = _prepared(recipe)
     modalities = used_modalities(recipe)
     folder = RunFolder(out)
     fabric = build_fabric(recipe.train.precision, device)
@@ -99,6 +98,16 @@ def train(
         broken = _found_broken(parts, splits.train, processes)
     left_out = _report(manifest.rejections, broken, _unreadable(loop.validation, str(data)))
     return TrainResult(folder.bundle, metrics, left_out)
+
+
+def _prepared(recipe: Recipe) -> Recipe:
+    """The recipe with the model of the bundle it starts from, or with nothing frozen in random towers."""
+    if recipe.train.start_from is not None:
+        start = read_bundle(Path(recipe.train.start_from))
+        return recipe.model_copy(update={"model": start.config, "preprocessing": start.preprocessing})
+    recipe = thaw_random_towers(recipe)
+    warn_of_slow_random_towers(recipe)
+    return recipe
 
 
 def _checkpoint(
