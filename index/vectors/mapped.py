@@ -3,6 +3,7 @@
 import logging
 import mmap
 import os
+import resource
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from index.vectors.stored import COPIED, Found, Halves, StoredRows, read_count
 _KEPT_BYTES: Final = 64 * 1024**2
 # Up to so many rows are read for each that is needed, where they lie in one piece.
 _SPREAD: Final = 8
+# Once rows had to be waited for, they are fetched so many times before it is tried again without.
+_FETCHED: Final = 100
 
 _log = logging.getLogger(__name__)
 
@@ -54,14 +57,14 @@ class _Part:
 
     def take(self, rows: Rows, out: Halves) -> None:
         """Copy these rows into `out` (N, D); see `MappedRows.take`."""
-        places = rows - self.first
-        if self.file is not None:
-            self._fetch(self.file, places)
-        np.take(self.rows, places, axis=0, out=out, mode="clip")
+        np.take(self.rows, rows - self.first, axis=0, out=out, mode="clip")
 
-    def _fetch(self, file: mmap.mmap, places: Rows) -> None:
-        """Have all rows read at once: else they would be waited for one by one."""
+    def fetch(self, rows: Rows) -> None:
+        """Have these rows read from the disk at once: else they would be waited for one by one."""
+        if self.file is None:
+            return
         size = self.rows.shape[1] * self.rows.itemsize
+        places = rows - self.first
         first, last = int(places.min()), int(places.max())
         if last - first < _SPREAD * len(places):
             pieces = [(first, last + 1)]
@@ -70,7 +73,7 @@ class _Part:
         for start, stop in pieces:
             at = self.offset + start * size
             page = at - at % mmap.PAGESIZE
-            file.madvise(mmap.MADV_WILLNEED, page, self.offset + stop * size - page)
+            self.file.madvise(mmap.MADV_WILLNEED, page, self.offset + stop * size - page)
 
 
 class MappedRows(StoredRows):
@@ -88,6 +91,7 @@ class MappedRows(StoredRows):
         self._since: _Part | None = None
         self._unnamed: IO[bytes] | None = None
         self._latest = HalfRows(dim)
+        self._fetched = 0
         # All of them in order: replaced in one step, as a snapshot is written while others read.
         self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
 
@@ -138,10 +142,10 @@ class MappedRows(StoredRows):
                 self.damaged = True
                 raise ViewError("The file of a collection's vectors was cut short while it was searched.")
             if here.all():
-                part.take(rows, out)
+                self._take(part, rows, out)
                 return
             some = np.empty((np.count_nonzero(here), self.dim), dtype="<f2")
-            part.take(rows[here], some)
+            self._take(part, rows[here], some)
             out[here] = some
 
     def write(self, path: Path) -> None:
@@ -156,6 +160,16 @@ class MappedRows(StoredRows):
         self._snapshot, self._since, self._unnamed = snapshot, None, None
         self._latest = HalfRows(self.dim)
         self._parts = (snapshot, _Part(snapshot.end, self._latest.held))
+
+    def _take(self, part: _Part, rows: Rows, out: Halves) -> None:
+        """Take rows of a part; to fetch what is in memory would take longer than to take it."""
+        if self._fetched > 0:
+            part.fetch(rows)
+            self._fetched -= 1
+        waited = _waits()
+        part.take(rows, out)
+        if _waits() > waited:
+            self._fetched = _FETCHED
 
     def _move(self) -> None:
         """Move what is kept in memory to the end of the file without a name."""
@@ -173,6 +187,11 @@ class MappedRows(StoredRows):
         starts = range(start, stop, COPIED)
         windows = (at + np.flatnonzero(passing.mask[at : min(at + COPIED, stop)]) for at in starts)
         return self._compared(query, count, (rows for rows in windows if len(rows)))
+
+
+def _waits() -> int:
+    """Return how often this thread has waited for the disk to read what it touched."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
 def _write(file: IO[bytes], rows: Halves, place: int) -> None:
