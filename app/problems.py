@@ -21,6 +21,7 @@ from index.errors import (
     CollectionNameError,
     CursorError,
     DiskFullError,
+    FeedbackFullError,
     FilterError,
     GenerationError,
     IncompleteGenerationError,
@@ -176,6 +177,13 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.INTERNAL_SERVER_ERROR,
         detail="The image is known, but its file is missing or damaged, or the disk takes no thumbnail; "
         "the service's log has the reason.",
+    ),
+    FeedbackFullError: Kind(
+        "feedback-full",
+        "The collection keeps no more judgements",
+        HTTPStatus.CONFLICT,
+        detail="The collection has as many judgements as it keeps: whoever runs the service can remove them "
+        "or allow more.",
     ),
     CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
     CollectionExistsError: Kind(

@@ -52,6 +52,21 @@ async def require_admin(
         raise RequestError(_NO_KEY, "Changes need the admin key: send it as `Authorization: Bearer KEY`.")
 
 
+async def require_feedback(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+) -> None:
+    """Let everybody judge hits, or only who may change anything, as the settings say.
+
+    A page of another site cannot judge in a reader's name: browsers send no JSON there unasked.
+
+    Raises:
+        RequestError: As `require_admin` does, unless feedback is open.
+    """
+    if not request.app.state.open_feedback:
+        await require_admin(request, credentials)
+
+
 def _require_loopback(request: Request) -> None:
     """Let a request pass only if it comes from a program on this machine, and not through a proxy.
 

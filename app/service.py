@@ -26,7 +26,7 @@ from app.limits import BodyLimit
 from app.metrics import Metrics
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.problems import install_problems
-from app.routes import collections, generations, health, images, jobs, models, pages, search, writes
+from app.routes import collections, feedback, generations, health, images, jobs, models, pages, search, writes
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
@@ -69,8 +69,20 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
     )
     application.state.admin_key = settings.admin_key
+    application.state.open_feedback = settings.open_feedback
     install_problems(application)
-    for module in (search, images, writes, collections, generations, models, jobs, health, pages):
+    for module in (
+        search,
+        feedback,
+        images,
+        writes,
+        collections,
+        generations,
+        models,
+        jobs,
+        health,
+        pages,
+    ):
         application.include_router(module.router)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")

@@ -72,6 +72,12 @@ class Settings(BaseSettings):
         default=1, ge=1, description="How many generations that were active before are kept to roll back to."
     )
 
+    open_feedback: bool = Field(
+        default=True,
+        description="Whether everybody who searches may judge hits; false: only who may change anything.",
+    )
+    max_feedback: int = Field(default=100_000, ge=0, description="Most judgements that a collection keeps.")
+
     queue_url: str | None = Field(
         default=None,
         description="Redis that wakes workers, such as redis://host:6379/0; None: a file in the home folder.",

@@ -27,6 +27,8 @@ OPERATIONS = {
     "patch_image",
     "put_image",
     "post_images",
+    "post_feedback",
+    "get_feedback",
     "post_job",
     "get_jobs",
     "get_one_job",

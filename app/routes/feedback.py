@@ -1,0 +1,75 @@
+"""What people say of hits: taken from everybody who searches, counted for whoever runs the service."""
+
+from http import HTTPStatus
+
+import anyio
+from fastapi import APIRouter, Depends
+
+from app.intake import check_length
+from app.problems import problem_responses
+from app.schemas_feedback import FeedbackSummary, Judged, NewJudgement
+from app.security import require_admin, require_feedback
+from app.state import InjectedServices, Services
+from index.feedback import FeedbackCounts, count_feedback, judge
+
+router = APIRouter(prefix="/v1/collections/{collection}/feedback", tags=["feedback"])
+
+_PROBLEMS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+@router.post(
+    "",
+    summary="Judge a hit",
+    responses=problem_responses(
+        *_PROBLEMS,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    ),
+    dependencies=[Depends(require_feedback)],
+)
+async def post_feedback(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
+    """Say whether a hit is what was searched for; models learn from it when they are trained again.
+
+    The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
+    it. Images of the collection that are named in the query must be there.
+    """
+    for field, text in new.query.texts().items():
+        check_length(field, text, services.settings.max_text_length)
+    await anyio.to_thread.run_sync(_judge, services, collection, new)
+    return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
+
+
+@router.get(
+    "",
+    summary="Count judgements",
+    responses=problem_responses(*_PROBLEMS),
+    dependencies=[Depends(require_admin)],
+)
+async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
+    """How much was said of the hits in a collection."""
+    return FeedbackSummary.of(collection, await anyio.to_thread.run_sync(_count, services, collection))
+
+
+def _judge(services: Services, collection: str, new: NewJudgement) -> None:
+    with services.engine.catalogue.write() as session:
+        judge(
+            session,
+            collection,
+            new.query.judged(),
+            new.hit,
+            new.relevant,
+            most=services.settings.max_feedback,
+        )
+
+
+def _count(services: Services, collection: str) -> FeedbackCounts:
+    with services.engine.catalogue.read() as session:
+        return count_feedback(session, collection)

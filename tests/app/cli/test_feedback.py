@@ -1,0 +1,49 @@
+"""`recoquest feedback`, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.work import Work
+from tests.index.samples import make_bundle, make_manifest, make_records
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    make_bundle(tmp_path / "tiny")
+    make_manifest(tmp_path / "data", make_records(15))
+    work = Work(tmp_path)
+    work.run("index", "c", "--bundle", "tiny", "--data", "data")
+    return work
+
+
+def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None:
+    work.run("feedback", "add", "c", "image-003", "--text", "größer", "--relevant")
+    work.run("feedback", "add", "c", "image-004", "--like", "image-001", "--not-relevant")
+    work.run("feedback", "add", "c", "image-003", "--text", "größer", "--not-relevant")
+    listed = work.run("feedback", "list").stdout
+    assert [cell.strip() for cell in listed.splitlines()[3].split("│")[1:5]] == ["c", "0", "2", "2"]
+    work.run("feedback", "export", "c", "said.jsonl")
+    lines = [json.loads(line) for line in (work.folder / "said.jsonl").read_text().splitlines()]
+    assert [(line["query"], line["image"], line["relevant"]) for line in lines] == [
+        ({"images": ["image-001"]}, "image-004", False),
+        ({"texts": ["größer"]}, "image-003", False),
+    ]
+    assert "größer" in (work.folder / "said.jsonl").read_text(encoding="utf-8")
+    assert "2 judgements" in work.run("feedback", "clear", "c").stdout
+    assert "0 judgements" in work.run("feedback", "clear", "c").stdout
+
+
+def test_mistakes_are_one_sentence(work: Work) -> None:
+    for arguments, said in (
+        (("c", "image-003", "--relevant"), "Give the text or the liked images"),
+        (("c", "image-099", "--text", "x", "--relevant"), "has no image 'image-099'"),
+        (("other", "image-003", "--text", "x", "--relevant"), "no collection 'other'"),
+    ):
+        refused = work.run("feedback", "add", *arguments, code=1).stderr
+        assert said in refused
+        assert refused.count("\n") == 1
+    assert "--relevant" in work.run("feedback", "add", "c", "image-003", "--text", "x", code=2).stderr
+    work.run("feedback", "export", "other", "said.jsonl", code=1)
+    assert not (work.folder / "said.jsonl").exists()
