@@ -24,6 +24,7 @@ def recipes(
 ) -> None:
     """List the recipes that come along, those of a paper one by one, or print one resolved as YAML."""
     from training.classification import load as classification
+    from training.language_models import load as language_models
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
@@ -36,6 +37,8 @@ def recipes(
     elif name in classification.shipped().names:
         resolved = classification.load_classification_recipe(str(name), overrides or [])
         typer.echo(dump_recipe(resolved), nl=False)
+    elif name in language_models.shipped().names:
+        typer.echo(dump_recipe(language_models.load_language_recipe(str(name), overrides or [])), nl=False)
     elif name is not None:
         typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
     else:
@@ -43,6 +46,7 @@ def recipes(
             hint = f" (one by one: recoquest recipes {group})" if group else ""
             _print_files(title + hint, [file for file in shipped().files if file.group == group])
         _print_files("Of classification, for recoquest classify", classification.shipped().files)
+        _print_files("Of language models, for recoquest language-model", language_models.shipped().files)
 
 
 def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:

@@ -17,6 +17,7 @@ from app.cli.import_ import import_data
 from app.cli.index import index
 from app.cli.jobs import jobs
 from app.cli.lists import collections, recipes
+from app.cli.language_model import language_model
 from app.cli.reindex import reindex
 from app.cli.sample_data import sample_data
 from app.cli.search import search
@@ -56,6 +57,7 @@ def build() -> typer.Typer:
     recoquest.command()(evaluate)
     recoquest.command()(classify)
     recoquest.command()(index)
+    recoquest.command("language-model")(language_model)
     recoquest.command()(reindex)
     recoquest.command()(generations)
     recoquest.command()(activate)

@@ -25,6 +25,7 @@ def train(
     """
     from training.classification.load import shipped as of_classification
     from training.errors import RecipeError
+    from training.language_models.load import shipped as of_language_models
     from training.recipes.load import load_recipe
     from training.trainer.processes import one_voice
     from training.trainer.run import train as run_training
@@ -33,6 +34,8 @@ def train(
     with one_voice() as speaks, stoppable(stopped):
         if recipe in of_classification().names:
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
+        if recipe in of_language_models().names:
+            raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides or [])
         result = run_training(resolved, data, out, resume=resume, device=device)
     if not speaks:

@@ -9,7 +9,8 @@ from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import TaskName
 from training.errors import RecipeError
 from training.recipes.library import Library
-from training.recipes.load import apply_overrides, parse_as
+from training.recipes.load import parse_as
+from training.tasks.load import task_tree
 
 _OF_IMAGES = "labels"
 
@@ -26,12 +27,7 @@ def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ())
     Raises:
         RecipeError: No such recipe, not YAML, an unknown key or a value that does not fit.
     """
-    is_path = "/" in name_or_path or ".y" in name_or_path
-    if name_or_path not in shipped().names and not is_path:
-        patterns = "; ".join(file.pattern for file in shipped().files)
-        raise RecipeError(f"There is no recipe {name_or_path!r} of classification; there are {patterns}.")
-    tree = shipped().tree(name_or_path)
-    apply_overrides(tree, overrides)
+    tree = task_tree(shipped(), "classification", name_or_path, overrides)
     return parse_classification_recipe(tree, f"Recipe {name_or_path}")
 
 

@@ -1,18 +1,15 @@
-"""Which training examples are kept, and the batch of any position of a run."""
+"""The batch of any position of a run, and a fingerprint of the examples."""
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from training.classification.texts.glue import Example
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
-from training.tasks.config import TaskDataConfig
 from training.tasks.loader import ItemLoader
 
 
@@ -29,15 +26,6 @@ class ExampleBatch:
         tokens = self.tokens
         parts = (tokens.input_ids, tokens.attention_mask, tokens.segments, self.labels, self.items)
         return tuple(part.to(device) for part in parts)
-
-
-def kept_share(examples: Sequence[Example], config: TaskDataConfig) -> tuple[Example, ...]:
-    """The share of examples that a run trains on, in the order of the file; at least one."""
-    if config.share == 1:
-        return tuple(examples)
-    number = max(1, math.floor(config.share * len(examples)))
-    chosen = np.random.default_rng(config.share_seed).permutation(len(examples))[:number]
-    return tuple(examples[place] for place in sorted(chosen.tolist()))
 
 
 def fingerprint(examples: Sequence[Example]) -> str:

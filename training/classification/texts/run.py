@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from training.classification.texts.batches import ExampleBatch, ExampleLoader, fingerprint, kept_share
+from training.classification.texts.batches import ExampleBatch, ExampleLoader, fingerprint
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.glue import Example, Table, read_glue
 from training.classification.texts.metrics import measure
@@ -20,6 +20,7 @@ from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.tokenizer import build_tokenizer
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, open_run
+from training.tasks.share import kept_share
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,12 @@ from itertools import chain
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from training.classification.texts.batches import ExampleLoader, fingerprint, kept_share
+from training.classification.texts.batches import ExampleLoader, fingerprint
 from training.classification.texts.glue import Example
 from training.classification.texts.text_pairs import PairTokenizer
 from training.data.pairs import Position
 from training.tasks.config import TaskDataConfig
+from training.tasks.share import kept_share
 
 EXAMPLES = tuple(Example(f"text {number}", None, float(number)) for number in range(11))
 

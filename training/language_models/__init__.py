@@ -1,0 +1,1 @@
+"""Variational language models of sentences, with and without RECLAIM's term."""

@@ -1,0 +1,87 @@
+"""Typed settings of variational language models."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.models.config import Frozen
+from training.objectives.reclaim import ReclaimTermSettings
+from training.recipes.schema import ScheduleConfig
+from training.tasks.config import TaskRecipe
+
+
+class RefinementConfig(Frozen):
+    """Steps downhill that refine each posterior, as SA-VAE has them (Kim et al. 2018)."""
+
+    steps: int = Field(default=10, gt=0)
+    rate: float = Field(default=1.0, gt=0, description="Of a step along the gradient of the batch's mean.")
+    momentum: float = Field(default=0.5, ge=0, lt=1)
+    max_grad_norm: float = Field(default=5.0, gt=0, description="Of the means, and of the log variances.")
+
+
+class RatioConfig(Frozen):
+    """The networks that estimate densities where the posterior has none (iVAE, Fang et al. 2019)."""
+
+    width: int = Field(default=512, gt=0, description="Of their three hidden layers.")
+    updates: int = Field(default=5, gt=0, description="Of the networks before each step of the model.")
+    lr: float = Field(default=1e-5, gt=0)
+
+
+class SentenceVaeConfig(Frozen):
+    """An LSTM that reads a sentence, a latent code, and an LSTM that writes the sentence again."""
+
+    word_width: int = Field(default=256, gt=0)
+    width: int = Field(default=256, gt=0, description="Of both LSTMs.")
+    latent: int = Field(default=32, gt=0, description="Numbers of the code.")
+    dropout: float = Field(default=0.5, ge=0, lt=1, description="Of the words that are written, twice.")
+    word_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the words that are hidden from the decoder (Bowman et al. 2016).",
+    )
+    init_range: float = Field(default=0.1, gt=0, description="Weights begin between this and its negative.")
+    vocabulary_size: int = Field(default=20_000, gt=4, description="Upper bound; special tokens included.")
+    max_words: int = Field(default=200, gt=0, description="Longer sentences are cut.")
+    posterior: Literal["gaussian", "implicit"] = Field(
+        default="gaussian",
+        description="What codes are drawn from: a Gaussian, or a distribution that only gives samples.",
+    )
+    refinement: RefinementConfig | None = None
+    ratio: RatioConfig = RatioConfig()
+
+    @model_validator(mode="after")
+    def _refinement_has_numbers(self) -> Self:
+        if self.refinement is not None and self.posterior == "implicit":
+            raise ValueError("an implicit posterior has no numbers to refine: set refinement to null")
+        return self
+
+
+class AnnealingConfig(Frozen):
+    """Weight of the KL divergence: it rises in a line, and begins again after each cycle."""
+
+    start: float = Field(default=0.1, ge=0, le=1)
+    epochs: float = Field(default=10.0, gt=0, description="In which it would rise by 1.")
+    final: float = Field(default=1.0, gt=0, le=1, description="Beta: where it stays.")
+    cycle_epochs: int | None = Field(default=None, gt=0, description="Length of a cycle; None: there is one.")
+
+    def weight(self, step: int, batches_per_epoch: int) -> float:
+        """The weight in a step, counted from 0."""
+        if self.cycle_epochs is not None:
+            step %= self.cycle_epochs * batches_per_epoch
+        return min(self.final, self.start + (step + 1) / (self.epochs * batches_per_epoch))
+
+
+class LanguageModelRecipe(TaskRecipe):
+    """A named, complete description of a run of a language model."""
+
+    task: Literal["language-model"]
+    model: SentenceVaeConfig = SentenceVaeConfig()
+    kl: AnnealingConfig = AnnealingConfig()
+    reclaim: ReclaimTermSettings | None = Field(
+        default=None, description="RECLAIM's term on the latent code and the mean word embedding."
+    )
+    test_draws: int = Field(
+        default=1, gt=0, description="Codes drawn for each sentence of the test; of validation it is one."
+    )
+    schedule: ScheduleConfig = ScheduleConfig(name="constant")

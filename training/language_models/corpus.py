@@ -1,0 +1,152 @@
+"""Sentences of plain text files, the words that are told apart, and batches of both."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from training.data.rejections import Rejections
+from training.errors import DataError
+from training.tasks.loader import ItemLoader
+
+PAD: Final = 0
+UNKNOWN: Final = 1
+START: Final = 2
+END: Final = 3
+_SPECIAL: Final = 4
+# How the Penn Treebank, as it is handed out for language models, writes a word outside its vocabulary.
+_UNKNOWN_WORD: Final = "<unk>"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The sentences of a file in its order, and what was left out."""
+
+    sentences: tuple[str, ...]
+    rejections: Rejections
+
+
+def read_corpus(path: Path, *, max_rejected: float = 0.01) -> Corpus:
+    """Read a file with one sentence a line, words with blanks between them; empty lines are passed over.
+
+    Args:
+        path: Of the file.
+        max_rejected: Largest share of lines that are no UTF-8.
+
+    Raises:
+        DataError: The file cannot be read, has too many broken lines, or no sentence.
+    """
+    try:
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
+    rejections = Rejections(len(lines), max_rejected, source=str(path))
+    sentences = []
+    for number, line in lines:
+        try:
+            sentences.append(line.decode("utf-8").strip())
+        except UnicodeDecodeError:
+            rejections.add(number, "it is not UTF-8")
+    if not sentences:
+        raise DataError(f"{path} has no sentence: it needs one a line.")
+    return Corpus(tuple(sentences), rejections)
+
+
+def fingerprint(sentences: Iterable[str]) -> str:
+    """SHA-256 over sentences in their order."""
+    digest = hashlib.sha256()
+    for sentence in sentences:
+        digest.update(sentence.encode() + b"\n")
+    return digest.hexdigest()
+
+
+class Vocabulary:
+    """The words that a model tells apart, as they stand in the text; all others are one unknown word.
+
+    Args:
+        words: In the order of their ids, which begin behind those of the special tokens.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._ids = {word: number for number, word in enumerate(words, start=_SPECIAL)}
+
+    @classmethod
+    def learned(cls, sentences: Iterable[str], size: int) -> "Vocabulary":
+        """The most frequent words of sentences.
+
+        Args:
+            sentences: Of the train split and of no other.
+            size: Upper bound, special tokens included.
+        """
+        counts = Counter(word for sentence in sentences for word in sentence.split())
+        del counts[_UNKNOWN_WORD]
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(words[: size - _SPECIAL])
+
+    def __len__(self) -> int:
+        """How many ids there are."""
+        return _SPECIAL + len(self._ids)
+
+    def ids(self, sentence: str, max_words: int) -> list[int]:
+        """Start, the words of a sentence, and end."""
+        words = sentence.split()[:max_words]
+        return [START, *(self._ids.get(word, UNKNOWN) for word in words), END]
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceBatch:
+    """Sentences as ids.
+
+    Attributes:
+        ids: (B, T) int64, padded to the longest.
+        lengths: (B,) int64, how many ids of each are real.
+        items: (B,) int64, numbers of the sentences.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    items: Tensor
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids and items on a device; lengths stay on the CPU, where packing needs them."""
+        return self.ids.to(device), self.lengths, self.items.to(device)
+
+
+class SentenceLoader(ItemLoader[SentenceBatch]):
+    """Batches of sentences.
+
+    Args:
+        sentences: To draw from.
+        vocabulary: Of their ids.
+        max_words: Of a sentence.
+        batch_size: Sentences of a batch.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[str],
+        vocabulary: Vocabulary,
+        max_words: int,
+        batch_size: int,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(len(sentences), batch_size, seed)
+        self._sentences = sentences
+        self._vocabulary = vocabulary
+        self._max_words = max_words
+
+    def batch(self, places: Sequence[int]) -> SentenceBatch:
+        """The sentences at these places."""
+        rows = [self._vocabulary.ids(self._sentences[place], self._max_words) for place in places]
+        lengths = torch.tensor([len(row) for row in rows])
+        ids = torch.full((len(rows), int(lengths.max())), PAD)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = torch.tensor(row)
+        return SentenceBatch(ids, lengths, torch.tensor(places))

@@ -1,0 +1,122 @@
+"""A variational autoencoder of sentences (Bowman et al. 2016)."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from training.language_models.config import SentenceVaeConfig
+from training.language_models.corpus import UNKNOWN
+from training.language_models.gaussian import GaussianPosterior
+from training.language_models.implicit import ImplicitPosterior
+from training.language_models.posterior import Latent, Posterior
+from training.models.pooling import masked_mean
+from training.objectives.similarity import full_precision
+
+
+@dataclass(frozen=True, slots=True)
+class VaeOutput:
+    """What a model makes of B sentences.
+
+    Attributes:
+        reconstruction: (B,), negative log likelihood of each sentence by its code, in nats.
+        latent: The codes.
+        words: (B, E), the mean embedding of each sentence's words: RECLAIM's other feature.
+    """
+
+    reconstruction: Tensor
+    latent: Latent
+    words: Tensor
+
+
+class SentenceVae(nn.Module):
+    """Encoder, posterior and decoder.
+
+    Args:
+        config: Of the model.
+        vocabulary: How many ids there are.
+    """
+
+    def __init__(self, config: SentenceVaeConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.encoder = SentenceEncoder(config, vocabulary)
+        self.decoder = SentenceDecoder(config, vocabulary)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -config.init_range, config.init_range)
+        self.posterior = _posterior(config)
+
+    def forward(self, ids: Tensor, lengths: Tensor, kl_weight: Tensor) -> VaeOutput:
+        """Read sentences and write them again.
+
+        Args:
+            ids: (B, T), of start, words, end and padding.
+            lengths: (B,), how many are no padding; on the CPU.
+            kl_weight: Scalar.
+        """
+        state, words = self.encoder(ids, lengths)
+        reconstruct = partial(self.decoder, ids=ids, lengths=lengths)
+        latent: Latent = self.posterior(state, reconstruct, kl_weight)
+        return VaeOutput(reconstruct(latent.codes), latent, words)
+
+
+class SentenceEncoder(nn.Module):
+    """Reads a sentence from its first word to its last."""
+
+    def __init__(self, config: SentenceVaeConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, config.word_width)
+        self.lstm = nn.LSTM(config.word_width, config.width, batch_first=True)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The state (B, W) behind each sentence, and the mean embedding (B, E) of its words."""
+        embedded = self.words(ids)
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        _, (hidden, _) = self.lstm(packed)
+        return hidden[-1], masked_mean(embedded, _real(lengths, ids))
+
+
+class SentenceDecoder(nn.Module):
+    """Writes a sentence word by word; it sees the code at the start and beside every word."""
+
+    def __init__(self, config: SentenceVaeConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, config.word_width)
+        self.start = nn.Linear(config.latent, config.width)
+        self.lstm = nn.LSTM(config.word_width + config.latent, config.width, batch_first=True)
+        self.output = nn.Linear(config.width, vocabulary)
+        self.dropout = nn.Dropout(config.dropout)
+        self.word_dropout = config.word_dropout
+
+    def forward(self, codes: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Negative log likelihood (B,) of sentences (B, T) by codes (B, L), the end included."""
+        embedded = self.dropout(self.words(self._seen(ids[:, :-1])))
+        beside = codes.to(embedded.dtype).unsqueeze(1).expand(-1, embedded.shape[1], -1)
+        first = self.start(codes).unsqueeze(0)
+        states, _ = self.lstm(torch.cat([embedded, beside], dim=2), (first, torch.zeros_like(first)))
+        real = _real(lengths - 1, ids[:, 1:])
+        logits = self.output(self.dropout(states[real]))
+        with torch.autocast(logits.device.type, enabled=False):
+            losses = cross_entropy(full_precision(logits), ids[:, 1:][real], reduction="none")
+        return losses.new_zeros(len(ids)).index_add(0, real.nonzero()[:, 0], losses)
+
+    def _seen(self, ids: Tensor) -> Tensor:
+        """What the decoder sees of the words before the next one; in training, some are unknown to it."""
+        if not self.training or not self.word_dropout:
+            return ids
+        hidden = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+        hidden[:, 0] = False
+        return ids.masked_fill(hidden, UNKNOWN)
+
+
+def _posterior(config: SentenceVaeConfig) -> Posterior:
+    if config.posterior == "implicit":
+        return ImplicitPosterior(config.width, config.latent, config.ratio)
+    return GaussianPosterior(config.width, config.latent, config.refinement)
+
+
+def _real(lengths: Tensor, ids: Tensor) -> Tensor:
+    """(B, T), True where one of the first `lengths` (B,) ids (B, T) of a row stands."""
+    return torch.arange(ids.shape[1], device=ids.device) < lengths.to(ids.device).unsqueeze(1)

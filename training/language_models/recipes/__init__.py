@@ -1,0 +1,1 @@
+"""The recipes of language models that come with the project."""

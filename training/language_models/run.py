@@ -1,0 +1,135 @@
+"""One run of a language model, from a recipe and a folder of sentences to its figures."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from training.language_models.config import AnnealingConfig, LanguageModelRecipe
+from training.language_models.corpus import (
+    Corpus,
+    SentenceBatch,
+    SentenceLoader,
+    Vocabulary,
+    fingerprint,
+    read_corpus,
+)
+from training.language_models.measures import ELBO, measure
+from training.language_models.model import SentenceVae
+from training.language_models.task import LanguageModelTask
+from training.tasks.loop import Problem
+from training.tasks.opening import OpenRun, open_run
+from training.tasks.share import kept_share
+from training.trainer.checkpoint import load_checkpoint, load_weights
+
+logger = logging.getLogger(__name__)
+
+_SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelResult:
+    """What a finished run found.
+
+    Attributes:
+        test: Of the best checkpoint on the test sentences.
+        validation: Its figures on those that chose it.
+        checkpoint: That checkpoint.
+        rejected: How many lines of the data were left out.
+    """
+
+    test: dict[str, float]
+    validation: dict[str, float]
+    checkpoint: Path
+    rejected: int
+
+
+def train_language_model(
+    recipe: LanguageModelRecipe,
+    data: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    show_progress: bool = True,
+) -> LanguageModelResult:
+    """Train a variational language model and measure it on test sentences (RECLAIM, section 5.3).
+
+    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
+    the resolved `recipe.yaml`. The global random generators are seeded.
+
+    Args:
+        recipe: What to train and how.
+        data: Folder with train.txt, valid.txt and test.txt, a sentence a line.
+        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
+        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        RecoquestError: Something that the user can mend; the message says what.
+    """
+    run: OpenRun[SentenceBatch] = open_run(recipe, out, resume=resume, device=device)
+    corpora = {
+        name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
+    }
+    rejected = _report(corpora.values())
+    train = kept_share(corpora["train"].sentences, recipe.data)
+    vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
+    vae = SentenceVae(recipe.model, len(vocabulary))
+    loader = partial(
+        SentenceLoader,
+        vocabulary=vocabulary,
+        max_words=recipe.model.max_words,
+        batch_size=recipe.train.batch_size,
+    )
+    measured = partial(measure, vae, run.fabric, seed=recipe.train.seed)
+    batches = loader(train, seed=recipe.train.seed)
+    valid = loader(corpora["valid"].sentences)
+    problem = Problem(
+        module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
+        batches=batches,
+        inputs=partial(_inputs, recipe.kl, batches.batches_per_epoch, run.fabric.device),
+        measure=lambda: measured(valid, draws=1),
+        chosen_by=ELBO,
+        fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
+    )
+    loop = run.fit(problem, show_progress=show_progress)
+    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
+    loop.task.eval()
+    test = measured(loader(corpora["test"].sentences), draws=recipe.test_draws)
+    sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
+    run.folder.write_results(
+        {
+            "recipe": recipe.name,
+            "task": recipe.task,
+            "test": test,
+            "validation": loop.metrics,
+            "steps": loop.position.step,
+            "vocabulary": len(vocabulary),
+            "examples": {**sizes, "train": len(train)},
+            "rejected": rejected,
+        }
+    )
+    return LanguageModelResult(test, loop.metrics, run.folder.best, rejected)
+
+
+def _inputs(
+    annealing: AnnealingConfig, batches_per_epoch: int, device: torch.device, batch: SentenceBatch, step: int
+) -> tuple[Tensor, ...]:
+    """What the module takes of a batch: ids, lengths, items, and the weight of the KL divergence."""
+    weight = annealing.weight(step, batches_per_epoch)
+    return *batch.tensors(device), torch.tensor(weight, device=device)
+
+
+def _report(corpora: Iterable[Corpus]) -> int:
+    """Say which lines were left out, and count them."""
+    parts = [corpus.rejections for corpus in corpora]
+    for rejections in parts:
+        if rejections.items:
+            logger.warning("%s", rejections.summary())
+    return sum(map(len, parts))
