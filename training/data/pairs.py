@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.hard_negatives import HardNegatives
 from training.data.manifest import Record
 from training.errors import DataError
 
@@ -73,7 +74,7 @@ class PairSampler:
 
     Order and texts are a function of seed and epoch alone, so a run can go on at any position. All batches
     have the same size, which is part of a contrastive loss: the last incomplete batch of an epoch is dropped,
-    or filled up.
+    or filled up. A text that another image only seems to fit meets that image in its batch (`HardNegatives`).
 
     Args:
         records: All with at least one text, unless none are drawn.
@@ -102,6 +103,7 @@ class PairSampler:
         self._seed = seed
         self._units = draw_units(self.records, one_image_per)
         self._text_unit = text_unit
+        self._hard_negatives = HardNegatives(self.records)
         self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.batches_per_epoch = len(self._units) // batch_size
         if self.batches_per_epoch == 0:
@@ -120,10 +122,12 @@ class PairSampler:
         if self._text_unit is None:
             return Pairs(rows[own], (), None)
         choices = [self._choices(self.records[row]) for row in rows]
-        texts = tuple(
-            choice[int(text_draws[row]) % len(choice)] for row, choice in zip(rows, choices, strict=True)
-        )
+        texts = tuple(self._text(row, text_draws) for row in rows)
         return Pairs(rows[own], texts[own], positive_mask(choices, texts, own))
+
+    def _text(self, row: int, text_draws: NDArray[np.int64]) -> Text:
+        choices = self._choices(self.records[row])
+        return choices[int(text_draws[row]) % len(choices)]
 
     def _choices(self, record: Record) -> tuple[Text, ...]:
         return (record.texts,) if self._text_unit == "report" else record.texts
@@ -138,7 +142,11 @@ class PairSampler:
                 dtype=np.int64,
             )
             order = generator.permutation(chosen)
-            self._plan = epoch, order, generator.integers(_LARGEST_DRAW, size=len(self.records))
+            text_draws = generator.integers(_LARGEST_DRAW, size=len(self.records))
+            if self._hard_negatives and self._text_unit is not None:
+                texts = [self._text(row, text_draws) for row in order]
+                order = self._hard_negatives.bring_together(order, texts, self.batch_size, generator)
+            self._plan = epoch, order, text_draws
         return self._plan[1], self._plan[2]
 
 

@@ -10,7 +10,9 @@ Scalar = str | int | float | bool
 MetadataValue = Scalar | tuple[Scalar, ...]
 Split = Literal["train", "val", "test"]
 
-_KEYS: Final = ("id", "image", "audio", "split", "texts", "group", "labels", "report", "metadata")
+_KEYS: Final = (
+    *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
+)
 _RESERVED: Final = frozenset({"id", "split", "group", "labels"})
 _LONGEST_ID: Final = 255
 _LARGEST_INTEGER: Final = 2**63 - 1
@@ -30,6 +32,7 @@ class Record:
         report: The whole text that the sentences were taken from.
         metadata: What a search can filter on.
         audio: POSIX path of a sound that belongs to the image, relative like it; None if there is none.
+        not_texts: Texts that the image may seem to fit and does not: a hard negative of theirs in training.
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
         table: Name of the table that has the line, where a data set has several.
     """
@@ -43,6 +46,7 @@ class Record:
     report: str | None = None
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     audio: str | None = None
+    not_texts: tuple[str, ...] = ()
     line: int = field(default=0, compare=False)
     table: str = field(default="", compare=False)
 
@@ -91,6 +95,8 @@ def format_line(record: Record) -> bytes:
         known["metadata"] = {
             key: list(value) if isinstance(value, tuple) else value for key, value in record.metadata.items()
         }
+    if record.not_texts:
+        known["not_texts"] = list(record.not_texts)
     _parse_object(known, record.line)
     return json.dumps(known, ensure_ascii=False).encode() + b"\n"
 
@@ -114,6 +120,7 @@ def _parse_object(known: object, number: int) -> Record:
         report=_optional_string(known.get("report"), "report"),
         metadata=_metadata(known.get("metadata")),
         audio=None if known.get("audio") is None else _relative_path(known["audio"], "audio"),
+        not_texts=_strings(known.get("not_texts"), "not_texts"),
         line=number,
     )
 

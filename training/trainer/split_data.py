@@ -130,11 +130,15 @@ class SplitOpener:
 
 
 def fingerprint(records: Sequence[Record], labels: Tensor | None = None) -> str:
-    """SHA-256 over what is drawn: ids, texts, names of sounds in their order, and labels that are learned."""
+    """SHA-256 over what is drawn, in its order, and the labels that are learned.
+
+    Drawn are ids, texts, names of sounds, and texts that do not fit.
+    """
     digest = hashlib.sha256()
     for record in records:
-        sound = [] if record.audio is None else [record.audio]
-        digest.update(json.dumps([record.id, record.texts, *sound]).encode())
+        rest: list[object] = [] if record.audio is None else [record.audio]
+        rest += [record.not_texts] if record.not_texts else []
+        digest.update(json.dumps([record.id, record.texts, *rest]).encode())
     if labels is not None:
         digest.update(labels.numpy().tobytes())
     return digest.hexdigest()

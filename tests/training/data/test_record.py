@@ -27,6 +27,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         report="One. Two.",
         metadata={"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ["x", 1], "gone": None},
         audio="sounds/a.wav",
+        not_texts=["No effusion."],
     )
     assert parse_line(full, 1) == Record(
         "a",
@@ -38,6 +39,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         "One. Two.",
         {"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ("x", 1)},
         "sounds/a.wav",
+        ("No effusion.",),
     )
 
 
@@ -56,7 +58,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (
             line_with(caption="x"),
             "unknown key 'caption'; "
-            "known are id, image, audio, split, texts, group, labels, report, metadata",
+            "known are id, image, audio, split, texts, not_texts, group, labels, report, metadata",
         ),
         (line_with(id=3), "'id' must be a string"),
         (line_with(id=" "), "'id' is empty"),
