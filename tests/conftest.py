@@ -1,12 +1,15 @@
 """What holds for all tests."""
 
+import shutil
 import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from redis import Redis
 
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
+from tests.redis_server import serve_redis
 from training.host import keep_order_of_sums
 
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
@@ -40,3 +43,21 @@ def postgresql_url(postgresql: PostgresqlServer) -> Iterator[str]:
     url = postgresql.new_database()
     yield url
     postgresql.drop(url)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of a server for the tests that need one; it starts with the first of them."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("Redis is not installed: `apt-get install redis-server` brings redis-server")
+    with serve_redis(program) as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """A server without any keys."""
+    with Redis.from_url(redis_server) as client:
+        client.flushall()
+    return redis_server
