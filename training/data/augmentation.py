@@ -57,8 +57,7 @@ class Augmentation:
         Returns:
             (b, 3, S, S) in [0, 1].
         """
-        seeds = (self._seed, step, view) if view else (self._seed, step)
-        draws = self._draw(batch_size or len(images), seeds, places, images.device)
+        draws = self._draw(images, step, places, batch_size, view)
         if self._moves:
             images = self._warp(images, draws)
         if self.config.brightness:
@@ -74,6 +73,29 @@ class Augmentation:
             images = gaussian_blur2d(images, kernel, sigma[:, None].expand(-1, 2))
         return images
 
+    def frames(
+        self,
+        images: Tensor,
+        step: int,
+        places: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        view: int = 0,
+    ) -> Tensor:
+        """Where the changed images of a step come from, with the arguments that change them.
+
+        Returns:
+            (b, 2, 3), takes a point (x, y, 1) of a changed image to the point (x, y) that it shows of the
+            unchanged one. Both images are squares from 0 to 1.
+        """
+        side = images.shape[-1]
+        moves = self._matrices(self._draw(images, step, places, batch_size, view), side)
+        # Pixel n of a row is a square whose centre is n in the matrices, and (n + 0.5) / side of the row.
+        to_pixels = torch.tensor(
+            [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]], dtype=moves.dtype, device=moves.device
+        )
+        return (to_pixels.inverse() @ moves.inverse() @ to_pixels)[:, :2]
+
     @property
     def _moves(self) -> bool:
         config = self.config
@@ -86,18 +108,25 @@ class Augmentation:
         )
 
     def _draw(
-        self, count: int, seeds: Sequence[int], places: Tensor | None, device: torch.device
+        self, images: Tensor, step: int, places: Tensor | None, batch_size: int | None, view: int
     ) -> dict[str, Tensor]:
         """Uniform numbers (b,) for each change; drawn on the CPU, so that every device sees the same."""
+        seeds = (self._seed, step, view) if view else (self._seed, step)
         words = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
-        drawn = torch.rand((len(_COLUMNS), count), generator=generator)
+        drawn = torch.rand((len(_COLUMNS), batch_size or len(images)), generator=generator)
         if places is not None:
             drawn = drawn[:, places]
-        return dict(zip(_COLUMNS, drawn.to(device, non_blocking=True), strict=True))
+        return dict(zip(_COLUMNS, drawn.to(images.device, non_blocking=True), strict=True))
 
     def _warp(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         side = images.shape[-1]
+        matrices = self._matrices(draws, side)
+        moved: Tensor = warp_affine(images, matrices[:, :2], (side, side), padding_mode="zeros")
+        return moved
+
+    def _matrices(self, draws: dict[str, Tensor], side: int) -> Tensor:
+        """(b, 3, 3), from pixels of the unchanged images to those of the changed ones."""
         config = self.config
         shift = torch.stack((_signed(draws["shift_x"]), _signed(draws["shift_y"])), dim=1)
         # The part that is kept is enlarged to the whole square, and lies anywhere in the image.
@@ -105,15 +134,13 @@ class Augmentation:
         place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
         offset = place * ((1 - kept) / kept * (side - 1) / 2)[:, None]
         zoom = _between(config.scale, draws["scale"]) / kept
-        matrix = get_affine_matrix2d(
+        matrix: Tensor = get_affine_matrix2d(
             translations=shift * (config.translation * side) + offset,
-            center=torch.full((len(images), 2), (side - 1) / 2, device=images.device),
+            center=torch.full_like(shift, (side - 1) / 2),
             scale=zoom[:, None].expand(-1, 2),
             angle=config.rotation * _signed(draws["rotation"]),
         )
-        matrix = matrix @ _mirror(draws["flip"] < config.flip, side)
-        moved: Tensor = warp_affine(images, matrix[:, :2], (side, side), padding_mode="zeros")
-        return moved
+        return matrix @ _mirror(draws["flip"] < config.flip, side)
 
 
 def _mirror(flipped: Tensor, side: int) -> Tensor:

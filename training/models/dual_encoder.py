@@ -9,7 +9,7 @@ from training.errors import MissingModalityError, RecipeError
 from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
 from training.models.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
-from training.models.features import Features, Modality, ModalityFeatures
+from training.models.features import Features, Modality, ModalityFeatures, Source
 from training.models.heads import build_head, project_entries
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
@@ -93,7 +93,7 @@ class DualEncoder(nn.Module):
         spectrograms: SpectrogramBatch | None = None,
     ) -> Features:
         """Features of what is given of aligned images, texts and sounds."""
-        features: dict[Modality, ModalityFeatures] = {}
+        features: dict[Source, ModalityFeatures] = {}
         if pixels is not None:
             features["image"] = self.encode_image(pixels)
         if tokens is not None:

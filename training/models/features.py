@@ -9,6 +9,9 @@ from torch import Tensor
 from training.models.preprocessing import TokenBatch
 
 Modality = Literal["image", "text", "audio"]
+# Beside the modalities: the same images changed at random in another way, and what a copy of the encoder that
+# follows it slowly says of both, without gradient.
+Source = Modality | Literal["view", "momentum", "momentum_view"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +25,8 @@ class ModalityFeatures:
         local_weights: (B, K) attention weight of each local entry in the pooled embedding.
         shared: Output of the shared decoder (B, D).
         unique: Output of the unique decoder (B, D).
-        view: Embedding (B, D) of the same images, changed at random in another way.
-        momentum: Embedding (B, D) by a copy of the encoder that follows it slowly; no gradient.
-        momentum_view: The same of the other view.
+        frame: (B, 2, 3), takes a point (x, y, 1) of an image that was changed at random to the point (x, y)
+            of the unchanged one that it shows; both are squares from 0 to 1. Of views only.
     """
 
     embedding: Tensor
@@ -33,9 +35,7 @@ class ModalityFeatures:
     local_weights: Tensor | None = None
     shared: Tensor | None = None
     unique: Tensor | None = None
-    view: Tensor | None = None
-    momentum: Tensor | None = None
-    momentum_view: Tensor | None = None
+    frame: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Features:
     With several processes these are the b items of this one; the whole batch has B.
 
     Attributes:
-        modalities: Row i of every modality describes item i.
+        modalities: Row i of every modality, and of every view, describes item i.
         positive_mask: (B, B) bool of the whole batch, on every process: True where text j belongs to item i
             (a second caption of the same image, the same sentence twice). The diagonal is True. None: only
             the diagonal matches. `of_pair` turns it for a pair of modalities.
@@ -55,7 +55,7 @@ class Features:
         labels: (b, L) bool, which labels each item has, for objectives that predict them.
     """
 
-    modalities: Mapping[Modality, ModalityFeatures]
+    modalities: Mapping[Source, ModalityFeatures]
     positive_mask: Tensor | None = None
     items: Tensor | None = None
     targets: Tensor | None = None
@@ -72,6 +72,6 @@ class Features:
             return self
         return replace(self, positive_mask=self.positive_mask.T if first == "text" else None)
 
-    def __getitem__(self, modality: Modality) -> ModalityFeatures:
-        """Features of one modality; KeyError when the encoder has none of it."""
-        return self.modalities[modality]
+    def __getitem__(self, source: Source) -> ModalityFeatures:
+        """Features of one modality or view; KeyError when there are none of it."""
+        return self.modalities[source]

@@ -46,7 +46,7 @@ def model_card(
 
 def _kinds(config: DualEncoderConfig) -> str:
     kinds = ["images", *(["texts"] if config.text else []), *(["sounds"] if config.audio else [])]
-    return f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+    return " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
 
 
 def _vectors(config: DualEncoderConfig) -> str:

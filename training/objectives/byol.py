@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from training.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import (
     ImageObjectiveConfig,
@@ -17,7 +16,7 @@ from training.objectives.base import (
     Requirement,
 )
 from training.objectives.similarity import NORM_EPS, full_precision
-from training.objectives.views import two_views
+from training.objectives.views import targets_of_views, two_views
 
 
 class BYOLSettings(ImageObjectiveConfig):
@@ -61,12 +60,10 @@ class BYOL(Objective):
         Raises:
             RecipeError: The batch lacks a view, or what the copy says of it.
         """
-        first, second = two_views(features)
-        targets = features["image"].momentum, features["image"].momentum_view
-        if targets[0] is None or targets[1] is None:
-            raise RecipeError("byol learns from a copy of the encoder, which the batch has nothing of.")
+        first, second = (view.embedding for view in two_views(features))
+        of_first, of_second = (target.embedding for target in targets_of_views(features))
         with torch.autocast(first.device.type, enabled=False):
-            cosines = self._cosines(first, targets[1]) + self._cosines(second, targets[0])
+            cosines = self._cosines(first, of_second) + self._cosines(second, of_first)
         return LossOutput(4 - 2 * cosines, {"similarity": cosines.detach() / 2})
 
     def _cosines(self, online: Tensor, target: Tensor) -> Tensor:

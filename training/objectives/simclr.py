@@ -16,7 +16,7 @@ from training.objectives.base import (
     ObjectiveContext,
     Requirement,
 )
-from training.objectives.similarity import Direction, cosine_matrix, full_precision, similarities
+from training.objectives.similarity import Direction, full_precision, similarities, similarity_matrix
 from training.objectives.views import two_views
 
 
@@ -37,7 +37,7 @@ class SimCLR(Objective):
     The image tower's head is the projection head: give it `kind: mlp`. Batches should be large.
     """
 
-    requires: frozenset[Requirement] = frozenset({"views", "one_vector"})
+    requires: frozenset[Requirement] = frozenset({"views"})
 
     def __init__(self, settings: SimCLRSettings) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class SimCLR(Objective):
         Raises:
             RecipeError: The batch has no second views.
         """
-        first, second = two_views(features)
+        first, second = (view.embedding for view in two_views(features))
         with torch.autocast(first.device.type, enabled=False):
             first, second = full_precision(first), full_precision(second)
             across = similarities(first, second)
@@ -57,7 +57,7 @@ class SimCLR(Objective):
         return LossOutput(total, {"view_similarity": across.rows.matched().detach().mean()})
 
     def _loss(self, others: Direction, views: Tensor) -> Tensor:
-        """Cross-entropy of the partners of local views (b, D) among all views; none meets itself."""
+        """Cross-entropy of the partners of local views, (b, D) or (b, k, D), among all; none meets itself."""
         own = others.own.unsqueeze(1)
-        same = cosine_matrix(views, gather_rows(views)).scatter(1, own, -torch.inf)
+        same = similarity_matrix(views, gather_rows(views)).scatter(1, own, -torch.inf)
         return cross_entropy(torch.cat((others.values, same), dim=1) / self.temperature, others.own)

@@ -1,18 +1,26 @@
-"""Two views of each image, which objectives of images alone compare."""
-
-from torch import Tensor
+"""Two views of each image, and what a slow copy of the encoder says of them."""
 
 from training.errors import RecipeError
-from training.models.features import Features
+from training.models.features import Features, ModalityFeatures
 
 
-def two_views(features: Features) -> tuple[Tensor, Tensor]:
-    """The embeddings (b, D) of both views of the images.
+def two_views(features: Features) -> tuple[ModalityFeatures, ModalityFeatures]:
+    """The features of both views of the images.
 
     Raises:
-        RecipeError: There are no second views, or embeddings are k-blades.
+        RecipeError: There are no second views.
     """
-    image = features["image"]
-    if image.view is None or image.embedding.ndim != 2:
-        raise RecipeError("The objective compares two views: give augmentation, and set model.blades to 1.")
-    return image.embedding, image.view
+    if "view" not in features.modalities:
+        raise RecipeError("The objective compares two views of an image: give augmentation.")
+    return features["image"], features["view"]
+
+
+def targets_of_views(features: Features) -> tuple[ModalityFeatures, ModalityFeatures]:
+    """What the copy says of both views of the images.
+
+    Raises:
+        RecipeError: The batch has nothing of it.
+    """
+    if "momentum" not in features.modalities or "momentum_view" not in features.modalities:
+        raise RecipeError("The objective learns from a copy of the encoder, which the batch has nothing of.")
+    return features["momentum"], features["momentum_view"]

@@ -1,6 +1,5 @@
 """The loss of a batch and its gradient: all of it at once, or in chunks that fit into memory."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -9,20 +8,29 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from training.distributed import gather_detached
-from training.models.features import Features, Modality, ModalityFeatures
+from training.models.features import Features, Source
 from training.objectives.base import LossOutput
 from training.trainer.batches import Batch, Inputs
-from training.trainer.cached_gradients import backward_in_chunks, even_chunks, joined_features
+from training.trainer.cached_gradients import (
+    FeaturesBySource,
+    backward_in_chunks,
+    even_chunks,
+    joined_features,
+)
 from training.trainer.task import TrainingTask
 
 _ALL: Final = slice(None)
+_VIEWS: Final[tuple[Source, ...]] = ("image", "view")
 
 
 class PreparePixels(Protocol):
-    """Makes the pixels of images."""
+    """Makes the pixels of images, and tells where they come from."""
 
     def __call__(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
         """Pixels (b, 3, S, S), changed at random in the way of a step and a view; None: as they are."""
+
+    def frames(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
+        """Where points of such images come from (b, 2, 3), as in `ModalityFeatures`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class BatchLoss:
     def _chunks(self, batch: Batch) -> list[slice]:
         return even_chunks(len(batch.inputs), self.chunk_size or len(batch.inputs))
 
-    def _encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> Mapping[Modality, ModalityFeatures]:
+    def _encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> FeaturesBySource:
         some = inputs.rows(chunk).to(self.fabric.device)
         view = None
         if "views" in self.task.objective.requires:
@@ -80,9 +88,14 @@ class BatchLoss:
         pixels = self.prepare(some, step)
         # Autocast keeps the weights it converted to its end, and without gradient it keeps them without.
         with self.fabric.autocast():
-            return self.task.encode(pixels, some.tokens, some.spectrograms, view)
+            features = self.task.encode(pixels, some.tokens, some.spectrograms, view)
+        if view is not None:
+            for number, name in enumerate(_VIEWS):
+                frame = self.prepare.frames(some, step, view=number)
+                features[name] = replace(features[name], frame=frame)
+        return features
 
-    def _loss(self, features: Mapping[Modality, ModalityFeatures], rest: Features) -> LossOutput:
+    def _loss(self, features: FeaturesBySource, rest: Features) -> LossOutput:
         with self.fabric.autocast():
             output: LossOutput = self.task(replace(rest, modalities=features))
         return output

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 
-from training.models.features import Modality, ModalityFeatures
+from training.models.features import ModalityFeatures, Source
 from training.objectives.base import LossOutput
 
-FeaturesByModality = Mapping[Modality, ModalityFeatures]
-# A feature of a modality, such as the embedding of the images.
-Part = tuple[Modality, str]
+FeaturesBySource = Mapping[Source, ModalityFeatures]
+# A feature of a modality or a view, such as the embedding of the images.
+Part = tuple[Source, str]
 RandomState = tuple[Tensor, Tensor | None]
 
 
@@ -33,8 +33,8 @@ def even_chunks(count: int, largest: int) -> list[slice]:
 
 def backward_in_chunks(
     module: nn.Module,
-    encode: Callable[[slice], FeaturesByModality],
-    loss: Callable[[FeaturesByModality], LossOutput],
+    encode: Callable[[slice], FeaturesBySource],
+    loss: Callable[[FeaturesBySource], LossOutput],
     chunks: Sequence[slice],
     device: torch.device,
 ) -> LossOutput:
@@ -75,16 +75,16 @@ def backward_in_chunks(
     return output
 
 
-def joined_features(chunks: Sequence[FeaturesByModality]) -> FeaturesByModality:
+def joined_features(chunks: Sequence[FeaturesBySource]) -> FeaturesBySource:
     """The features of a batch from those of its chunks, without gradient; local ones padded alike."""
     found = [_parts(chunk) for chunk in chunks]
     joined = {part: _joined([parts[part] for parts in found]) for part in found[0]}
-    modalities = dict.fromkeys(modality for modality, _ in joined)
+    sources = dict.fromkeys(source for source, _ in joined)
     return {
-        modality: ModalityFeatures(
-            **{name: tensor for (owner, name), tensor in joined.items() if owner == modality}
+        source: ModalityFeatures(
+            **{name: tensor for (owner, name), tensor in joined.items() if owner == source}
         )
-        for modality in modalities
+        for source in sources
     }
 
 
@@ -97,12 +97,12 @@ def _carry_on(parts: Mapping[Part, Tensor], gradients: Mapping[Part, Tensor]) ->
         torch.autograd.backward([parts[part] for part in used], given)
 
 
-def _parts(features: FeaturesByModality) -> dict[Part, Tensor]:
+def _parts(features: FeaturesBySource) -> dict[Part, Tensor]:
     return {
-        (modality, field.name): tensor
-        for modality, of_modality in features.items()
-        for field in fields(of_modality)
-        if (tensor := getattr(of_modality, field.name)) is not None
+        (source, field.name): tensor
+        for source, of_source in features.items()
+        for field in fields(of_source)
+        if (tensor := getattr(of_source, field.name)) is not None
     }
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from training.models.dual_encoder import DualEncoder
+from training.models.features import ModalityFeatures
 
 
 class MomentumCopy(nn.Module):
@@ -19,9 +20,9 @@ class MomentumCopy(nn.Module):
         self.model = deepcopy(model).requires_grad_(False)
 
     @torch.no_grad()
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Embeddings (B, D) of normalised images (B, 3, S, S)."""
-        return self.model.encode_image(pixels).embedding
+    def forward(self, pixels: Tensor) -> ModalityFeatures:
+        """Features of normalised images (B, 3, S, S)."""
+        return self.model.encode_image(pixels)
 
     @torch.no_grad()
     def follow(self, model: DualEncoder, keep: float) -> None:

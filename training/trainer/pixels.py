@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from training.data.augmentation import Augmentation
@@ -32,3 +33,9 @@ class PixelPreparation:
         if self.digits is not None and inputs.glyphs is not None:
             pixels = self.digits(pixels, inputs.glyphs)
         return self.image.normalise(pixels)
+
+    def frames(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
+        """Where points of these pixels come from (b, 2, 3), as in `ModalityFeatures`."""
+        if step is None:
+            return torch.eye(2, 3, device=inputs.images.device).repeat(len(inputs), 1, 1)
+        return self.augmentation.frames(inputs.images, step, inputs.places, inputs.batch_size, view=view)

@@ -1,12 +1,9 @@
 """Model and objective as one module, so that the loop sees inputs go in and a loss come out."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from torch import Tensor, nn
 
 from training.models.dual_encoder import DualEncoder
-from training.models.features import Features, Modality, ModalityFeatures
+from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import TokenBatch
 from training.models.spectrogram import SpectrogramBatch
 from training.objectives.base import LossOutput, Objective
@@ -28,8 +25,8 @@ class TrainingTask(nn.Module):
         tokens: TokenBatch | None,
         spectrograms: SpectrogramBatch | None,
         view: Tensor | None = None,
-    ) -> Mapping[Modality, ModalityFeatures]:
-        """The features of normalised images (B, 3, S, S) and of what belongs to them, by modality.
+    ) -> dict[Source, ModalityFeatures]:
+        """The features of normalised images (B, 3, S, S), of what belongs to them, and of other views.
 
         Args:
             pixels: Of the images.
@@ -37,13 +34,13 @@ class TrainingTask(nn.Module):
             spectrograms: Of their sounds.
             view: The images changed in another way (B, 3, S, S), for objectives that compare two views.
         """
-        features: Features = self.model(pixels, tokens, spectrograms)
-        if view is None:
-            return features.modalities
-        image = replace(features["image"], view=self.model.encode_image(view).embedding)
-        if self.momentum is not None:
-            image = replace(image, momentum=self.momentum(pixels), momentum_view=self.momentum(view))
-        return {**features.modalities, "image": image}
+        encoded: Features = self.model(pixels, tokens, spectrograms)
+        features = dict(encoded.modalities)
+        if view is not None:
+            features["view"] = self.model.encode_image(view)
+            if self.momentum is not None:
+                features["momentum"], features["momentum_view"] = self.momentum(pixels), self.momentum(view)
+        return features
 
     def forward(self, features: Features) -> LossOutput:
         """The loss of a batch."""

@@ -37,6 +37,36 @@ def centres(batch: Tensor) -> Tensor:
     return torch.stack((rows, (weights.sum(dim=1) * places).sum(dim=1) / total), dim=1)
 
 
+@pytest.mark.parametrize("view", [0, 1])
+def test_frames_tell_where_what_a_changed_image_shows_comes_from(view: int) -> None:
+    """A bright square off the middle, followed back from where it is seen."""
+    row, column, side = 20, 11, 33
+    settings = {
+        "flip": 0.5,
+        "rotation": 20,
+        "translation": 0.1,
+        "scale": (0.75, 1.25),
+        "crop_scale": (0.8, 1),
+    }
+    change = Augmentation(AugmentationConfig.model_validate(settings), 0)
+    batch = blob(row, column, side)
+    seen = centres(change(batch, 3, view=view)) + (side - 1) / 2
+    inside = ((seen > 3) & (seen < side - 4)).all(dim=1)
+    assert inside.sum() > 30
+    points = torch.cat((seen.flip(1) + 0.5, torch.full((len(seen), 1), float(side))), dim=1) / side
+    found = (change.frames(batch, 3, view=view) @ points.unsqueeze(2)).squeeze(2)
+    wanted = torch.tensor([column + 0.5, row + 0.5]) / side
+    torch.testing.assert_close(found[inside], wanted.expand_as(found)[inside], rtol=0, atol=0.15 / side)
+
+
+def test_images_at_some_places_of_a_batch_have_the_frames_of_these() -> None:
+    change, batch = Augmentation(ALL, 0), images()
+    places = torch.tensor([4, 1])
+    assert torch.equal(change.frames(batch[places], 3, places, 6), change.frames(batch, 3)[places])
+    unmoved = Augmentation(AugmentationConfig(), 0).frames(batch, 3)
+    torch.testing.assert_close(unmoved, torch.eye(2, 3).repeat(6, 1, 1), rtol=0, atol=1e-6)
+
+
 def test_nothing_changes_without_settings() -> None:
     batch = images()
     assert torch.equal(Augmentation(AugmentationConfig(), 0)(batch, 3), batch)

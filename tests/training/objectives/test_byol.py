@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.training.objectives.cases import random_batch
 from tests.training.objectives.reference import CONTEXT, U, V
 from training.errors import RecipeError
-from training.models.features import Features, ModalityFeatures
+from training.models.features import Features, ModalityFeatures, Source
 from training.objectives.byol import BYOL, BYOLSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,8 +29,14 @@ def build(*, training: bool = False) -> BYOL:
 
 
 def batch_of(first: Tensor, second: Tensor, of_first: Tensor, of_second: Tensor) -> Features:
-    image = ModalityFeatures(first, view=second, momentum=of_first, momentum_view=of_second)
-    return Features({"image": image})
+    return Features(
+        {
+            "image": ModalityFeatures(first),
+            "view": ModalityFeatures(second),
+            "momentum": ModalityFeatures(of_first),
+            "momentum_view": ModalityFeatures(of_second),
+        }
+    )
 
 
 def plain_batch() -> Features:
@@ -40,10 +46,6 @@ def plain_batch() -> Features:
 @torch.no_grad()
 def slow_loss(objective: BYOL, batch: Features) -> float:
     """Squared distances of unit vectors, both ways, with the predictor written out."""
-    image = batch["image"]
-    assert image.view is not None
-    assert image.momentum is not None
-    assert image.momentum_view is not None
     enter, norm, _, leave = objective.predictor
     assert isinstance(norm, torch.nn.BatchNorm1d)
     assert isinstance(enter, torch.nn.Linear)
@@ -75,10 +77,12 @@ def slow_loss(objective: BYOL, batch: Features) -> float:
         return [x / length for x in values]
 
     total = 0.0
-    for online, target in ((image.embedding, image.momentum_view), (image.view, image.momentum)):
-        for ours, theirs in zip(predicted(online), target.tolist(), strict=True):
+    ways: tuple[tuple[Source, Source], ...] = (("image", "momentum_view"), ("view", "momentum"))
+    for online, target in ways:
+        targets = batch[target].embedding.tolist()
+        for ours, theirs in zip(predicted(batch[online].embedding), targets, strict=True):
             total += sum((x - y) ** 2 for x, y in zip(unit(ours), unit(theirs), strict=True))
-    return total / len(image.embedding)
+    return total / len(batch["image"].embedding)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -98,21 +102,16 @@ def test_equals_the_slow_reference(training: bool) -> None:
 
 def test_each_view_predicts_what_the_copy_says_of_the_other() -> None:
     """Not of itself: with only one target changed, only the other view's embedding has another gradient."""
-    batch = plain_batch()
-    image = batch["image"]
     objective = build()
 
-    def gradients(features: ModalityFeatures) -> tuple[Tensor, Tensor]:
-        first, second = features.embedding.clone().requires_grad_(), V.clone().requires_grad_()
-        found = replace(features, embedding=first, view=second)
-        torch.autograd.backward(objective(Features({"image": found})).total)
+    def gradients(of_first: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = U.clone().requires_grad_(), V.clone().requires_grad_()
+        torch.autograd.backward(objective(batch_of(first, second, of_first, U.flip(1))).total)
         assert first.grad is not None
         assert second.grad is not None
         return first.grad, second.grad
 
-    before = gradients(image)
-    assert image.momentum is not None
-    after = gradients(replace(image, momentum=image.momentum + torch.arange(4)))
+    before, after = gradients(V.flip(0)), gradients(V.flip(0) + torch.arange(4))
     assert torch.equal(before[0], after[0])
     assert not torch.equal(before[1], after[1])
 
@@ -132,27 +131,28 @@ def test_term_is_the_mean_cosine_that_the_loss_is_made_of() -> None:
 
 def test_predictions_become_the_targets() -> None:
     objective, batch = BYOLSettings(hidden=32).build(replace(CONTEXT, dim=9)).double(), random_batch()
-    image = batch["image"]
-    assert image.view is not None
-    first, second = image.embedding.clone().requires_grad_(), image.view.clone().requires_grad_()
+    first, second, of_first, of_second = (
+        batch[source].embedding.clone() for source in ("image", "view", "momentum", "momentum_view")
+    )
+    first.requires_grad_(), second.requires_grad_()
     optimizer = torch.optim.Adam([first, second, *objective.parameters()], lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()
-        output = objective(Features({"image": replace(image, embedding=first, view=second)}))
+        output = objective(batch_of(first, second, of_first, of_second))
         torch.autograd.backward(output.total)
         optimizer.step()
     assert output.terms["similarity"] > 0.95
 
 
 def test_what_is_missing_is_said() -> None:
-    image = random_batch()["image"]
+    views = dict(random_batch().modalities)
     objective = BYOLSettings(hidden=3).build(replace(CONTEXT, dim=9)).double()
     assert objective.requires == {"views", "momentum", "one_vector"}
     assert objective.momentum == 0.99
     with pytest.raises(RecipeError, match="copy of the encoder"):
-        objective(Features({"image": replace(image, momentum=None)}))
+        objective(Features({"image": views["image"], "view": views["view"]}))
     with pytest.raises(RecipeError, match="two views"):
-        objective(Features({"image": replace(image, view=None)}))
+        objective(Features({"image": views["image"]}))
     for wrong in ({"momentum": 1.1}, {"hidden": 0}, {"pairs": [["image", "text"]]}):
         with pytest.raises(ValidationError):
             BYOLSettings.model_validate(wrong)

@@ -1,10 +1,10 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tests.training.objectives.cases import random_batch
 from tests.training.objectives.reference import CONTEXT, U, V, random_embeddings
@@ -21,7 +21,7 @@ GOLDEN = {0.1: 0.254299691234, 0.5: 0.954501792464}
 
 
 def views(first: Tensor, second: Tensor) -> Features:
-    return Features({"image": ModalityFeatures(first, view=second)})
+    return Features({"image": ModalityFeatures(first), "view": ModalityFeatures(second)})
 
 
 def build(temperature: float = 0.1) -> SimCLR:
@@ -61,6 +61,19 @@ def test_equals_the_slow_reference(size: int) -> None:
     assert float(build(0.2)(views(first, second)).total) == pytest.approx(expected, abs=1e-12)
 
 
+def test_blades_are_compared_by_their_determinants() -> None:
+    """Views whose blades are one vector and another that all share: the cosine is that of the first."""
+    first, second = random_embeddings(5)
+    shared = torch.eye(6, dtype=torch.float64)[5].expand(5, 6)
+
+    def blades(vectors: Tensor) -> Tensor:
+        return torch.stack((pad(vectors, (0, 1)), shared), dim=1)
+
+    expected = build()(views(first, second)).total
+    found = build()(views(blades(first), blades(second))).total
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 def test_views_may_change_places() -> None:
     first, second = random_embeddings(5)
     there, back = build()(views(first, second)).total, build()(views(second, first)).total
@@ -95,14 +108,10 @@ def test_free_views_find_each_other_and_spread() -> None:
 
 def test_what_is_missing_is_said() -> None:
     batch = random_batch()
-    assert build().requires == {"views", "one_vector"}
+    assert build().requires == {"views"}
     assert SimCLRSettings().modalities == {"image"}
-    alone = replace(batch["image"], view=None)
     with pytest.raises(RecipeError, match="two views"):
-        build()(Features({"image": alone}))
-    blades = ModalityFeatures(torch.randn(6, 2, 4), view=torch.randn(6, 2, 4))
-    with pytest.raises(RecipeError, match=r"model\.blades"):
-        build()(Features({"image": blades}))
+        build()(Features({"image": batch["image"]}))
     with pytest.raises(ValidationError):
         SimCLRSettings(temperature=0)
     with pytest.raises(ValidationError, match="images alone"):

@@ -15,7 +15,7 @@ from training.models.preprocessing import TokenBatch
 from training.objectives.base import Objective, ObjectiveContext
 from training.objectives.registry import parse_objective
 from training.trainer.batches import Inputs
-from training.trainer.cached_gradients import FeaturesByModality, backward_in_chunks, even_chunks
+from training.trainer.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
 
 CPU = torch.device("cpu")
 TEXTS = (
@@ -54,7 +54,7 @@ def objective_of(settings: dict[str, Any]) -> Objective:
         return parse_objective(settings).build(context).double().train()
 
 
-def whole_batch(objective: Objective, features: FeaturesByModality) -> Any:
+def whole_batch(objective: Objective, features: FeaturesBySource) -> Any:
     generator = torch.Generator().manual_seed(3)
     targets = torch.randn((len(TEXTS), 4), generator=generator).double()
     return objective(Features(features, MASK, torch.arange(len(TEXTS)) * 2, targets))
@@ -68,7 +68,7 @@ def gradients(
     both.zero_grad()
     batch = inputs()
 
-    def encode(rows: slice) -> FeaturesByModality:
+    def encode(rows: slice) -> FeaturesBySource:
         some = batch.rows(rows)
         features: Features = model(some.images, some.tokens)
         return features.modalities
@@ -132,9 +132,8 @@ def test_every_field_of_features_is_carried() -> None:
     filled = {
         f.name for features in both for f in fields(ModalityFeatures) if getattr(features, f.name) is not None
     }
-    # What two views have beside these is carried in test_momentum.
-    views = {"view", "momentum", "momentum_view"}
-    assert filled == {field.name for field in fields(ModalityFeatures)} - views
+    # That of views is carried in test_momentum.
+    assert filled == {field.name for field in fields(ModalityFeatures)} - {"frame"}
 
 
 @pytest.fixture
@@ -168,7 +167,7 @@ def test_the_second_pass_of_a_chunk_drops_what_the_first_dropped(dropping: DualE
     seen: dict[int, list[Tensor]] = {}
     batch = inputs()
 
-    def encode(rows: slice) -> FeaturesByModality:
+    def encode(rows: slice) -> FeaturesBySource:
         some = batch.rows(rows)
         features: Features = dropping(some.images, some.tokens)
         seen.setdefault(rows.start, []).append(features["text"].embedding.detach())

@@ -30,19 +30,19 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 COUNT = 6
 
 
-def image_model(architecture: str = "convnext") -> DualEncoder:
+def image_model(architecture: str = "convnext", **settings: bool) -> DualEncoder:
     content = tiny_config("convnext" if architecture == "convnext" else "resnet").model_dump()
-    config = DualEncoderConfig.model_validate(content | {"text": None})
+    config = DualEncoderConfig.model_validate(content | {"text": None, **settings})
     return build_dual_encoder(config, None, load_pretrained=False)
 
 
 def loss_of(name: str, chunk_size: int | None = None, architecture: str = "convnext") -> BatchLoss:
     torch.manual_seed(0)
     settings = {"hidden": 8} if name == "byol" else {}
-    model = image_model(architecture)
+    model = image_model(architecture, local_features=name == "pixpro", share_local_head=name == "pixpro")
     objective = parse_objective({"name": name, **settings}).build(ObjectiveContext(dim=model.config.dim))
     task = TrainingTask(model, objective).train()
-    augmentation = Augmentation(AugmentationConfig(flip=0.5, brightness=0.4), seed=2)
+    augmentation = Augmentation(AugmentationConfig(flip=0.5, brightness=0.4, crop_scale=(0.5, 1)), seed=2)
     prepare = PixelPreparation(tiny_preprocessing().image, augmentation)
     return BatchLoss(task, build_fabric("fp32", "cpu"), prepare, chunk_size)
 
@@ -69,6 +69,15 @@ def test_views_of_a_step_differ_and_are_the_same_again() -> None:
     assert torch.equal(prepare(part, 4, view=1), second[2:5])
 
 
+def test_frames_are_those_of_a_view_and_of_its_images() -> None:
+    prepare = loss_of("pixpro").prepare
+    inputs = batch().inputs
+    first, second = (prepare.frames(inputs, 4, view=view) for view in (0, 1))
+    assert not torch.equal(first, second)
+    assert torch.equal(prepare.frames(inputs.rows(slice(2, 5)), 4, view=1), second[2:5])
+    assert torch.equal(prepare.frames(inputs, None), torch.eye(2, 3).repeat(COUNT, 1, 1))
+
+
 @pytest.mark.parametrize("name", ["simclr", "byol"])
 def test_loss_is_that_of_both_views(name: str) -> None:
     """Of embeddings that are made one view after the other, with the copy's beside them."""
@@ -77,22 +86,19 @@ def test_loss_is_that_of_both_views(name: str) -> None:
     total = loss.backward(batch(), step=4).total.detach()
     pixels = [prepare(batch().inputs, 4, view=view) for view in (0, 1)]
     features = task.encode(pixels[0], None, None, pixels[1])
-    image = features["image"]
-    for view, embedding in zip(pixels, (image.embedding, image.view), strict=True):
-        assert embedding is not None
-        torch.testing.assert_close(embedding, task.model.encode_image(view).embedding)
+    for view, found in zip(pixels, (features["image"], features["view"]), strict=True):
+        torch.testing.assert_close(found.embedding, task.model.encode_image(view).embedding)
     if name == "byol":
         assert task.momentum is not None
-        for view, embedding in zip(pixels, (image.momentum, image.momentum_view), strict=True):
-            assert embedding is not None
-            assert not embedding.requires_grad
+        for view, found in zip(pixels, (features["momentum"], features["momentum_view"]), strict=True):
+            assert not found.embedding.requires_grad
             # At the start the copy is the model.
-            torch.testing.assert_close(embedding, task.model.encode_image(view).embedding)
+            torch.testing.assert_close(found.embedding, task.model.encode_image(view).embedding)
     again = loss_of(name)
     torch.testing.assert_close(again.backward(batch(), step=4).total.detach(), total)
 
 
-@pytest.mark.parametrize("name", ["simclr", "byol"])
+@pytest.mark.parametrize("name", ["simclr", "byol", "pixpro"])
 def test_chunks_change_nothing(name: str) -> None:
     total, expected = gradients(loss_of(name))
     chunked, found = gradients(loss_of(name, chunk_size=2))
@@ -123,9 +129,8 @@ def test_validation_takes_the_same_two_views_each_time() -> None:
     assert torch.equal(loss.value(batch()), loss.value(batch()))
     same = [loss.prepare(batch().inputs, None)] * 2
     loss.task.eval()
-    unchanged = loss.task.encode(same[0], None, None, same[1])["image"]
-    assert unchanged.view is not None
-    assert torch.equal(unchanged.view, unchanged.embedding)
+    unchanged = loss.task.encode(same[0], None, None, same[1])
+    assert torch.equal(unchanged["view"].embedding, unchanged["image"].embedding)
     assert float(loss.value(batch())) > 0
 
 
