@@ -59,6 +59,16 @@ def mean_over_processes(value: Tensor) -> Tensor:
     return total / process_count()
 
 
+def largest_of_processes(count: int) -> int:
+    """The largest of a number that each process has."""
+    if process_count() == 1:
+        return count
+    device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+    largest = torch.tensor(count, device=device)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return int(largest)
+
+
 class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def evaluate(
 
     keep_freed_memory()
     ids = None if shortcut is None else checked_shortcut(shortcut)
-    encoder = load_encoder(bundle, device)
+    encoder = load_encoder(bundle, device, for_pairs=True)
     if ids is not None and "text" not in encoder.modalities:
         raise RecoquestError(
             "This encoder was trained without texts, so none can share a shortcut: leave --shortcut out."
@@ -152,7 +152,7 @@ def write_plots(embedded: "EmbeddedManifest", folder: Path) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    if embedded.texts:
+    if embedded.texts and embedded.pair_scores is None:
         cosines = text_image_cosines(embedded.image_vectors, embedded.text_vectors, embedded.text_matches())
         written.append(folder / "text-image-cosines.png")
         save_histogram(cosines, written[-1], title="Cosine of a text and an image")

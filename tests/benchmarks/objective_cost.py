@@ -18,7 +18,8 @@ import torch
 import typer
 from torch import Tensor
 
-from training.models.features import Features, ModalityFeatures
+from training.models.config import PairAttentionConfig
+from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import TokenBatch
 from training.objectives.base import Objective, ObjectiveContext
 from training.objectives.registry import objective_types, parse_objective
@@ -56,6 +57,7 @@ def main() -> None:
         target_dim=_TARGET_DIM,
         vocabulary=_VOCABULARY,
         labels=_LABELS,
+        pair_attention=PairAttentionConfig(),
     )
     single, blades = _batch(arguments.instances), _batch(arguments.instances, blades=2)
     settings = {name: {"name": name} for name in objective_types()} | dict(_FORMS)
@@ -89,16 +91,15 @@ def _batch(instances: int, blades: int = 1) -> Features:
             local_weights=weights / weights.sum(dim=1, keepdim=True),
             shared=torch.randn(_BATCH, _DIM),
             unique=torch.randn(_BATCH, _DIM),
-            view=torch.randn(_BATCH, _DIM),
-            momentum=torch.randn(_BATCH, _DIM),
-            momentum_view=torch.randn(_BATCH, _DIM),
+            frame=torch.eye(2, 3).repeat(_BATCH, 1, 1),
         )
 
     words = torch.randint(_VOCABULARY, (_BATCH, 1 + _WORDS))
     mask = torch.eye(_BATCH, dtype=torch.bool)
     mask[0, 1] = mask[1, 0] = True
+    views: tuple[Source, ...] = ("image", "view", "momentum", "momentum_view")
     return Features(
-        {"image": modality(_REGIONS), "text": modality(_SENTENCES)},
+        {"text": modality(_SENTENCES), **{view: modality(_REGIONS) for view in views}},
         mask,
         items=torch.randperm(instances)[:_BATCH],
         targets=torch.randn(_BATCH, _TARGET_DIM),

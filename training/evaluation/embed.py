@@ -17,6 +17,7 @@ from torch import Tensor
 from training.data.images import decode_image
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError, ImageError
+from training.evaluation.pairs import PairScorer
 from training.evaluation.similarity import Vectors, as_blades
 from training.evaluation.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
 from training.models.features import Modality
@@ -92,6 +93,8 @@ class EmbeddedManifest:
         skipped: Images that could not be read.
         truncated: Number of distinct texts longer than the encoder reads.
         sounds: Those of the records; None when there are none or the encoder cannot hear.
+        pair_scores: (N, M), how alike image i and text j are to an encoder that compares pairs, and whose
+            vectors do not tell; None: their vectors tell.
     """
 
     records: tuple[Record, ...]
@@ -102,6 +105,7 @@ class EmbeddedManifest:
     skipped: Rejections
     truncated: int
     sounds: EmbeddedSounds | None = None
+    pair_scores: Vectors | None = None
 
     def text_matches(self) -> list[list[int]]:
         """For each text, the rows of all records that have this very sentence."""
@@ -144,9 +148,11 @@ def embed_manifest(
     total = len(manifest.records) + len(distinct)
     with progress_bar("embedding", total, shown=show_progress) as bar:
         skipped = manifest.rejections.continued(len(manifest.records))
-        rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks)
-        vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar)
+        pairs = PairScorer.of(encoder, len(distinct))
+        rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks, pairs)
+        vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar, pairs)
     row_of = {text: row for row, text in enumerate(distinct)}
+    columns = [row_of[text] for row in rows for text in written[row]]
     records = tuple(manifest.records[row] for row in rows)
     sounds = None
     if "audio" in encoder.modalities and isinstance(encoder, SoundEncoder):
@@ -155,13 +161,14 @@ def embed_manifest(
         records=records,
         image_vectors=as_blades(image_vectors, encoder.blades, unsigned=encoder.unsigned),
         texts=tuple(text for record in records for text in record.texts if texts),
-        text_vectors=as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)[
-            [row_of[text] for row in rows for text in written[row]]
-        ],
+        text_vectors=as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)[columns],
         text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
         skipped=skipped,
         truncated=truncated,
         sounds=sounds,
+        pair_scores=None
+        if pairs is None
+        else pairs.scores(batch_size, show_progress=show_progress)[:, columns],
     )
 
 
@@ -176,6 +183,7 @@ def _embed_images(
     bar: ProgressBar,
     skipped: Rejections,
     marks: Marks | None,
+    pairs: PairScorer | None,
 ) -> tuple[list[int], Vectors]:
     """Which rows of the manifest could be read, and their vectors."""
     rows: list[int] = []
@@ -189,7 +197,10 @@ def _embed_images(
         if readable:
             read = [row for row, _ in readable]
             images = torch.stack([image for _, image in readable])
-            vectors.append(encoder.embed_images(images if marks is None else marks.mark_images(images, read)))
+            seen = images if marks is None else marks.mark_images(images, read)
+            vectors.append(encoder.embed_images(seen))
+            if pairs is not None:
+                pairs.add_images(seen)
             rows += read
         bar.advance(len(prepared))
     if not vectors:
@@ -229,13 +240,20 @@ def _prepare(encoder: ImageTextEncoder, path: Path) -> Tensor | ImageError:
 
 
 def _embed_distinct(
-    encoder: ImageTextEncoder, texts: Sequence[str], batch_size: int, bar: ProgressBar
+    encoder: ImageTextEncoder,
+    texts: Sequence[str],
+    batch_size: int,
+    bar: ProgressBar,
+    pairs: PairScorer | None,
 ) -> tuple[Vectors, int]:
     """Vectors in the order of `texts`, computed by length so that little is padding."""
     vectors = np.empty((len(texts), encoder.dim), dtype=np.float32)
     truncated = 0
     for rows in _batches(sorted(range(len(texts)), key=lambda row: len(texts[row])), batch_size):
-        embedded = encoder.embed_texts([texts[row] for row in rows])
+        some = [texts[row] for row in rows]
+        embedded = encoder.embed_texts(some)
+        if pairs is not None:
+            pairs.add_texts(rows, some)
         vectors[rows] = embedded.vectors
         truncated += sum(cut is not None for cut in embedded.truncations)
         bar.advance(len(rows))

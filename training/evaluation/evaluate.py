@@ -20,6 +20,7 @@ from training.evaluation.retrieval import (
     caption_retrieval,
     label_precision,
     mean_of,
+    pair_retrieval,
 )
 from training.evaluation.similarity import Vectors, as_blades
 
@@ -32,7 +33,8 @@ class LabelRetrieval:
 
     Attributes:
         image_to_image: Every image with a label is a query for the others.
-        text_to_image: One sentence a label is the query; None when the encoder reads no texts.
+        text_to_image: One sentence a label is the query; None when the encoder reads no texts, or compares
+            them with images pair by pair.
         mean: Mean over both directions and all k, as CheXpert 8x200 is reported; None without texts.
     """
 
@@ -180,6 +182,9 @@ def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geom
     described, position = np.unique(embedded.text_owner, return_inverse=True)
     row_of = dict(zip(embedded.text_owner.tolist(), position.tolist(), strict=True))
     matches = [[row_of[row] for row in rows] for rows in embedded.text_matches()]
+    if embedded.pair_scores is not None:
+        # Alignment and uniformity are of vectors, by which such an encoder does not compare.
+        return pair_retrieval(embedded.pair_scores[described], matches), None
     images = embedded.image_vectors[described]
     return (
         caption_retrieval(images, embedded.text_vectors, matches),
@@ -210,7 +215,7 @@ def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str
         groups=[record.group for record in records],
     )
     by_image = label_precision(images, images) if _any_candidate(images) else None
-    if "text" not in encoder.modalities:
+    if "text" not in encoder.modalities or embedded.pair_scores is not None:
         return None if by_image is None else LabelRetrieval(by_image, None, None)
     names = sorted({label for record in records for label in record.labels})
     sentences = LabelledVectors(

@@ -8,7 +8,7 @@ the candidates, and an encoder that has collapsed to one point scores zero, not 
 percent.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,6 +114,26 @@ def caption_retrieval(
         raise ValueError(f"{len(text_vectors)} texts, but matches for {len(relevant)}")
     image_ranks = best_ranks(text_vectors, image_vectors, relevant)
     text_ranks = best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
+    return _recall_both_ways(image_ranks, text_ranks, ks)
+
+
+def pair_retrieval(scores: Vectors, relevant: Matches, ks: Sequence[int] = (1, 5, 10)) -> CaptionRetrieval:
+    """`caption_retrieval` by given scores (N, M) of image i and text j in place of vectors.
+
+    Raises:
+        ValueError: When the shapes do not fit together or nothing matches.
+    """
+    images, texts = scores.shape
+    if len(relevant) != texts:
+        raise ValueError(f"{texts} texts, but matches for {len(relevant)}")
+    image_ranks = _ranks(lambda rows: scores.T[rows], images, relevant)
+    text_ranks = _ranks(lambda rows: scores[rows], texts, _transposed(relevant, images))
+    return _recall_both_ways(image_ranks, text_ranks, ks)
+
+
+def _recall_both_ways(
+    image_ranks: NDArray[np.int64], text_ranks: NDArray[np.int64], ks: Sequence[int]
+) -> CaptionRetrieval:
     if not image_ranks.size:
         raise ValueError("no text belongs to any image")
     image_recall, text_recall = recall_at(image_ranks, ks), recall_at(text_ranks, ks)
@@ -133,11 +153,18 @@ def best_ranks(queries: Vectors, candidates: Vectors, relevant: Matches) -> NDAr
 
     It is the number of candidates that do not match and score at least as high.
     """
+    return _ranks(lambda rows: similarity(queries[rows], candidates), len(candidates), relevant)
+
+
+def _ranks(
+    scores_of: Callable[[list[int]], Vectors], candidates: int, relevant: Matches
+) -> NDArray[np.int64]:
+    """`best_ranks` where a function scores some queries, by their rows, against so many candidates."""
     with_match = [row for row, matches in enumerate(relevant) if len(matches)]
     ranks = np.empty(len(with_match), dtype=np.int64)
-    for start, stop in row_chunks(len(with_match), len(candidates)):
+    for start, stop in row_chunks(len(with_match), candidates):
         rows = with_match[start:stop]
-        scores = similarity(queries[rows], candidates)
+        scores = scores_of(rows)
         matching = np.zeros(scores.shape, dtype=bool)
         for position, row in enumerate(rows):
             matching[position, list(relevant[row])] = True

@@ -132,6 +132,19 @@ class AudioTowerConfig(TowerConfig):
     )
 
 
+class PairAttentionConfig(Frozen):
+    """SCAN's comparison of an image and a text by regions and words, in place of one of vectors."""
+
+    queries: Literal["words", "regions"] = Field(
+        default="words", description="What looks at the entries of the other side (SCAN t-i, or i-t)."
+    )
+    sharpness: float = Field(default=9.0, gt=0, description="Of the softmax over entries (lambda 1).")
+    pooling: Literal["logsumexp", "mean"] = Field(
+        default="logsumexp", description="Over what the queries find (SCAN LSE, or AVG)."
+    )
+    pooling_sharpness: float = Field(default=6.0, gt=0, description="Of `logsumexp` (lambda 2).")
+
+
 class DualEncoderConfig(Frozen):
     """An image encoder, alone or with others of texts and of sounds, in one space of `dim` numbers."""
 
@@ -150,6 +163,9 @@ class DualEncoderConfig(Frozen):
     )
     blades: int = Field(
         default=1, gt=0, le=4, description="An embedding is this many vectors, which span a k-blade (ReCo)."
+    )
+    pair_attention: PairAttentionConfig | None = Field(
+        default=None, description="Images and texts are compared by this alone; no index can hold them."
     )
     branches: BranchesConfig | None = None
     retrieval: Retrieval = Field(
@@ -191,6 +207,14 @@ class DualEncoderConfig(Frozen):
             raise ValueError("branches give no blades: set blades to 1, or remove branches")
         if self.branches is not None and self.dim < 3:
             raise ValueError("the normal of two branches needs three numbers: set dim to 3 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _pair_attention_fits(self) -> Self:
+        if self.pair_attention is not None and not (self.local_features and self.text is not None):
+            raise ValueError(
+                "pair_attention compares regions with words: set local_features to true, and add a text tower"
+            )
         return self
 
     @model_validator(mode="after")

@@ -116,10 +116,9 @@ class Encoder:
             raise RecipeError("This encoder compares images and texts by their vectors.")
         regions, words = _padded(images, self.device), _padded(texts, self.device)
         with torch.inference_mode():
-            found: NDArray[np.float32] = (
-                pair_similarities(*regions, *words, self.pair_attention).cpu().numpy()
-            )
-        return found
+            found = pair_similarities(*regions, *words, self.pair_attention)
+        scores: NDArray[np.float32] = found.cpu().numpy()
+        return scores
 
     def _image_features(self, images: Tensor) -> ModalityFeatures:
         preprocessing = self.preprocessing.image
@@ -193,8 +192,8 @@ def load_encoder(folder: Path, device: str = "auto", *, for_pairs: bool = False)
     info = read_bundle(folder)
     if info.config.pair_attention is not None and not for_pairs:
         raise BundleError(
-            f"{folder} compares images and texts pair by pair and gives no vectors to search by: measure it with "
-            "`recoquest evaluate`, or use a bundle of another objective than scan."
+            f"{folder} compares images and texts pair by pair and gives no vectors to search by: measure it "
+            "with `recoquest evaluate`, or use a bundle of another objective than scan."
         )
     model, preprocessing = load_trainable(info)
     model.drop_unused_branches()

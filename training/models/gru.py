@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -19,16 +20,17 @@ class GruOptions(Frozen):
     word_width: int = Field(default=300, gt=0)
     width: int = Field(default=1024, gt=0)
     layers: int = Field(default=1, gt=0)
+    bidirectional: bool = Field(
+        default=False, description="Read back as well; a word's state is the mean of both (SCAN)."
+    )
     max_tokens: int = Field(default=512, gt=2, description="Longest text that it takes.")
 
 
 class Gru(TextBackbone):
-    """Word embeddings and a recurrent network that reads from the first word to the last.
+    """Word embeddings and a recurrent network that reads from the first word to the last, or both ways.
 
     Pooled by `eos`, its feature is the state behind the last real token. Padding is never read.
     """
-
-    causal = True
 
     def __init__(self, options: GruOptions) -> None:
         super().__init__()
@@ -36,9 +38,13 @@ class Gru(TextBackbone):
         self.width = self.local_width = options.width
         self.max_tokens = options.max_tokens
         self.words = nn.Embedding(options.vocab_size, options.word_width)
+        self.causal = not options.bidirectional
         widths = [options.word_width, *[options.width] * (options.layers - 1)]
         # One module a layer, so that the first ones can be frozen.
-        self.recurrent = nn.ModuleList(nn.GRU(width, options.width, batch_first=True) for width in widths)
+        self.recurrent = nn.ModuleList(
+            nn.GRU(width, options.width, batch_first=True, bidirectional=options.bidirectional)
+            for width in widths
+        )
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
@@ -47,6 +53,9 @@ class Gru(TextBackbone):
         packed = pack_padded_sequence(self.words(input_ids), lengths, batch_first=True, enforce_sorted=False)
         for layer in self.recurrent:
             packed, _ = layer(packed)
+            if not self.causal:
+                both = torch.stack(packed.data.chunk(2, dim=1))
+                packed = packed._replace(data=both.mean(dim=0))
         states, _ = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])
         return TextFeatures(states)
 

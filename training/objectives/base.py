@@ -9,12 +9,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor, nn
 
-from training.models.config import Retrieval
+from training.models.config import PairAttentionConfig, Retrieval
 from training.models.features import Features, Modality, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
 Requirement = Literal[
     "local",
+    "pair_attention",
     "shared_head",
     "branches",
     "items",
@@ -51,6 +52,7 @@ class ObjectiveContext:
         target_dim: Width of `Features.targets`, if the batches carry them.
         vocabulary: How many ids `Features.captions` may have, if the batches carry them.
         labels: Width of `Features.labels`; 0: no item has any.
+        pair_attention: How the model compares images and texts by their local features, if it does.
         embedding_dim: Width of the embeddings where it is another, as where two branches are searched by.
     """
 
@@ -61,6 +63,7 @@ class ObjectiveContext:
     embedding_dim: int | None = None
     vocabulary: int | None = None
     labels: int = 0
+    pair_attention: PairAttentionConfig | None = None
 
     @property
     def embedding_width(self) -> int:

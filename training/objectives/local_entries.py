@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from training.distributed import gather_detached, gather_rows, largest_of_processes
 from training.errors import RecipeError
 from training.models.features import ModalityFeatures
 from training.objectives.similarity import full_precision
@@ -41,6 +43,18 @@ class LocalEntries:
             mask = mask.bool()
             values = torch.where(mask.unsqueeze(2), values, 0)
         return cls(values, mask, normalised_weights(features.local_weights, mask, values.dtype))
+
+    def of_all_processes(self) -> "LocalEntries":
+        """Those of all processes in the order of their ranks, with gradient to each one's own.
+
+        Padded to the longest; of one process they are as they were.
+        """
+        missing = largest_of_processes(self.values.shape[1]) - self.values.shape[1]
+        return LocalEntries(
+            gather_rows(pad(self.values, (0, 0, 0, missing))),
+            gather_detached(pad(self.mask, (0, missing))),
+            gather_detached(pad(self.weights, (0, missing))),
+        )
 
 
 def normalised_weights(weights: Tensor | None, mask: Tensor, dtype: torch.dtype) -> Tensor:

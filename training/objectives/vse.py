@@ -1,5 +1,6 @@
 """VSE0 and VSE++: a matching pair leads pairs that do not match by a margin."""
 
+from abc import ABC
 from typing import Literal
 
 from pydantic import Field
@@ -9,15 +10,20 @@ from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveConte
 from training.objectives.similarity import Direction, Similarities
 
 
-class VSESettings(ObjectiveConfig):
-    """VSE++ by default; VSE0 with `hardest: false`."""
+class HingeSettings(ObjectiveConfig, ABC):
+    """VSE++'s loss by default; VSE0's with `hardest: false`."""
 
-    name: Literal["vse"] = "vse"
     margin: float = Field(default=0.2, gt=0, description="By how much a match has to lead.")
     hardest: bool = Field(
         default=True,
         description="Only the most similar item that does not match counts (VSE++); false: all (VSE0).",
     )
+
+
+class VSESettings(HingeSettings):
+    """VSE++ by default; VSE0 with `hardest: false`."""
+
+    name: Literal["vse"] = "vse"
 
     def build(self, context: ObjectiveContext) -> "VSE":
         """The objective with these settings."""
@@ -37,6 +43,16 @@ def directional_hinge(direction: Direction, *, margin: float = 0.2, hardest: boo
     return costs.max(dim=1).values.sum() if hardest else costs.sum()
 
 
+def hinge_loss(pairs: Similarities, settings: HingeSettings) -> LossOutput:
+    """The hinge in both directions, a sum over items; terms: either direction and mean similarities."""
+    forth, back = (
+        directional_hinge(direction, margin=settings.margin, hardest=settings.hardest) * pairs.processes
+        for direction in (pairs.rows, pairs.columns)
+    )
+    terms = {"first_to_second": forth.detach(), "second_to_first": back.detach(), **pairs.mean_terms()}
+    return LossOutput(forth + back, terms)
+
+
 class VSE(SimilarityObjective):
     """The hinge loss on the global embeddings of two modalities, in both directions.
 
@@ -50,10 +66,4 @@ class VSE(SimilarityObjective):
 
     def of_similarities(self, pairs: Similarities) -> LossOutput:
         """The loss of a batch, a sum over items; terms: both directions and mean similarities."""
-        forth, back = (
-            directional_hinge(direction, margin=self.settings.margin, hardest=self.settings.hardest)
-            * pairs.processes
-            for direction in (pairs.rows, pairs.columns)
-        )
-        terms = {"first_to_second": forth.detach(), "second_to_first": back.detach(), **pairs.mean_terms()}
-        return LossOutput(forth + back, terms)
+        return hinge_loss(pairs, self.settings)

@@ -46,6 +46,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     """
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
+        "pair_attention": recipe.model.pair_attention is not None,
         "shared_head": recipe.model.share_local_head,
         "branches": recipe.model.branches is not None,
         "items": True,
@@ -59,6 +60,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
         "shared_head": "local features that train what is searched by: set model.share_local_head to true",
+        "pair_attention": "a way to compare pairs: give model.pair_attention, such as {queries: words}",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
@@ -75,6 +77,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         )
     if recipe.data.captions is not None and "captions" not in objective.requires:
         raise RecipeError("data.captions is for objectives that write texts: set it to null.")
+    if recipe.model.pair_attention is not None and "pair_attention" not in objective.requires:
+        raise RecipeError("model.pair_attention is for scan: set it to null, or objective.name to scan.")
     lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")

@@ -165,6 +165,7 @@ def build_objective(
         embedding_dim=recipe.model.vector_dim,
         vocabulary=vocabulary,
         labels=len(known_labels(train_split.records)),
+        pair_attention=recipe.model.pair_attention,
     )
     objective = recipe.objective.build(context)
     check_requirements(objective, recipe)

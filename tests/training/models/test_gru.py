@@ -17,9 +17,10 @@ from training.models.tokenizer import build_tokenizer
 TEXTS = ("a dog runs over the grass", "two people", "a red car and a dog", "the end")
 
 
-def tiny_gru(layers: int = 1) -> Gru:
+def tiny_gru(layers: int = 1, *, bidirectional: bool = False) -> Gru:
     torch.manual_seed(0)
-    return build_gru({"word_width": 5, "width": 7, "layers": layers}, vocabulary_size=20).double()
+    options = {"word_width": 5, "width": 7, "layers": layers, "bidirectional": bidirectional}
+    return build_gru(options, vocabulary_size=20).double()
 
 
 def unrolled(backbone: Gru, ids: list[int]) -> torch.Tensor:
@@ -104,3 +105,28 @@ def test_a_bundle_keeps_the_words_and_the_states(tmp_path: Path) -> None:
     np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, expected, atol=1e-6)
     unknown, other = encoder.embed_texts(["an okapi", "an aardvark"]).vectors
     np.testing.assert_array_equal(unknown, other)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layers", [1, 2])
+def test_read_both_ways_a_state_is_the_mean_of_both(layers: int) -> None:
+    """Beside two networks of one direction, one of which is given the words turned round."""
+    both = tiny_gru(layers, bidirectional=True)
+    ids, mask = torch.tensor([[3, 4, 9, 11], [5, 6, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    found = both(ids, mask).tokens
+    for row, length in enumerate((4, 2)):
+        states = both.words(ids[row, :length])
+        for layer in both.recurrent:
+            ways = []
+            for suffix, turned in (("", states), ("_reverse", states.flip(0))):
+                alone = torch.nn.GRU(turned.shape[1], 7, batch_first=True).double()
+                weights = {
+                    name: layer.get_parameter(f"{name}{suffix}") for name, _ in alone.named_parameters()
+                }
+                alone.load_state_dict(weights)
+                ways.append(alone(turned.unsqueeze(0))[0][0])
+            states = (ways[0] + ways[1].flip(0)) / 2
+        torch.testing.assert_close(found[row, :length], states, rtol=0, atol=1e-12)
+        assert not found[row, length:].any()
+    assert not both.causal
+    assert tiny_gru().causal

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
 from training.objectives.base import Objective, ObjectiveConfig, ObjectiveContext
@@ -27,6 +28,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "byol": {"": {"hidden": 8}},
+    "simclr": {"": {}, "blades": {}},
     "caption_lstm": {"": {"width": 8}},
     "caption_transformer": {"": {"width": 8, "layers": 2, "heads": 2, "dropout": 0}},
     "contrastive_binary": {"": {"hidden": 16}},
@@ -39,6 +41,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "batch": {"negatives": "batch", "critic_width": 8},
     },
     "orthogonality": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
+    "scan": {"words": {}, "regions": {}, "words-mean": {"hardest": False}},
     "vse": {"": {}, "all": {"hardest": False}, "blades": {}},
     "ifm": {"": {}, "reco": {"base": {"name": "reco"}}, "vse": {"base": {"name": "vse"}}, "blades": {}},
     "quest": {
@@ -84,7 +87,23 @@ def follows_finite_differences(name: str) -> bool:
     return name not in _STOPPED
 
 
-def build(settings: ObjectiveConfig, batch: Features) -> Objective:
+def attention_of(name: str) -> PairAttentionConfig | None:
+    """How a model of a case compares images and texts by their local features, if it does."""
+    if not name.startswith("scan"):
+        return None
+    return PairAttentionConfig(
+        queries="regions" if "regions" in name else "words", pooling="mean" if "mean" in name else "logsumexp"
+    )
+
+
+def build_case(name: str, batch: Features) -> Objective:
+    """The objective of a case, as `build` does it."""
+    return build(cases_of_processes()[name], batch, attention_of(name))
+
+
+def build(
+    settings: ObjectiveConfig, batch: Features, attention: PairAttentionConfig | None = None
+) -> Objective:
     """The objective in float64, from the same random weights each time, not in training."""
     torch.manual_seed(0)
     targets = batch.targets
@@ -95,12 +114,16 @@ def build(settings: ObjectiveConfig, batch: Features) -> Objective:
         target_dim=None if targets is None else targets.shape[1],
         vocabulary=VOCABULARY,
         labels=LABELS,
+        pair_attention=attention,
     )
     return settings.build(context).double().eval()
 
 
 def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: int = 1) -> Features:
-    """Global, local, shared and unique features of images and texts; items, targets, captions and labels."""
+    """Features of images, texts and views, of every kind; items, targets, captions and labels.
+
+    The second views are zoomed in on quarters of the images, of which the first views show the left half.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -117,22 +140,29 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
             unique=draw(size, DIM),
         )
 
-    def views(image: ModalityFeatures) -> ModalityFeatures:
-        return replace(image, view=draw(size, DIM), momentum=draw(size, DIM), momentum_view=draw(size, DIM))
-
     lengths = torch.arange(size) % 3 + 1
     text_mask = torch.arange(4) < lengths.unsqueeze(1)
+    everywhere = torch.ones((size, 4), dtype=torch.bool)
+    quarters = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    zoom = 0.5 * torch.eye(2, dtype=torch.float64)
+    frames = [torch.cat((zoom, quarters[row % 4].unsqueeze(1)), dim=1) for row in range(size)]
+    half = torch.tensor([[0.5, 0, 0], [0, 1, 0]], dtype=torch.float64)
     positive_mask = torch.eye(size, dtype=torch.bool)
     positive_mask[0, 2] = positive_mask[3, 1] = True
-    batch = Features(
-        {"image": modality(4, torch.ones((size, 4), dtype=torch.bool)), "text": modality(4, text_mask)},
+    return Features(
+        {
+            "image": replace(modality(4, everywhere), frame=half.repeat(size, 1, 1)),
+            "text": modality(4, text_mask),
+            "view": replace(modality(4, everywhere), frame=torch.stack(frames)),
+            "momentum": modality(4, everywhere),
+            "momentum_view": modality(4, everywhere),
+        },
         positive_mask if masked else None,
         items=torch.randperm(INSTANCES, generator=generator)[:size],
         targets=draw(size, 5),
         captions=_captions(size, generator),
         labels=torch.arange(size * LABELS).view(size, LABELS) % 5 < 2,
     )
-    return replace(batch, modalities={"image": views(batch["image"]), "text": batch["text"]})
 
 
 def _captions(size: int, generator: torch.Generator) -> TokenBatch:
@@ -147,14 +177,15 @@ def _captions(size: int, generator: torch.Generator) -> TokenBatch:
 
 
 def learnable(batch: Features) -> dict[str, Tensor]:
-    """The float features that learn, by modality and name: neither attention weights nor what a copy says."""
+    """The float features that learn, by source and name: no weights or frames, nor what a copy says."""
     return {
-        f"{modality}.{field.name}": value
-        for modality, features in batch.modalities.items()
+        f"{source}.{field.name}": value
+        for source, features in batch.modalities.items()
         for field in fields(features)
         if (value := getattr(features, field.name)) is not None
         and value.is_floating_point()
-        and field.name not in ("local_weights", "momentum", "momentum_view")
+        and source not in ("momentum", "momentum_view")
+        and field.name not in ("local_weights", "frame")
     }
 
 

@@ -12,7 +12,7 @@ from tests.training.objectives import two_processes
 from tests.training.objectives.cases import (
     VOCABULARY,
     blades_of,
-    build,
+    build_case,
     cases,
     cases_of_processes,
     follows_finite_differences,
@@ -38,7 +38,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str,
 @pytest.mark.parametrize("name", [name for name in NAMES if follows_finite_differences(name)])
 def test_gradient_is_right(name: str) -> None:
     batch = random_batch(4, blades=blades_of(name))
-    objective = build(cases()[name], batch)
+    objective = build_case(name, batch)
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
 
     def loss(*changed: Tensor) -> Tensor:
@@ -55,14 +55,14 @@ def test_order_of_the_batch_does_not_matter(name: str) -> None:
     mask = batch.positive_mask
     assert mask is not None
     shuffled = replace(rows_of(batch, order), positive_mask=mask[order][:, order])
-    objective = build(cases()[name], batch)
+    objective = build_case(name, batch)
     torch.testing.assert_close(objective(shuffled).total, objective(batch).total, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_has_no_influence(name: str) -> None:
     batch = random_batch(blades=blades_of(name))
-    objective = build(cases()[name], batch)
+    objective = build_case(name, batch)
     clean, clean_gradients = _loss_and_gradients(objective, batch)
     dirty, gradients = _loss_and_gradients(objective, _with_garbage_in_padding(batch))
     assert torch.equal(dirty, clean)
@@ -93,7 +93,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
 def test_toy_problem_is_fitted(name: str) -> None:
     torch.manual_seed(1)
     batch = random_batch(masked=False, blades=blades_of(name))
-    objective = build(cases()[name], batch).train()
+    objective = build_case(name, batch).train()
     values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
     optimizer = torch.optim.Adam([*values.values(), *objective.parameters()], lr=0.05)
     losses = []
@@ -111,7 +111,7 @@ def test_toy_problem_is_fitted(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_autocast_and_half_precision_leave_the_loss_in_full(name: str) -> None:
     batch = random_batch(blades=blades_of(name))
-    objective = build(cases()[name], batch).float()
+    objective = build_case(name, batch).float()
     full, half = (
         with_features(batch, {key: value.to(kind) for key, value in learnable(batch).items()})
         for kind in (torch.float32, torch.bfloat16)
@@ -128,7 +128,7 @@ def test_autocast_and_half_precision_leave_the_loss_in_full(name: str) -> None:
 def test_zero_vectors_give_a_finite_loss_and_gradient(name: str) -> None:
     batch = random_batch(blades=blades_of(name))
     zeros = with_features(batch, {key: torch.zeros_like(value) for key, value in learnable(batch).items()})
-    total, gradients = _loss_and_gradients(build(cases()[name], batch), zeros)
+    total, gradients = _loss_and_gradients(build_case(name, batch), zeros)
     assert total.isfinite()
     assert gradients
     assert all(gradient.isfinite().all() for gradient in gradients.values())
@@ -137,7 +137,7 @@ def test_zero_vectors_give_a_finite_loss_and_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_number_that_is_none_is_not_hidden(name: str) -> None:
     batch = random_batch(blades=blades_of(name))
-    objective = build(cases()[name], batch)
+    objective = build_case(name, batch)
     _, used = _loss_and_gradients(objective, batch)
     for key in used:
         value = learnable(batch)[key].clone()

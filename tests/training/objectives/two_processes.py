@@ -11,7 +11,7 @@ from torch.multiprocessing.spawn import spawn
 
 from tests.training.objectives.cases import (
     blades_of,
-    build,
+    build_case,
     cases_of_processes,
     learnable,
     random_batch,
@@ -25,9 +25,8 @@ STEPS = 2
 
 def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
     """Loss, gradients of features and parameters, and buffers after two steps, of this process's items."""
-    settings = cases_of_processes()[name]
     whole = random_batch(blades=blades_of(name))
-    objective = build(settings, whole)
+    objective = build_case(name, whole)
     # As in training, the weights are the same, and what is drawn from here on is each process's own.
     torch.manual_seed(rank)
     total = torch.zeros((), dtype=torch.float64)

@@ -87,5 +87,10 @@ def context(recipe: Recipe) -> ObjectiveContext:
     target_dim = None if recipe.data.target_encoder is None else 768
     vocabulary = None if recipe.data.captions is None else recipe.data.captions.vocabulary_size
     return ObjectiveContext(
-        recipe.model.dim, instances=200, target_dim=target_dim, vocabulary=vocabulary, labels=14
+        recipe.model.dim,
+        instances=200,
+        target_dim=target_dim,
+        vocabulary=vocabulary,
+        labels=14,
+        pair_attention=recipe.model.pair_attention,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.objectives.cases import blades_of, cases
+from tests.training.objectives.cases import attention_of, blades_of, cases
 from tests.training.runs import assert_same, lines
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run, stop_after
@@ -62,7 +62,10 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
     """A tiny recipe with what this objective needs, and no more; selected by its loss, so on other images."""
     objective = cases()[kind]
-    built = objective.build(ObjectiveContext(DIM, instances=14, target_dim=8, vocabulary=300, labels=3))
+    attention = attention_of(kind)
+    built = objective.build(
+        ObjectiveContext(DIM, instances=14, target_dim=8, vocabulary=300, labels=3, pair_attention=attention)
+    )
     training = {"epochs": None, "steps": STEPS, "select_by": "loss"}
     tree: dict[str, Any] = json.loads(tiny_recipe(precision=precision, **training).model_dump_json())
     tree["objective"] = objective.model_dump(mode="json")
@@ -78,6 +81,8 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         tree["model"]["local_features"] = True
         tree["preprocessing"]["text"]["sentences"] = True
         tree["data"]["text_unit"] = "report"
+    if attention is not None:
+        tree["model"]["pair_attention"] = attention.model_dump()
     if "branches" in built.requires:
         tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
     if "shared" not in built.retrievals:
