@@ -1,0 +1,138 @@
+"""Jobs over HTTP, and followed by server-sent events."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from app.engine import open_engine
+from app.service import create_app
+from index.engine import SearchEngine
+from index.jobs import add_job, beat, claim_job, end_job
+from tests.app.conftest import COLLECTION, Indexed
+from tests.app.jobs.conftest import Jobs
+from tests.app.test_writes import LOCAL
+from tests.e2e.work import Work, service
+
+
+def _client(home: Indexed, client: tuple[str, int] = LOCAL) -> TestClient:
+    return TestClient(
+        create_app(home.settings), "http://127.0.0.1", raise_server_exceptions=False, client=client
+    )
+
+
+@pytest.fixture(scope="module")
+def local(on_either: Indexed) -> Iterator[TestClient]:
+    with _client(on_either) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine(on_either: Indexed) -> Iterator[SearchEngine]:
+    opened = open_engine(on_either.settings)
+    yield opened
+    opened.close()
+
+
+def _events(body: str) -> list[dict[str, Any]]:
+    """The jobs that a stream tells of."""
+    blocks = [block.split("\n") for block in body.strip().split("\n\n")]
+    assert all(lines[0] == "event: job" for lines in blocks)
+    return [json.loads(lines[1].removeprefix("data: ")) for lines in blocks]
+
+
+def test_a_job_is_given_found_listed_and_cancelled(local: TestClient, engine: SearchEngine) -> None:
+    generation = engine.active(COLLECTION).generation
+    asked = {"kind": "reindex", "collection": COLLECTION, "generation": generation, "activate": True}
+    given = local.post("/v1/jobs", json=asked)
+    assert given.status_code == 202
+    job = given.json()
+    assert given.headers["Location"] == f"/v1/jobs/{job['id']}"
+    assert job["arguments"] == [COLLECTION, "--generation", str(generation), "--activate"]
+    assert (job["state"], job["progress"], job["result"], job["error"]) == ("queued", None, None, None)
+    assert local.get(given.headers["Location"]).json() == job
+    other = local.post("/v1/jobs", json={"kind": "tidy"}).json()
+    assert [each["id"] for each in local.get("/v1/jobs").json()["jobs"][:2]] == [other["id"], job["id"]]
+    assert len(local.get("/v1/jobs", params={"limit": 1}).json()["jobs"]) == 1
+    cancelled = local.post(f"/v1/jobs/{job['id']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
+    states = {each["state"] for each in local.get("/v1/jobs?state=cancelled").json()["jobs"]}
+    assert states == {"cancelled"}
+    again = local.post(f"/v1/jobs/{job['id']}/cancel")
+    assert (again.status_code, again.json()["type"]) == (409, "urn:recoquest:job-ended")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({"kind": "train", "recipe": "/etc/passwd"}, 422, "invalid-request"),
+        ({"kind": "tidy", "home": "/elsewhere"}, 422, "invalid-request"),
+        ({"kind": "reindex", "collection": "none", "generation": 1}, 404, "unknown-collection"),
+        ({"kind": "reindex", "collection": "--bundle=/x", "generation": 1}, 404, "unknown-collection"),
+        ({"kind": "reindex", "collection": COLLECTION, "generation": 99}, 404, "unknown-generation"),
+    ],
+)
+def test_what_cannot_be_given_is_a_problem(
+    local: TestClient, body: dict[str, Any], status: int, kind: str
+) -> None:
+    before = local.get("/v1/jobs").json()
+    answer = local.post("/v1/jobs", json=body)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:recoquest:{kind}")
+    assert local.get("/v1/jobs").json() == before
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/999", "/v1/jobs/999/events"])
+def test_a_job_that_is_not_there_is_a_problem(local: TestClient, path: str) -> None:
+    answer = local.get(path)
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:recoquest:unknown-job")
+    assert local.post("/v1/jobs/999/cancel").status_code == 404
+    assert local.get("/v1/jobs/0").status_code == 422
+
+
+def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engine: SearchEngine) -> None:
+    with engine.catalogue.write() as session:
+        job = add_job(session, "tidy", [])
+        claim_job(session, job.id, "w")
+        beat(session, job.id, "w", {"what": "tidying", "done": 1, "total": None, "note": ""})
+        end_job(session, job.id, "w", "failed", error="No.")
+    answer = local.get(f"/v1/jobs/{job.id}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    (event,) = _events(answer.text)
+    assert (event["state"], event["error"], event["progress"]["done"]) == ("failed", "No.", 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_strangers_learn_and_change_nothing(on_either: Indexed, method: str) -> None:
+    with _client(on_either, ("203.0.113.9", 1)) as stranger:
+        for path in ("/v1/jobs", "/v1/jobs/1", "/v1/jobs/1/events", "/v1/jobs/1/cancel"):
+            assert stranger.request(method, path, json={"kind": "tidy"}).status_code in (403, 405)
+    key = SecretStr("a key of sixteen letters")
+    with _client(
+        Indexed(
+            on_either.settings.model_copy(update={"admin_key": key}), on_either.manifest, on_either.bundle
+        )
+    ) as keyed:
+        assert keyed.get("/v1/jobs").status_code == 401
+        bearer = {"Authorization": f"Bearer {key.get_secret_value()}"}
+        assert keyed.get("/v1/jobs", headers=bearer).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_job_is_followed_while_a_worker_does_it(jobs: Jobs, tmp_path: Path) -> None:
+    settings = {"queue_url": jobs.settings.queue_url} if jobs.settings.queue_url else {}
+    with service(Work(tmp_path), **settings) as (client, _):
+        number = client.post("/v1/jobs", json={"kind": "tidy"}).json()["id"]
+        told: list[dict[str, Any]] = []
+        with client.stream("GET", f"/v1/jobs/{number}/events") as stream, jobs.worker():
+            for line in stream.iter_lines():
+                if line.startswith("data: "):
+                    told.append(json.loads(line.removeprefix("data: ")))
+    states = [event["state"] for event in told]
+    assert states[0] == "queued"
+    assert states[-1] == "done"
+    assert "running" in states
+    assert all(before != after for before, after in zip(told, told[1:], strict=False))
