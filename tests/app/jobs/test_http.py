@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +113,8 @@ def test_strangers_learn_and_change_nothing(on_either: Indexed, method: str) -> 
         for path in ("/v1/jobs", "/v1/jobs/1", "/v1/jobs/1/events", "/v1/jobs/1/cancel"):
             assert stranger.request(method, path, json={"kind": "tidy"}).status_code in (403, 405)
     key = SecretStr("a key of sixteen letters")
-    with _client(
-        Indexed(
-            on_either.settings.model_copy(update={"admin_key": key}), on_either.manifest, on_either.bundle
-        )
-    ) as keyed:
+    settings = on_either.settings.model_copy(update={"admin_key": key})
+    with _client(replace(on_either, settings=settings)) as keyed:
         assert keyed.get("/v1/jobs").status_code == 401
         bearer = {"Authorization": f"Bearer {key.get_secret_value()}"}
         assert keyed.get("/v1/jobs", headers=bearer).status_code == 200
@@ -126,13 +125,11 @@ def test_a_job_is_followed_while_a_worker_does_it(jobs: Jobs, tmp_path: Path) ->
     settings = {"queue_url": jobs.settings.queue_url} if jobs.settings.queue_url else {}
     with service(Work(tmp_path), **settings) as (client, _):
         number = client.post("/v1/jobs", json={"kind": "tidy"}).json()["id"]
-        told: list[dict[str, Any]] = []
         with client.stream("GET", f"/v1/jobs/{number}/events") as stream, jobs.worker():
-            for line in stream.iter_lines():
-                if line.startswith("data: "):
-                    told.append(json.loads(line.removeprefix("data: ")))
+            lines = [line for line in stream.iter_lines() if line.startswith("data: ")]
+    told = [json.loads(line.removeprefix("data: ")) for line in lines]
     states = [event["state"] for event in told]
     assert states[0] == "queued"
     assert states[-1] == "done"
     assert "running" in states
-    assert all(before != after for before, after in zip(told, told[1:], strict=False))
+    assert all(before != after for before, after in pairwise(told))
