@@ -79,6 +79,11 @@ export class SearchApi {
     return this.#ask(address, { method: 'POST', body, signal });
   }
 
+  /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */
+  judge(collection, judgement) {
+    return this.#ask(`${path(collection)}/feedback`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(judgement) });
+  }
+
   /** @param {string} collection @param {string} id @param {AbortSignal} [signal] */
   image(collection, id, signal) {
     return this.#ask(imagePath(collection, id), { signal });

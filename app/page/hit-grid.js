@@ -2,6 +2,7 @@
 
 import { fill, h } from './dom.js';
 import { icon } from './icons.js';
+import { judgeButtons, pressJudged, verdictOf } from './judge-buttons.js';
 import { combines, hasWords, kindText, scoreText, summaryOf } from './hit.js';
 
 /** @typedef {import('./api.js').Hit} Hit */
@@ -14,9 +15,11 @@ export class HitGrid {
   /**
    * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
    *   leave: () => void}} actions `mark` makes an example of a hit; `leave` is called when the arrows walk out over the top row
+   * @param {import('./judgements.js').Judgements} judgements
    */
-  constructor(actions) {
+  constructor(actions, judgements) {
     this.actions = actions;
+    this.judgements = judgements;
     this.element = h('ul', {
       class: 'grid', role: 'list', 'aria-label': 'Images found, best first',
       on: { keydown: (event) => this.#onKey(event), focusin: (event) => this.#onFocus(event) },
@@ -70,6 +73,12 @@ export class HitGrid {
     if (index >= 0) this.focus(index);
   }
 
+  /** Show what was said of an image. @param {string} id */
+  showJudged(id) {
+    const tile = this.element.children[this.hits.findIndex((hit) => hit.id === id)];
+    if (tile) pressJudged(tile, this.judgements.of(id));
+  }
+
   /** @param {Hit} hit */
   #tile(hit) {
     const picture = h('img', {
@@ -86,7 +95,8 @@ export class HitGrid {
         hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
         hit.labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
           ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
-      h('span', { class: 'hit-marks' }, this.#mark(hit, 'like', 'More', 'm'), combines(hit) && this.#mark(hit, 'unlike', 'Less', 'l')));
+      h('span', { class: 'hit-marks' }, this.#mark(hit, 'like', 'More', 'm'), combines(hit) && this.#mark(hit, 'unlike', 'Less', 'l')),
+      judgeButtons(hit, this.judgements));
   }
 
   /** @param {Hit} hit @param {import('./query.js').Side} side @param {string} word @param {string} key */
@@ -118,6 +128,12 @@ export class HitGrid {
     if (side) {
       event.preventDefault();
       this.actions.mark(hit, side);
+      return;
+    }
+    const verdict = verdictOf(event.key);
+    if (verdict !== null && this.judgements.taken) {
+      event.preventDefault();
+      this.judgements.say(hit.id, verdict);
       return;
     }
     const target = this.#target(event.key);

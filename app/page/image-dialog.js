@@ -4,6 +4,7 @@ import { fill, h } from './dom.js';
 import { combines, kindText, metadataText, scoreText } from './hit.js';
 import { icon } from './icons.js';
 import { ImageViewer } from './image-viewer.js';
+import { judgeButtons, pressJudged, verdictOf } from './judge-buttons.js';
 
 /**
  * @typedef {import('./api.js').Hit} Hit
@@ -16,15 +17,19 @@ const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key
 export class ImageDialog {
   /** @type {string | null} */
   id = null;
+  /** @type {Hit | null} */
+  hit = null;
   /** @type {AbortController | null} */
   #request = null;
 
   /**
    * @param {{api: SearchApi, mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
    *   `mark` makes an example of an image, or takes it back
+   * @param {import('./judgements.js').Judgements} judgements
    */
-  constructor(actions) {
+  constructor(actions, judgements) {
     this.actions = actions;
+    this.judgements = judgements;
     this.viewer = new ImageViewer();
     this.heading = h('h2', { id: 'image-dialog-title', class: 'dialog-title' });
     this.facts = h('div', { class: 'dialog-facts' });
@@ -50,6 +55,7 @@ export class ImageDialog {
     const request = (this.#request = new AbortController());
     this.id = id;
     this.side = place.side;
+    this.hit = hit;
     this.sides = hit === null || combines(hit) ? SIDES : SIDES.slice(0, 1);
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
@@ -65,6 +71,11 @@ export class ImageDialog {
     }
   }
 
+  /** Show what was said of an image. @param {string} id */
+  showJudged(id) {
+    if (id === this.id) pressJudged(this.facts, this.judgements.of(id));
+  }
+
   /** Close without telling: another view takes over. */
   dismiss() {
     this.id = null;
@@ -75,7 +86,8 @@ export class ImageDialog {
   #showFacts(hit, record, state, error) {
     const { texts = [], labels = [] } = record;
     fill(this.facts,
-      hit && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${meaningOf(hit)}`),
+      hit && h('div', { class: 'dialog-hit' }, h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${meaningOf(hit)}`),
+        judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
         h('a', { class: 'button original', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
@@ -122,7 +134,9 @@ export class ImageDialog {
     else if (event.key === 'ArrowRight' && !this.next.disabled) this.actions.step(1);
     else {
       const entry = this.sides.find(({ key }) => key === event.key);
+      const verdict = verdictOf(event.key);
       if (entry) this.#mark(entry.side);
+      else if (verdict !== null && this.hit && this.judgements.taken) this.judgements.say(this.hit.id, verdict);
     }
   }
 

@@ -16,8 +16,9 @@ import { ImageDialog } from './image-dialog.js';
 import { takeImages } from './image-drop.js';
 import { combines } from './hit.js';
 import { landing } from './landing.js';
+import { Judgements } from './judgements.js';
 import { imageIsGone, noCollections } from './notices.js';
-import { bodyOf, isEmpty, NO_QUERY, sameQuery, sideOf, withExample, withoutExamples, withPicture, withText } from './query.js';
+import { bodyOf, isEmpty, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withoutExamples, withPicture, withText } from './query.js';
 import { QueryRow } from './query-row.js';
 import { ResultsView } from './results-view.js';
 import { SearchField } from './search-field.js';
@@ -65,6 +66,11 @@ export class ImageSearch extends HTMLElement {
       clear: () => this.#goTo((query) => withPicture(query, null)),
       down: () => this.results.grid.focus(),
     });
+    this.judgements = new Judgements({
+      send: (collection, judgement) => this.api.judge(collection, judgement),
+      changed: (id) => [this.results.grid, this.dialog].forEach((view) => view.showJudged(id)),
+      refused: (error) => this.results.showNotKept(problemFrom(error)),
+    });
     this.results = new ResultsView({
       address: (link) => this.api.resolve(link),
       open: (hit) => this.#select(hit),
@@ -72,7 +78,7 @@ export class ImageSearch extends HTMLElement {
       leave: () => this.field.focus(),
       more: () => this.#loadMore(),
       clearFilter: () => this.#go({ filter: noFilter() }),
-    });
+    }, this.judgements);
     this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
     this.row = new QueryRow({
       words: (words) => this.#setWords(words),
@@ -86,10 +92,7 @@ export class ImageSearch extends HTMLElement {
     this.#makeApi();
     this.shell = new SearchShell(root, {
       field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
-    }, {
-      collection: (collection) => this.#changeCollection(collection),
-      togglePanel: () => this.#openPanel(this.panel.element.hidden),
-    });
+    }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
     this.shell.element.hidden = true;
   }
 
@@ -141,8 +144,7 @@ export class ImageSearch extends HTMLElement {
   restore(state, { imageIsGone: gone = false } = {}) {
     const now = this.#state;
     const collection = this.getAttribute('collection') ?? state.collection ?? now.collection;
-    const same = collection === now.collection && sameQuery(state.query, now.query) && gone === this.#imageIsGone &&
-      JSON.stringify(expressionOf(state.filter)) === JSON.stringify(expressionOf(now.filter));
+    const same = sameSearch({ ...state, collection }, now) && gone === this.#imageIsGone;
     this.#state = { ...state, collection, ...(same && { query: now.query, filter: now.filter }) };
     this.#imageIsGone = gone;
     this.#typing = false;
@@ -166,7 +168,7 @@ export class ImageSearch extends HTMLElement {
       this.results.grid.focusImage(id);
     };
     if (this.dialog) this.dialog.actions.api = this.api;
-    else this.dialog = new ImageDialog({ api: this.api, mark, closed, step: (by) => this.#step(by) });
+    else this.dialog = new ImageDialog({ api: this.api, mark, closed, step: (by) => this.#step(by) }, this.judgements);
   }
 
   #appear() {
@@ -290,6 +292,7 @@ export class ImageSearch extends HTMLElement {
       const page = await this.#ask(null, request.signal);
       if (request !== this.#request) return;
       this.#cursor = page.next_cursor;
+      this.judgements.found(this.#state.collection, this.#state.query);
       this.results.showPage(page);
       this.#showOpened();
     } catch (error) {

@@ -73,6 +73,11 @@ export function noWordsNotice() {
     h('span', {}, 'No image found has any of these words in its texts or report. The order is by likeness alone.'));
 }
 
+/** @param {ProblemError} problem @returns {HTMLElement} said above hits when what the reader said of one was refused */
+export function notKeptNotice(problem) {
+  return h('p', { class: 'strip', role: 'alert' }, icon('warning'), h('span', {}, `Your judgement was not kept. ${problem.detail}`));
+}
+
 /** @returns {HTMLElement} said above hits that the service itself doubts */
 export function doubtNotice() {
   return h('p', { class: 'doubt' }, icon('warning'),

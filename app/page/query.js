@@ -51,6 +51,12 @@ export function sameQuery(a, b) {
   return a.picture?.file === b.picture?.file && JSON.stringify(bodyOf(a)) === JSON.stringify(bodyOf(b));
 }
 
+/** @param {SearchState} a @param {SearchState} b @returns {boolean} whether both look for the same in the same place */
+export function sameSearch(a, b) {
+  const filters = [a, b].map(({ filter }) => JSON.stringify(expressionOf(filter)));
+  return a.collection === b.collection && sameQuery(a.query, b.query) && filters[0] === filters[1];
+}
+
 /** @param {Query} query @returns {object} the part of it that the service reads as JSON */
 export function bodyOf({ text, like, unlike, words }) {
   const examples = (ids) => ids.map((id) => ({ id }));
@@ -59,6 +65,12 @@ export function bodyOf({ text, like, unlike, words }) {
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
   };
+}
+
+/** @param {Query} query @returns {object | null} what the service keeps of it beside a judgement; null where there is nothing to learn from */
+export function judgedOf(query) {
+  const { words, ...judged } = bodyOf(query);
+  return query.picture === null && (judged.text || judged.like) ? judged : null;
 }
 
 /** @param {Query} query @returns {string} in a few words; empty when there is nothing to search for */

@@ -4,7 +4,7 @@ import { showAnswer, spokenAnswer } from './answer-line.js';
 import { fill, h } from './dom.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
-import { doubtNotice, noWordsNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
+import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
 
@@ -18,10 +18,11 @@ export class ResultsView {
   /**
    * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
    *   leave: () => void, more: () => void, clearFilter: () => void}} actions
+   * @param {import('./judgements.js').Judgements} judgements
    */
-  constructor(actions) {
+  constructor(actions, judgements) {
     this.actions = actions;
-    this.grid = new HitGrid(actions);
+    this.grid = new HitGrid(actions, judgements);
     this.spoken = h('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
     this.line = h('p', { class: 'answer' });
     this.above = h('div', { class: 'above' });
@@ -97,6 +98,11 @@ export class ResultsView {
   /** The hits stay: only the next page failed. @param {ProblemError} problem @param {() => void} retry */
   showMoreProblem(problem, retry) {
     fill(this.below, problemNotice(problem, retry));
+  }
+
+  /** The hits stay, and what was said of one is not kept. @param {ProblemError} problem */
+  showNotKept(problem) {
+    fill(this.above, notKeptNotice(problem));
   }
 
   /** @param {HitPage} page */

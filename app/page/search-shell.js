@@ -9,6 +9,7 @@ const SHORTCUTS = [
   ['\u2190 \u2191 \u2192 \u2193', 'walk through the images'],
   ['Enter', 'open the image'],
   ['m l', 'more like this, less like this'],
+  ['y n', 'this is what I searched for, this is not'],
   ['w', 'exact words'],
   ['f', 'filters'],
   ['+ \u2212 0 i', 'in an open image: zoom, fit, invert'],

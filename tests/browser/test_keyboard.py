@@ -76,7 +76,7 @@ def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     reachable = search.page.locator(".grid button[tabindex='0']")
-    expect(reachable).to_have_count(3)
+    expect(reachable).to_have_count(5)
     expect(search.page.locator(".hit-open").first).to_have_attribute("tabindex", "0")
 
 

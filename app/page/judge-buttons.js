@@ -1,0 +1,36 @@
+/** Two buttons that say whether a hit is what was searched for. */
+
+import { h } from './dom.js';
+import { icon } from './icons.js';
+
+/**
+ * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('./judgements.js').Judgements} Judgements
+ */
+
+const VERDICTS = /** @type {const} */ ([
+  { relevant: true, picture: 'right', name: 'This is what I searched for', key: 'y' },
+  { relevant: false, picture: 'wrong', name: 'This is not what I searched for', key: 'n' },
+]);
+
+/** @param {Hit} hit @param {Judgements} judgements @returns {HTMLElement | null} null where nothing can be said */
+export function judgeButtons(hit, judgements) {
+  if (!judgements.taken) return null;
+  const buttons = VERDICTS.map(({ relevant, picture, name, key }) => h('button', {
+    class: `judge-button ${picture}`, type: 'button', title: `${name} (${key})`, 'aria-label': `${name}: number ${hit.rank}`, data: { relevant },
+    on: { click: () => judgements.say(hit.id, relevant) },
+  }, icon(picture)));
+  const element = h('span', { class: 'judge' }, ...buttons);
+  pressJudged(element, judgements.of(hit.id));
+  return element;
+}
+
+/** Show on the buttons inside of an element what was said. @param {Element} element @param {boolean | null} said */
+export function pressJudged(element, said) {
+  for (const button of element.querySelectorAll('.judge-button')) button.setAttribute('aria-pressed', String(button.dataset.relevant === String(said)));
+}
+
+/** @param {string} key @returns {boolean | null} what a key of the keyboard says of a hit; null: nothing */
+export function verdictOf(key) {
+  return VERDICTS.find((verdict) => verdict.key === key)?.relevant ?? null;
+}
