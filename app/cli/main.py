@@ -12,12 +12,13 @@ from app.cli.doctor import doctor
 from app.cli.duplicates import duplicates
 from app.cli.endings import ended
 from app.cli.evaluate import evaluate
+from app.cli.feedback import feedback
 from app.cli.generations import activate, generations, rollback
 from app.cli.import_ import import_data
 from app.cli.index import index
 from app.cli.jobs import jobs
-from app.cli.lists import collections, recipes
 from app.cli.language_model import language_model
+from app.cli.lists import collections, recipes
 from app.cli.reindex import reindex
 from app.cli.sample_data import sample_data
 from app.cli.search import search
@@ -56,8 +57,8 @@ def build() -> typer.Typer:
     recoquest.command()(train)
     recoquest.command()(evaluate)
     recoquest.command()(classify)
-    recoquest.command()(index)
     recoquest.command("language-model")(language_model)
+    recoquest.command()(index)
     recoquest.command()(reindex)
     recoquest.command()(generations)
     recoquest.command()(activate)
@@ -65,6 +66,7 @@ def build() -> typer.Typer:
     recoquest.command()(collections)
     recoquest.command()(search)
     recoquest.command()(duplicates)
+    recoquest.add_typer(feedback)
     recoquest.command()(serve)
     recoquest.command()(worker)
     recoquest.add_typer(jobs)

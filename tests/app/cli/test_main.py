@@ -21,6 +21,7 @@ COMMANDS = [
     "demo",
     "duplicates",
     "evaluate",
+    "feedback",
     "import",
     "index",
     "recipes",
