@@ -20,6 +20,7 @@ from app.cli.jobs import jobs
 from app.cli.language_model import language_model
 from app.cli.lists import collections, recipes
 from app.cli.reindex import reindex
+from app.cli.retrain import retrain
 from app.cli.sample_data import sample_data
 from app.cli.search import search
 from app.cli.serve import serve
@@ -60,6 +61,7 @@ def build() -> typer.Typer:
     recoquest.command("language-model")(language_model)
     recoquest.command()(index)
     recoquest.command()(reindex)
+    recoquest.command()(retrain)
     recoquest.command()(generations)
     recoquest.command()(activate)
     recoquest.command()(rollback)

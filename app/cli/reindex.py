@@ -44,7 +44,7 @@ def reindex(
         stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
     ):
         found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
-        _build(engine, found, encoder, batch_size)
+        build_generation(engine, found, encoder, batch_size)
         if activate:
             swap_to(engine, settings, found, encoder, seconds, batch_size)
 
@@ -96,7 +96,10 @@ def swap_to(
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
 
 
-def _build(engine: "SearchEngine", generation: "Generation", encoder: "Encoder", batch_size: int) -> None:
+def build_generation(
+    engine: "SearchEngine", generation: "Generation", encoder: "Encoder", batch_size: int
+) -> None:
+    """Embed what a generation lacks, and compare it with the one that is searched."""
     from index.comparison import compare
     from index.generations import find_generation
     from index.reindex import reindex as embed

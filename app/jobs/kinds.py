@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from training.trainer.run_folder import RunFolder
+
 # A result is shown in lists; a larger one is looked up in the job's folder.
 _MOST_RESULT_BYTES: Final = 1 << 16
 
@@ -18,22 +20,23 @@ class Kind:
         output: The option that names what the command writes, if it has one that the worker sets.
         place: What that option is set to, inside the job's folder.
         result: The file inside the job's folder that holds what came out, as a JSON object.
-        checkpoint: The file inside the job's folder that says that the command can go on with --resume.
+        run: Whether what it writes is the folder of a run, which goes on with --resume.
     """
 
     output: str | None = None
     place: str = ""
     result: str | None = None
-    checkpoint: str | None = None
+    run: bool = False
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "train": Kind("--out", "run", "run/bundle/metrics.json", "run/checkpoints/last.pt"),
+    "train": Kind("--out", "run", "run/bundle/metrics.json", run=True),
     "evaluate": Kind("--json", "report.json", "report.json"),
     "import": Kind(),
     "index": Kind(),
     "reindex": Kind(),
     "tidy": Kind(),
+    "retrain": Kind("--out", "retraining", "retraining/result.json"),
 }
 
 
@@ -49,7 +52,7 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path) -> list[str]
     line = [kind]
     if known.output is not None:
         line += [known.output, str(folder / known.place)]
-    if known.checkpoint is not None and (folder / known.checkpoint).is_file():
+    if known.run and RunFolder(folder / known.place).recover():
         line.append("--resume")
     return [*line, *arguments]
 

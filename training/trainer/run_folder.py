@@ -1,6 +1,7 @@
 """The folder of a run: where its files lie, and whether a run may start or go on in it."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,12 @@ class RunFolder:
     def best(self) -> Path:
         """The checkpoint with the best validation figure."""
         return self.checkpoints / "best.pt"
+
+    def recover(self) -> bool:
+        """Remove what a run left that was killed before its first checkpoint; tell whether there is one."""
+        if not self.last.is_file() and self.path.is_dir():
+            shutil.rmtree(self.path)
+        return self.last.is_file()
 
     def check_unused(self) -> None:
         """Make sure that a new run can start here.

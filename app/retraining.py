@@ -1,0 +1,145 @@
+"""Retraining a collection's model: the recipe that goes on from it, and whether the new model is better."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from training.data.manifest import Manifest, Split
+from training.errors import RecipeError
+from training.evaluation.embed import embed_manifest
+from training.evaluation.evaluate import measure
+from training.models.bundle import BundleInfo
+from training.models.encoder import load_encoder
+from training.recipes.library import shipped
+from training.recipes.load import apply_overrides, parse_recipe
+from training.recipes.schema import Recipe
+
+_HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
+_METRICS: Final = ("rsum", "precision_at_10")
+_EPOCHS: Final = 3
+# Of the recipe's own learning rates: what the model knows is to stay.
+_SLOWER: Final = 0.1
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Judgement(_Kept):
+    """A new model against the one that is searched, on images that neither has learned from.
+
+    Attributes:
+        metric: What was measured, in percent or a sum of percents.
+        before: Of the model that is searched.
+        after: Of the new one.
+        held_out: Which split.
+        images: How many it has.
+        passed: Whether the metric rose by as much as it has to.
+    """
+
+    metric: str
+    before: float
+    after: float
+    held_out: Split
+    images: int
+    passed: bool
+
+
+class Outcome(_Kept):
+    """What became of a retraining.
+
+    Attributes:
+        verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
+            rejected: it did not pass, and nothing was embedded with it.
+        collection: That it was for.
+        generation: By the new model; None if it was rejected.
+        bundle: Digest of the new model.
+        judgement: None where the collection has nothing held out to measure with.
+    """
+
+    verdict: Literal["promoted", "waiting", "rejected"]
+    collection: str
+    generation: int | None
+    bundle: str
+    judgement: Judgement | None
+
+
+def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
+    """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
+
+    Args:
+        base: The model's bundle.
+        recipe: Name or file of a recipe; None: the one that the model was trained with.
+        overrides: `dotted.key=value` each; they win over what is shortened and lowered.
+
+    Raises:
+        RecipeError: The model has no recipe, or an override does not fit.
+    """
+    tree: Any = shipped().tree(recipe) if recipe is not None else yaml.safe_load(base.recipe)
+    if not isinstance(tree, dict) or "objective" not in tree:
+        raise RecipeError(f"The model {base.name!r} does not say how it was trained: give --recipe.")
+    optimizer = tree["optimizer"]
+    for rate in ("lr", "tower_lr"):
+        if optimizer.get(rate) is not None:
+            optimizer[rate] *= _SLOWER
+    tree["train"] |= {"steps": None, "epochs": _EPOCHS}
+    apply_overrides(tree, overrides)
+    tree["train"]["start_from"] = str(base.folder)
+    return parse_recipe(tree, f"The recipe of {base.name!r}")
+
+
+def judge(
+    base: BundleInfo,
+    new: BundleInfo,
+    manifest: Manifest,
+    *,
+    gain: float,
+    metric: str | None = None,
+    label_template: str,
+    device: str,
+    batch_size: int = 64,
+) -> Judgement | None:
+    """Measure a new model and the one that is searched on the images that are held out.
+
+    Args:
+        base: What is searched with.
+        new: What may take its place.
+        manifest: Of the collection.
+        gain: By how much the metric has to rise; less than 0: how much it may fall.
+        metric: A name that `recoquest evaluate --json` gives; None: rsum, or else precision_at_10.
+        label_template: Makes the query sentence of a label.
+        device: A torch device, or auto.
+        batch_size: Images a forward pass.
+
+    Returns:
+        None where nothing is held out that has texts or labels.
+
+    Raises:
+        RecipeError: There is no such metric.
+    """
+    for split in _HELD_OUT:
+        held_out = manifest.split(split)
+        if any(record.texts or record.labels for record in held_out.records):
+            break
+    else:
+        return None
+    figures = []
+    for info in (base, new):
+        encoder = load_encoder(info.folder, device)
+        embedded = embed_manifest(encoder, held_out, batch_size=batch_size)
+        figures.append(measure(encoder, embedded, label_template=label_template).metrics())
+    before, after = figures
+    chosen = metric or next((name for name in _METRICS if name in before), "rsum")
+    if chosen not in before or chosen not in after:
+        known = ", ".join(before) or "none"
+        raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {known}.")
+    return Judgement(
+        metric=chosen,
+        before=before[chosen],
+        after=after[chosen],
+        held_out=split,
+        images=len(held_out.records),
+        passed=after[chosen] >= before[chosen] + gain,
+    )
