@@ -1,7 +1,7 @@
 """What goes back over the wire: pages of hits and descriptions; --json prints the same."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -9,6 +9,9 @@ from typing_extensions import TypedDict
 
 from index.facets import Overview
 from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
+
+if TYPE_CHECKING:
+    from training.models.preprocessing import Truncation as Cut
 
 MetadataValue = str | int | float | bool | None | list[str | int | float | bool]
 
@@ -26,6 +29,11 @@ class Truncation(Answer):
     tokens: int = Field(description="Tokens of the whole text.")
     kept: int = Field(description="Tokens that were searched for.")
     searched_text: str = Field(description="The part of the text that was searched for.")
+
+    @classmethod
+    def of(cls, field: str, cut: "Cut") -> "Truncation":
+        """Say how the text of a query's field was cut."""
+        return cls(field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
 
 
 class HitLinks(TypedDict):

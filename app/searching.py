@@ -97,12 +97,7 @@ class _PartMaker:
         loaded = await self.services.encoders.of(self.active)
         encoded = await loaded.queue.encode_text(text)
         cut = encoded.truncation
-        truncation = None
-        if cut is not None:
-            truncation = Truncation(
-                field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text
-            )
-        return _Made(Part(encoded.vector, "text"), truncation)
+        return _Made(Part(encoded.vector, "text"), None if cut is None else Truncation.of(field, cut))
 
     def of_images(self, files: Sequence[bytes], field: str) -> list[Coroutine[Any, Any, _Made]]:
         """Encode the image files of a form's field."""

@@ -168,6 +168,24 @@ class SearchEngine:
         """
         return self._searcher.page(active, vector, request)
 
+    def search_many(
+        self, active: ActiveGeneration, vectors: Vectors, request: SearchRequest
+    ) -> list[SearchPage]:
+        """Find the images or texts nearest to each of many queries, faster than one by one.
+
+        Args:
+            active: What to search; the queries must come from its bundle.
+            vectors: The queries (Q, D).
+            request: What is asked for beside each.
+
+        Raises:
+            QueryError: A vector or the request cannot be searched for.
+            FilterError: The filter does not fit the collection.
+            CursorError: There is a cursor, and it is not of each of these searches.
+            GenerationError: The generation is gone.
+        """
+        return self._searcher.pages(active, vectors, request)
+
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
 

@@ -18,7 +18,7 @@ from index.results import FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
 # Some kilobytes each, with long reports.
-_MOST_KEPT: Final = 5_000
+_MOST_KEPT: Final = 10_000
 
 
 class FoundImage(NamedTuple):
@@ -92,7 +92,7 @@ class FoundImages:
         if len(found) < len(keys):
             read = _read_found(self._catalogue, [key for key in keys if key not in found], target)
             found |= read
-            if len(kept) + len(read) > _MOST_KEPT:
+            if len(kept) > _MOST_KEPT:
                 kept.clear()
             kept.update(read)
         return found

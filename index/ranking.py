@@ -126,7 +126,7 @@ class Plain:
 
     def page(self, count: int, place: Place | None = None) -> Ranked:
         """Return the hits behind a score and key; see `Ranking`."""
-        return _by_vector(self._scope.nearest(count, None if place is None else place.after))
+        return by_vector(self._scope.nearest(count, None if place is None else place.after))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits have not been seen; see `Ranking`."""
@@ -171,7 +171,7 @@ class Fused(Remade):
         self._matches = matches
 
     def _top(self, count: int) -> Ranked:
-        near = _by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
+        near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
         held, cosines = self._scope.cosines(self._matches)
@@ -266,7 +266,8 @@ class Diverse(Remade):
                 head = head.take(np.flatnonzero(head.keys != gone.args[0]))
 
 
-def _by_vector(found: Neighbours) -> Ranked:
+def by_vector(found: Neighbours) -> Ranked:
+    """Return hits that are ranked by their likeness alone."""
     lists = np.full(len(found.keys), BY_VECTOR, dtype=np.uint8)
     return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
 

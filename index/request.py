@@ -46,6 +46,12 @@ class SearchRequest:
         """Whether the order depends on all hits before a place, and is made again for every page."""
         return any(part is not None for part in (self.words, self.group_by, self.diversity))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but likeness to the query decides what is on the page."""
+        others = (self.filter, self.cursor, self.exclude or None, self.exclude_groups_of or None)
+        return not self.is_remade and all(part is None for part in others)
+
     def check(self) -> None:
         """Refuse what cannot be searched for.
 

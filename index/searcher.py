@@ -32,6 +32,7 @@ from index.ranking import (
     Ranked,
     Ranking,
     Scope,
+    by_vector,
 )
 from index.request import SearchRequest
 from index.results import ActiveGeneration, FoundBy, Hit, SearchPage
@@ -118,12 +119,34 @@ class Searcher:
         """Return a page of hits; see `SearchEngine.search`."""
         started = time.perf_counter()
         request.check()
-        search = self._begin(active, unit_query(vector, active.dim), request)
+        return self._page(self._begin(active, unit_query(vector, active.dim), request), request, started)
+
+    def pages(self, active: ActiveGeneration, vectors: Vectors, request: SearchRequest) -> list[SearchPage]:
+        """Return a page of hits for each query; see `SearchEngine.search_many`."""
+        request.check()
+        queries = [unit_query(vector, active.dim) for vector in vectors]
+        searches = [self._begin(active, query, request) for query in queries]
+        firsts: list[Ranked | None] = [None] * len(searches)
+        if searches and request.is_plain:
+            near = searches[0].scope.view.search_many(np.stack(queries), request.k + 1)
+            firsts = [by_vector(found) for found in near]
+            # Read together, they are kept for the pages one by one.
+            self._images.of(
+                np.unique(np.concatenate([found.keys for found in near])).tolist(), request.target
+            )
+        return [
+            self._page(search, request, time.perf_counter(), first)
+            for search, first in zip(searches, firsts, strict=True)
+        ]
+
+    def _page(
+        self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None
+    ) -> SearchPage:
         before = 0 if search.place is None else search.place.after.rank
         k = request.k
         if request.is_remade:
             k = max(1, min(k, MOST_RANKED - before))
-        found, images = self._found(search, k, request.target)
+        found, images = self._found(search, k, request.target, first)
         more, found = len(found) > k, found.take(slice(k))
         hits = self._hits(search, request, found, images, before)
         confident = None if search.place is None else search.place.confident
@@ -208,11 +231,21 @@ class Searcher:
             keys = texts_with(session, keys, words)
         return keys[~np.isin(keys, scope.hidden)][:FUSED_PLACES]
 
-    def _found(self, search: _Search, k: int, target: Target) -> tuple[Ranked, dict[int, FoundImage]]:
-        """Return more than `k` hits if there are more, and what the catalogue holds of them."""
+    def _found(
+        self, search: _Search, k: int, target: Target, first: Ranked | None
+    ) -> tuple[Ranked, dict[int, FoundImage]]:
+        """Return more than `k` hits if there are more, and what the catalogue holds of them.
+
+        Args:
+            search: What is searched for.
+            k: Hits on the page.
+            target: Whether they are images or texts.
+            first: The first `k + 1` hits, where they are known.
+        """
         wanted = k + 1
         for _ in range(_TRIES):
-            found = search.ranking.page(wanted, search.place)
+            found = search.ranking.page(wanted, search.place) if first is None else first
+            first = None
             # The view may hold what was written after the search began, so these are as they are now.
             images = self._images.of(found.keys.tolist(), target)
             held = found

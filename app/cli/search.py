@@ -47,6 +47,10 @@ class _Files:
 def search(
     collection: Annotated[str, typer.Argument(help="What to search; see `recoquest collections`.")],
     text: Annotated[str | None, typer.Argument(help="What the images should show.")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Search for each line of this file, and print a page of JSON for each."),
+    ] = None,
     texts: Annotated[list[str] | None, typer.Option("--text", help="The same; may come again.")] = None,
     images: Annotated[
         list[Path] | None, typer.Option("--image", help="Find images like this file; may come again.")
@@ -88,29 +92,49 @@ def search(
     """Search a collection by texts, image files and stored images, alone or together."""
     from app.settings import load_settings
 
+    settings = load_settings(home=home, device=device)
     given = [part for part in (text, *(texts or ())) if part is not None]
+    common = {
+        "words": words,
+        "target": target,
+        "group_by": group_by,
+        "diversity": diversity,
+        "k": k,
+        "filter": _parse_json(condition),
+    }
+    if queries is not None:
+        if given or images or like or unlike or unlike_images or exclude_same_group or cursor:
+            raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
+        _search_lines(collection, queries, common, settings)
+        return
     query = _query(
+        **common,
         text=given[0] if given else None,
         like=[{"text": more} for more in given[1:]] + [{"id": name} for name in like or ()],
         unlike=[{"id": name} for name in unlike or ()],
-        words=words,
-        target=target,
-        group_by=group_by,
         exclude_same_group=exclude_same_group,
-        diversity=diversity,
-        k=k,
-        filter=_parse_json(condition),
         cursor=cursor,
     )
     files = _Files(images or [], unlike_images or [])
     _check(query, files)
-    settings = load_settings(home=home, device=device)
     with indexed(settings) as engine:
         page = _answer(engine, settings, engine.active(collection), query, files)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
         _print_table(page)
+
+
+def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
+    from app.cli.search_lines import print_pages, read_texts
+
+    queries = []
+    for number, text in read_texts(path):
+        try:
+            queries.append(_query(text=text, **common))
+        except typer.BadParameter as error:
+            raise typer.BadParameter(f"line {number}: {error.message}", param_hint="--queries") from None
+    print_pages(collection, queries, settings)
 
 
 def _query(**values: Any) -> "SearchQuery":
@@ -218,9 +242,7 @@ class _PartMaker:
         self.encode_ms += _ms_since(started)
         cut = embedded.truncations[0]
         if cut is not None:
-            self.truncations.append(
-                Truncation(field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
-            )
+            self.truncations.append(Truncation.of(field, cut))
         return Part(embedded.vectors[0], "text")
 
     def _of_image(self, path: Path) -> "Part":

@@ -123,6 +123,10 @@ class ExactView:
                     return Neighbours(keys[first:last], scores[first:last], exact=True)
                 wanted *= 2
 
+    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D); see `VectorView`."""
+        return [self.search(query, k) for query in queries]
+
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}

@@ -75,3 +75,6 @@ class VectorView(Protocol):
             allowed: Search among these keys only, in rising order; None for all.
             after: Leave out all hits up to this one.
         """
+
+    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D) of length one."""

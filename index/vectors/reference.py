@@ -55,6 +55,10 @@ class ReferenceView:
             exact=True,
         )
 
+    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D)."""
+        return [self.search(query, k) for query in queries]
+
     def _score(self, query: Vectors, vector: Vectors) -> float:
         score = blade_cosine(query, vector, self.blades)
         return abs(score) if self.unsigned else score

@@ -38,6 +38,20 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled:
         assert paged == list(whole.hits), values
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_searches_at_once_answer_as_each_alone(filled: Filled, kind: str) -> None:
+    active = filled.engine.active(kind)
+    queries = np.stack([query_of(seed) for seed in range(3)])
+    for values in list(combinations())[::7]:
+        request = SearchRequest(k=7, kind="image", **values)
+        pages = filled.engine.search_many(active, queries, request)
+        alone = [filled.engine.search(active, query, request) for query in queries]
+        assert [replace(page, search_ms=0.0) for page in pages] == [
+            replace(page, search_ms=0.0) for page in alone
+        ], values
+    assert filled.engine.search_many(active, queries[:0], SearchRequest()) == []
+
+
 def test_hits_of_groups_count_the_others_that_could_be_found(filled: Filled) -> None:
     for values in combinations():
         if values.get("group_by") is None:

@@ -9,7 +9,7 @@ from index.engine import SearchEngine
 from index.filters import Filter, parse_filter
 from index.request import SearchRequest
 from index.store import ImageStore
-from tests.benchmarks.search.contestants.contestant import Contestant
+from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Workload
 
@@ -41,6 +41,10 @@ class OurEngine(Contestant):
     def search(self, query: Vectors, k: int, effort: int, filter: Filter | None = None) -> Sequence[int]:
         page = self._engine.search(self._active, query, SearchRequest(k=k, filter=filter))
         return [int(hit.id) for hit in page.hits]
+
+    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Filter | None = None) -> Found:
+        pages = self._engine.search_many(self._active, queries, SearchRequest(k=k, filter=filter))
+        return [[int(hit.id) for hit in page.hits] for page in pages]
 
 
 def _engine(folder: Path) -> SearchEngine:
