@@ -1,5 +1,6 @@
 """Which view a collection gets, and how each query goes through it: by codes or by an exact scan."""
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,8 +13,6 @@ GRAPH_LINKS: Final = 32
 _SCANNED_AT_ONCE: Final = 50_000 * 512
 # What a row takes beside its vector: its key, its place, and whether it is alive.
 _PLACE_BYTES: Final = 25
-# Searches of the codes for one query with a filter, before what passes is scanned.
-_TRIED: Final = 2
 # What a view may take of the memory that is free: other work needs some, and it will grow.
 _SHARE: Final = 0.75
 _GIB: Final = 1024**3
@@ -54,40 +53,56 @@ class Planner:
     pass_cost: float
     candidate_cost: float
 
-    def choose(self, rank: int, passing: int, total: int) -> tuple[Probe, ...]:
-        """Return how to search the codes for hits down to a rank: none to scan exactly.
+    def first(self, rank: int, passing: int, total: int, met: float = 1.0) -> Probe | None:
+        """Return how to search the codes for hits down to a rank, or None to scan exactly.
 
         Args:
             rank: How many hits are needed, those of pages before included.
             passing: How many rows may be found.
             total: How many rows there are.
-
-        Returns:
-            With a filter, a second and deeper search for where the first meets too few that pass.
+            met: The share that passed near the queries before; to look there costs little, and tells how
+                deep the hits of this one lie.
         """
         if passing <= rank:
-            return ()
-        # Where a filter lets one of ten pass, hits lie ten times as deep among all; half as much again, as
-        # the tenth that pass are not spread evenly.
-        share = passing / total
-        depth = rank if passing == total else 1.5 * rank / share
-        scanned = passing * self.row_cost + (total - passing) * self.pass_cost
-        exact = min(scanned, passing * self.candidate_cost)
-        chosen: list[Probe] = []
-        for probe in self.probes:
-            if probe.depth >= depth and self._cost(probe, rank, share) < exact:
-                chosen.append(probe)
-                if passing == total or len(chosen) == _TRIED:
-                    break
-        return tuple(chosen)
+            return None
+        if passing == total:
+            return self._worthwhile(rank, rank, passing, total)
+        usual = self._worthwhile(_spread(rank, passing / total), rank, passing, total)
+        return usual and (self._worthwhile(_spread(rank, met), rank, passing, total) or usual)
+
+    def deeper(self, tried: Probe, share: float, rank: int, passing: int, total: int) -> Probe | None:
+        """Return how to go on after a search that met too few that pass, or None to scan exactly.
+
+        Args:
+            tried: How it went before.
+            share: The share of its candidates that passed.
+            rank: How many hits are needed, those of pages before included.
+            passing: How many rows may be found.
+            total: How many rows there are.
+        """
+        return self._worthwhile(max(tried.depth + 1, _spread(rank, share)), rank, passing, total)
 
     def candidates(self, rank: int) -> int:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
         return next(probe.candidates for probe in self.probes if probe.depth >= rank)
 
-    def _cost(self, probe: Probe, rank: int, share: float) -> float:
-        ranked = min(share * probe.candidates, self.candidates(rank))
-        return probe.cost + ranked * self.candidate_cost
+    def _worthwhile(self, depth: float, rank: int, passing: int, total: int) -> Probe | None:
+        """Return the least search that reaches a depth, unless a scan costs less."""
+        probe = next((probe for probe in self.probes if probe.depth >= depth), None)
+        if probe is None:
+            return None
+        ranked = min(probe.candidates * passing / total, self.candidates(rank))
+        scanned = passing * self.row_cost + (total - passing) * self.pass_cost
+        exact = min(scanned, passing * self.candidate_cost)
+        return probe if probe.cost + ranked * self.candidate_cost < exact else None
+
+
+def _spread(rank: int, share: float) -> float:
+    """Return how deep the hits down to a rank lie among all where a share passes.
+
+    Where one of ten passes, they lie ten times as deep; a quarter more, as the tenth is not spread evenly.
+    """
+    return 1.25 * rank / share if share else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ Le Scouarnec 2015). Measured against graphs (HNSW) of 8-bit numbers it was faste
 vectors, twenty times quicker to build and half as large.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ _FEWEST_LISTS: Final = 16
 _MOST_LISTS: Final = 8192
 # Encoded at once: its rotated copy stays small.
 _BLOCK: Final = 50_000
+# Settings that are kept, with the selectors in them.
+_REMEMBERED: Final = 16
 # Queries times rows from which on several threads are worth their start.
 _WORTH_THREADS: Final = 2_000_000
 
@@ -48,6 +51,8 @@ class Codes:
     def __init__(self, index: Any) -> None:
         self._index = index
         self._inverted: Any = faiss.downcast_index(index.index)
+        # To make them takes as long as to search some lists.
+        self._parameters = lru_cache(_REMEMBERED)(_parameters)
 
     @classmethod
     def train(cls, sample: Vectors, count: int) -> "Codes":
@@ -111,11 +116,8 @@ class Codes:
             candidates: How many rows for each query.
             selector: FAISS's selector of the rows that may be found; None for all.
         """
-        library: Any = faiss
         use_threads(cores() if len(queries) * len(self) >= _WORTH_THREADS else 1)
-        parameters = library.SearchParametersPreTransform(
-            index_params=library.SearchParametersIVF(nprobe=min(lists, self.lists), sel=selector)
-        )
+        parameters = self._parameters(min(lists, self.lists), selector)
         _, rows = self._index.search(queries, min(candidates, len(self)), params=parameters)
         found: Rows = rows
         return found
@@ -137,6 +139,12 @@ class Codes:
         ):
             raise ValueError("the file holds no codes of vectors")
         return cls(index)
+
+
+def _parameters(lists: int, selector: Any) -> Any:
+    library: Any = faiss
+    inverted = library.SearchParametersIVF(nprobe=lists, sel=selector)
+    return library.SearchParametersPreTransform(index_params=inverted)
 
 
 def _rotation(sample: Vectors) -> tuple[int, Vectors]:

@@ -20,6 +20,10 @@ class Finder(Protocol):
         """In how many lists the rows lie, of which a search may take some."""
 
     @property
+    def ranked(self) -> int:
+        """Up to how many candidates `search` puts in the order of their vectors."""
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that it holds beside the rows."""
 

@@ -1,5 +1,6 @@
 """A graph of near vectors: each search walks towards its query (HNSW: Malkov and Yashunin 2016)."""
 
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ class Graph:
 
     name: ViewName = "hnsw"
     lists = _LISTS
+    ranked = sys.maxsize
 
     def __init__(self, index: Any, rows: HalfRows) -> None:
         self._index = index

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,6 +17,19 @@ from index.vectors.protocol import Keys
 Bits = NDArray[np.uint8]
 
 _REMEMBERED: Final = 8
+# The weight of the last query.
+_LEARNT: Final = 0.2
+
+
+@dataclass
+class Met:
+    """How many of the rows near queries have passed of late: it is much the same from one to the next."""
+
+    share: float = 1.0
+
+    def note(self, share: float) -> None:
+        """Take in what share passed near one more query."""
+        self.share += _LEARNT * (share - self.share)
 
 
 @dataclass(frozen=True)
@@ -27,11 +40,13 @@ class Passing:
         keys: What they were found from, kept so that no other array gets its identity; None without a filter.
         mask: Whether each row (N,) passes.
         count: How many do.
+        near: How many of those near queries do.
     """
 
     keys: Keys | None
     mask: Mask
     count: int
+    near: Met = field(default_factory=Met)
 
     @cached_property
     def rows(self) -> Rows:

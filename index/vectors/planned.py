@@ -21,6 +21,8 @@ from index.vectors.stored import Guard, StoredRows
 
 # Rows beyond those asked for: rounding may have put them in another order.
 _SPARE: Final = 4
+# Searches of the codes for one query with a filter, before what passes is scanned.
+_TRIED: Final = 3
 
 
 class PlannedSearch:
@@ -45,33 +47,41 @@ class PlannedSearch:
             passing: Which rows may be found.
             total: How many rows are alive.
         """
-        probes = self.planner.choose(rank, passing.count, total)
-        if not probes:
+        if passing.keys is not None:
+            return self._near_passing(query, rank, passing, total)
+        probe = self.planner.first(rank, passing.count, total)
+        if probe is None:
             return None
-        if passing.keys is None:
-            (products,), (rows,) = self.finder.nearest(query[None], _kept(rank), probes[0], passing.selector)
-            # What lies clearly below the last hit cannot be one.
-            below = products[min(rank, len(rows)) - 1] - 2 * self._rows.error
-            likely: Rows = rows[(rows >= 0) & (products >= below)]
-            return likely
-        for place, probe in enumerate(probes):
+        (products,), (rows,) = self.finder.nearest(query[None], _kept(rank), probe, passing.selector)
+        # What lies clearly below the last hit cannot be one.
+        below = products[min(rank, len(rows)) - 1] - 2 * self._rows.error
+        likely: Rows = rows[(rows >= 0) & (products >= below)]
+        return likely
+
+    def _near_passing(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
+        probe = self.planner.first(rank, passing.count, total, passing.near.share)
+        for _ in range(_TRIED):
+            if probe is None:
+                break
             rows = self.finder.search(query[None], probe)[0]
             passes = passing.mask[rows] & (rows >= 0)
-            enough = int(np.count_nonzero(passes[: probe.depth]))
-            if enough >= rank:
+            share = float(passes.mean())
+            passing.near.note(share)
+            if np.count_nonzero(passes[: probe.depth]) >= rank:
+                if probe.candidates <= self.finder.ranked:
+                    nearest: Rows = rows[passes][: _kept(rank)]
+                    return nearest
                 likeliest = rows[passes][: self.planner.candidates(rank)]
                 return self._rows.nearest_of(query, _kept(rank), likeliest)
-            # Where so few pass near the query, the next search would find too few as well.
-            if place + 1 < len(probes) and enough * probes[place + 1].depth < rank * probe.depth:
-                break
+            probe = self.planner.deeper(probe, share, rank, passing.count, total)
         return None
 
     def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:
         """Return rows (Q, C) for each query (Q, D), -1 for none, without a filter; else as `near`."""
-        probes = self.planner.choose(rank, passing.count, passing.count)
-        if not probes:
+        probe = self.planner.first(rank, passing.count, passing.count)
+        if probe is None:
             return None
-        return self.finder.nearest(queries, _kept(rank), probes[0], passing.selector)[1]
+        return self.finder.nearest(queries, _kept(rank), probe, passing.selector)[1]
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write finder and plan into files of this folder, by part."""

@@ -27,6 +27,7 @@ class CodedRows(ABC, Generic[_Stored]):
     """Codes of rows, and the rows."""
 
     name: ClassVar[ViewName]
+    ranked: ClassVar[int] = 0
 
     def __init__(self, codes: Codes, rows: _Stored) -> None:
         self._codes, self._rows = codes, rows
@@ -93,6 +94,8 @@ class RefinedCodes(CodedRows[HalfRows]):
     """Rows in memory, ranked within FAISS."""
 
     name = "ivf"
+    # So few take next to no time.
+    ranked = 128
 
     def __init__(self, codes: Codes, rows: HalfRows) -> None:
         super().__init__(codes, rows)
@@ -118,6 +121,12 @@ class RefinedCodes(CodedRows[HalfRows]):
         parameters = self._parameters(probe.lists, probe.candidates, count, selector)
         products, rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)
         return products, rows
+
+    def search(self, queries: Vectors, probe: Probe) -> Rows:
+        """Return the likely nearest rows (Q, C); see `Finder`."""
+        if probe.candidates <= self.ranked:
+            return self.nearest(queries, probe.candidates, probe)[1]
+        return super().search(queries, probe)
 
 
 class MappedCodes(CodedRows[MappedRows]):

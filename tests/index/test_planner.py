@@ -9,27 +9,53 @@ PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=1000)
 
 
 @pytest.mark.parametrize(
-    ("rank", "passing", "depths"),
+    ("rank", "passing", "met", "depth"),
     [
-        (10, 1_000_000, [10]),
-        (11, 1_000_000, [100]),
-        # Half pass: hits lie twice as deep, and half as much again.
-        (10, 500_000, [100, 1000]),
-        (10, 20_000, [1000]),
-        # What passes is scanned sooner than codes to that depth, or codes reach no deeper.
-        (10, 10_000, []),
-        (10, 10, []),
-        (1001, 1_000_000, []),
+        (10, 1_000_000, 1, 10),
+        (11, 1_000_000, 1, 100),
+        # Half pass: hits may lie at the top, or as deep as they did before.
+        (10, 500_000, 1, 100),
+        (8, 500_000, 1, 10),
+        (10, 500_000, 0.02, 1000),
+        # Deeper than codes reach: as deep as usual.
+        (10, 500_000, 0.001, 100),
+        (10, 500_000, 0, 100),
+        (10, 20_000, 1, 100),
+        # What passes is scanned sooner than codes to the usual depth, or codes reach no deeper.
+        (10, 10_000, 1, None),
+        (10, 10, 1, None),
+        (1001, 1_000_000, 1, None),
     ],
 )
-def test_the_cheapest_way_that_reaches_deep_enough(rank: int, passing: int, depths: list[int]) -> None:
-    assert [probe.depth for probe in PLANNER.choose(rank, passing, 1_000_000)] == depths
+def test_the_cheapest_way_that_reaches_deep_enough(
+    rank: int, passing: int, met: float, depth: int | None
+) -> None:
+    probe = PLANNER.first(rank, passing, 1_000_000, met)
+    assert (None if probe is None else probe.depth) == depth
+
+
+@pytest.mark.parametrize(
+    ("share", "passing", "depth"),
+    [
+        (0.5, 500_000, 100),
+        (0.1, 500_000, 1000),
+        (0.001, 500_000, None),
+        (0, 500_000, None),
+        (0.1, 1500, None),
+    ],
+)
+def test_the_next_search_goes_as_deep_as_what_was_met_tells(
+    share: float, passing: int, depth: int | None
+) -> None:
+    probe = PLANNER.deeper(PROBES[0], share, 10, passing, 1_000_000)
+    assert (None if probe is None else probe.depth) == depth
+    assert PLANNER.deeper(PROBES[-1], share, 10, passing, 1_000_000) is None
 
 
 def test_scans_that_cost_less_are_taken() -> None:
-    assert not replace(PLANNER, row_cost=0.05, pass_cost=0.01).choose(10, 1_000_000, 1_000_000)
+    assert not replace(PLANNER, row_cost=0.05, pass_cost=0.01).first(10, 1_000_000, 1_000_000)
     # What passes is copied out.
-    assert not replace(PLANNER, pass_cost=1e9, candidate_cost=0.01).choose(10, 20_000, 1_000_000)
+    assert not replace(PLANNER, pass_cost=1e9, candidate_cost=0.01).first(10, 20_000, 1_000_000)
 
 
 @pytest.mark.parametrize(

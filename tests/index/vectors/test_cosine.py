@@ -163,6 +163,20 @@ def test_recall_at_every_share_of_passing_keys(
     assert _recall(found, expected) >= 0.99
 
 
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_recall_of_queries_that_differ_from_those_before_with_the_same_filter(
+    built: tuple[CosineView, ReferenceView], share: float
+) -> None:
+    view, reference = built
+    queries = _clustered(60, seed=9)
+    allowed = _allowed(share, "near", queries[0])
+    queries = queries[np.argsort(-(queries @ queries[0]))]
+    found = [view.search(query, 10, allowed=allowed) for query in (*queries, *queries[::-1])]
+    expected = [reference.search(query, 10, allowed=allowed) for query in queries]
+    assert not all(one.exact for one in found)
+    assert _recall(found, expected + expected[::-1]) >= 0.99
+
+
 def test_codes_answer_and_say_that_they_do(built: tuple[CosineView, ReferenceView]) -> None:
     view, reference = built
     queries = _clustered(100, seed=9)
