@@ -33,8 +33,26 @@ class ReindexJob(Request):
         return [self.collection, "--generation", str(self.generation), *activate]
 
 
+class RetrainJob(Request):
+    """Train the model of a collection further on what the collection holds and what was said of hits."""
+
+    kind: Literal["retrain"]
+    collection: str
+    gain: float = Field(
+        default=0.0,
+        allow_inf_nan=False,
+        description="By how much the held-out figure has to rise; below 0: how much it may fall.",
+    )
+    promote: bool = Field(default=False, description="Search with the new model if it passes.")
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        promote = ["--promote"] if self.promote else []
+        return [self.collection, f"--gain={self.gain}", *promote]
+
+
 # Kinds that name folders of the server are given on its command line only.
-NewJob = Annotated[TidyJob | ReindexJob, Field(discriminator="kind")]
+NewJob = Annotated[TidyJob | ReindexJob | RetrainJob, Field(discriminator="kind")]
 
 
 class JobProgress(Answer):

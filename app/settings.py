@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from huey import crontab
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -12,6 +13,8 @@ from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
 _TEST_PREFIX = PREFIX + "TEST_"
+
+_TIME_PARTS = ("minute", "hour", "day", "month", "weekday")
 
 MIB = 2**20
 
@@ -89,6 +92,19 @@ class Settings(BaseSettings):
         default=30.0, ge=0, description="How long a job may take to stop before it is killed."
     )
 
+    retrain: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Collections that workers retrain by themselves, separated by commas."
+    )
+    retrain_at: str | None = Field(
+        default=None, description="When, in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
+    )
+    retrain_feedback: int | None = Field(
+        default=None, ge=1, description="After how many judgements of hits since the last time."
+    )
+    retrain_promote: bool = Field(
+        default=False, description="Search with what passes at once; False: it waits for a person."
+    )
+
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins of other pages that may call the service, separated by commas."
     )
@@ -99,7 +115,7 @@ class Settings(BaseSettings):
         default="info", description="Least severe lines of the log that are written."
     )
 
-    @field_validator("cors_origins", "frame_ancestors", mode="before")
+    @field_validator("cors_origins", "frame_ancestors", "retrain", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):
@@ -112,6 +128,16 @@ class Settings(BaseSettings):
         for origin in value:
             if any(character in origin for character in ";,'\" \r\n"):
                 raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
+        return value
+
+    @field_validator("retrain_at")
+    @classmethod
+    def _is_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = value.split()
+            if len(parts) != len(_TIME_PARTS):
+                raise ValueError(f"give {len(_TIME_PARTS)} parts: {', '.join(_TIME_PARTS)}")
+            crontab(*parts, strict=True)
         return value
 
     @field_validator("queue_url")

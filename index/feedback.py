@@ -135,23 +135,24 @@ def judge(
     found.relevant, found.model, found.created = relevant, generation.digest, now()
 
 
-def count_feedback(session: Session, collection: str) -> FeedbackCounts:
-    """Count what was said of the hits in a collection.
+def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
+    """Count what was said of the hits in a collection, or what was after a time in ISO 8601.
 
     Raises:
         UnknownCollectionError: There is no such collection.
     """
-    of_collection = FeedbackRow.collection_id == require_collection(session, collection).id
+    counted = (
+        FeedbackRow.collection_id == require_collection(session, collection).id,
+        FeedbackRow.created > since,
+    )
     by_kind = (
         select(FeedbackRow.relevant, func.count().label("judged"))
-        .where(of_collection)
+        .where(*counted)
         .group_by(FeedbackRow.relevant)
     )
     counts = {row.relevant: row.judged for row in session.execute(by_kind)}
     queries, latest = session.execute(
-        select(func.count(FeedbackRow.query_digest.distinct()), func.max(FeedbackRow.created)).where(
-            of_collection
-        )
+        select(func.count(FeedbackRow.query_digest.distinct()), func.max(FeedbackRow.created)).where(*counted)
     ).one()
     return FeedbackCounts(counts.get(True, 0), counts.get(False, 0), queries, latest)
 

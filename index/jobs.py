@@ -82,6 +82,13 @@ def list_jobs(session: Session, *, state: JobState | None = None, limit: int | N
     return [_job(row) for row in session.execute(query).scalars()]
 
 
+def latest_job(session: Session, kind: str, first: str) -> Job | None:
+    """Return the latest job of a kind with this first argument, such as the collection that it is for."""
+    query = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.id.desc())
+    rows = session.execute(query).scalars()
+    return next((_job(row) for row in rows if row.arguments[:1] == [first]), None)
+
+
 def claim_job(session: Session, job: int, worker: str) -> Job | None:
     """Give a queued job to a worker; None when it is not, or no longer, queued."""
     return _change(

@@ -13,9 +13,11 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from app.cli.options import Home
+from app.cli.generations import activate
+from app.cli.options import BatchSize, Device, Home
 from app.cli.output import console
-from app.jobs.kinds import KINDS, command_line
+from app.jobs.kinds import KINDS
+from index.errors import JobStateError
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -148,6 +150,19 @@ def cancel(job: Number, home: Home = None) -> None:
     typer.echo(f"Job {job} is {_state(found)}.")
 
 
+@jobs.command()
+def promote(job: Number, batch_size: BatchSize = 64, home: Home = None, device: Device = None) -> None:
+    """Search with the model of a retraining that waits for a person."""
+    with _opened(home) as (_, catalogue):
+        found = _get(catalogue, job)
+    result = found.result or {}
+    if found.kind != "retrain" or result.get("generation") is None:
+        raise JobStateError(
+            f"Job {job} has no model that waits: `recoquest jobs show {job}` says what it has."
+        )
+    activate(result["collection"], result["generation"], batch_size, home, device)
+
+
 def _check(root: Any, kind: str, arguments: list[str]) -> None:
     """Make sure that the command would take the arguments; its --help is shown."""
     if kind not in KINDS:
@@ -157,7 +172,7 @@ def _check(root: Any, kind: str, arguments: list[str]) -> None:
             raise typer.BadParameter(f"{option} is what the worker sets: leave it out.")
     assert isinstance(root.command, TyperGroup)
     command = root.command.commands[kind]
-    command.make_context(f"recoquest {kind}", command_line(kind, arguments, Path("jobs"))[1:])
+    command.make_context(f"recoquest {kind}", [*KINDS[kind].placed(Path()), *arguments])
 
 
 @contextmanager

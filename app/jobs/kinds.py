@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from training.trainer.run_folder import RunFolder
-
 # A result is shown in lists; a larger one is looked up in the job's folder.
 _MOST_RESULT_BYTES: Final = 1 << 16
 
@@ -27,6 +25,10 @@ class Kind:
     place: str = ""
     result: str | None = None
     run: bool = False
+
+    def placed(self, folder: Path) -> list[str]:
+        """The option for what the command writes, set to a place in a job's folder."""
+        return [] if self.output is None else [self.output, str(folder / self.place)]
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -48,13 +50,12 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path) -> list[str]
         arguments: As the job was given.
         folder: Of the job.
     """
+    # Not above: the command line needs the names alone, and this brings torch with it.
+    from training.trainer.run_folder import RunFolder
+
     known = KINDS[kind]
-    line = [kind]
-    if known.output is not None:
-        line += [known.output, str(folder / known.place)]
-    if known.run and RunFolder(folder / known.place).recover():
-        line.append("--resume")
-    return [*line, *arguments]
+    goes_on = known.run and RunFolder(folder / known.place).recover()
+    return [kind, *known.placed(folder), *(["--resume"] if goes_on else []), *arguments]
 
 
 def read_result(kind: str, folder: Path) -> dict[str, Any] | None:

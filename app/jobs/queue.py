@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
-from huey import Huey, RedisHuey, SqliteHuey, crontab
+from huey import Huey, RedisHuey, SqliteHuey
 from huey.consumer import Consumer
 from huey.registry import Message
 from huey.serializer import Serializer
@@ -37,23 +37,21 @@ class JobQueue:
     Args:
         settings: Say where it is.
         run: What a worker does with the number of a job; None for those that only give jobs.
-        every_minute: What one of the workers does each minute.
 
     Raises:
         QueueError: The queue cannot be opened.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        run: Callable[[int], None] | None = None,
-        every_minute: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, run: Callable[[int], None] | None = None) -> None:
         self._huey = _open(settings)
-        # The names are those of the messages, which other processes read.
-        self._wake = self._huey.task(name="job")(_named_here(run or _refuse))
-        if every_minute is not None:
-            self._huey.periodic_task(crontab(), name="minute")(_named_here(every_minute))
+
+        def wake(job: int) -> None:
+            if run is None:
+                raise QueueError(f"Job {job} came to a process that only gives jobs.")
+            run(job)
+
+        # Messages name it by this module and name, the same in every process.
+        self._wake = self._huey.task(name="job")(wake)
 
     def put(self, job: int) -> None:
         """Wake a worker for a job.
@@ -79,7 +77,7 @@ class JobQueue:
 
     def consumer(self, at_once: int) -> Consumer:
         """What takes numbers from the queue, in so many threads, until a signal stops it."""
-        return self._huey.create_consumer(workers=at_once, max_delay=_POLL_SECONDS)
+        return self._huey.create_consumer(workers=at_once, max_delay=_POLL_SECONDS, periodic=False)
 
     def close(self) -> None:
         """Close what is open."""
@@ -130,16 +128,3 @@ def _open(settings: Settings) -> Huey:
         return SqliteHuey(_NAME, filename=str(file), **options)
     except (sqlite3.Error, OSError) as error:
         raise QueueError(f"The queue {file} cannot be used: {error}.") from error
-
-
-def _named_here(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as one of this module, by which messages name it in every process."""
-
-    def called(*arguments: Any) -> None:
-        function(*arguments)
-
-    return called
-
-
-def _refuse(job: int) -> None:
-    raise QueueError(f"Job {job} came to a process that only gives jobs.")

@@ -11,6 +11,7 @@ import structlog
 
 from app.jobs.attempt import Attempt
 from app.jobs.queue import JobQueue
+from app.jobs.schedule import give_retrainings
 from app.settings import Settings
 from index.catalogue import open_catalogue
 from index.jobs import Job, claim_job, lapse_job, list_jobs
@@ -76,7 +77,7 @@ class Worker:
             self._stop.wait(every_s)
 
     def look(self) -> None:
-        """Queue the jobs again whose workers have said nothing for long, and those that nobody was woken for.
+        """Queue again what lost its worker, wake somebody for what waits unheard, and give what is due.
 
         Raises:
             CatalogueError: The catalogue cannot be used.
@@ -94,6 +95,7 @@ class Worker:
         if queued and self._queue.is_empty():
             for job in reversed(queued):
                 self._queue.put(job.id)
+        give_retrainings(self._settings, self._catalogue, self._queue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
         """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""

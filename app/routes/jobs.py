@@ -12,13 +12,14 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.job_schemas import JobEntry, Jobs, NewJob, ReindexJob
+from app.job_schemas import JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
 from app.jobs.queue import give_job
 from app.problems import problem_responses
 from app.security import require_admin
 from app.state import InjectedServices, Services
 from index.activation import generation_of
 from index.errors import CatalogueError
+from index.generations import require_active
 from index.jobs import Job, JobState, cancel_job, get_job, list_jobs
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)])
@@ -41,14 +42,16 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     summary="Give a job to the workers",
     status_code=HTTPStatus.ACCEPTED,
     responses=_PROBLEMS
+    | problem_responses(HTTPStatus.CONFLICT)
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
 )
 async def post_job(request: NewJob, services: InjectedServices, response: Response) -> JobEntry:
     """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
-    if isinstance(request, ReindexJob):
-        await _read(
-            services, partial(generation_of, collection=request.collection, number=request.generation)
-        )
+    match request:
+        case ReindexJob(collection=collection, generation=number):
+            await _read(services, partial(generation_of, collection=collection, number=number))
+        case RetrainJob(collection=collection):
+            await _read(services, partial(require_active, collection=collection))
     job = await anyio.to_thread.run_sync(
         give_job, services.engine.catalogue, services.queue, request.kind, request.arguments()
     )

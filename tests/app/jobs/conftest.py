@@ -75,7 +75,7 @@ class Jobs:
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
     """Queued in a file, or in Redis."""
     url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
-    settings = Settings(home=tmp_path / "home", device="cpu", queue_url=url, job_lease_s=2, job_stop_s=8)
+    settings = Settings(home=tmp_path / "home", device="cpu", queue_url=url, job_lease_s=6, job_stop_s=8)
     catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
     yield Jobs(settings, catalogue, queue)
     queue.close()

@@ -1,0 +1,58 @@
+"""Retraining by itself: at certain times, or when enough was said of hits."""
+
+from datetime import UTC, datetime
+
+from huey import crontab
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.jobs.queue import JobQueue
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.catalogue.tables import CollectionRow
+from index.feedback import count_feedback
+from index.jobs import Job, add_job, latest_job
+
+
+def give_retrainings(
+    settings: Settings, catalogue: Catalogue, queue: JobQueue, at: datetime | None = None
+) -> list[Job]:
+    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
+
+    Args:
+        settings: Say which, and when.
+        catalogue: Where jobs and feedback are.
+        queue: What wakes workers.
+        at: The time, in UTC; None: now.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        QueueError: The queue cannot be reached; a worker finds the jobs nevertheless.
+    """
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    given = []
+    for collection in settings.retrain:
+        with catalogue.write() as session:
+            # Of several workers, one after another looks.
+            row = select(CollectionRow.id).where(CollectionRow.name == collection).with_for_update()
+            if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
+                promote = ["--promote"] if settings.retrain_promote else []
+                given.append(add_job(session, "retrain", [collection, *promote]))
+    for job in given:
+        queue.put(job.id)
+    return given
+
+
+def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
+    last = latest_job(session, "retrain", collection)
+    if last is not None and not last.has_ended:
+        return False
+    since = "" if last is None else last.created
+    if settings.retrain_at is not None and since < minute.isoformat(timespec="microseconds"):
+        matches = crontab(*settings.retrain_at.split(), strict=True)
+        if matches(minute.replace(tzinfo=None)):
+            return True
+    if settings.retrain_feedback is None:
+        return False
+    counts = count_feedback(session, collection, since=since)
+    return counts.relevant + counts.not_relevant >= settings.retrain_feedback

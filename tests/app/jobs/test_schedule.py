@@ -1,0 +1,101 @@
+"""Retrainings that workers give themselves: at certain times, and when enough was said of hits."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.engine import open_engine
+from app.jobs.queue import JobQueue
+from app.jobs.schedule import give_retrainings
+from app.settings import Settings, SettingsError, load_settings
+from index.feedback import JudgedQuery, judge
+from index.jobs import Job, claim_job, end_job
+from tests.app.conftest import COLLECTION, Indexed
+
+NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)
+Give = Callable[..., list[Job]]
+
+
+@pytest.fixture
+def give(own: Indexed) -> Give:
+    """Gives what is due by these settings at this time, as a worker would that looks then."""
+    engine = open_engine(own.settings)
+
+    def give_at(at: datetime = NIGHT, **settings: Any) -> list[Job]:
+        changed = Settings(home=own.settings.home, retrain=(COLLECTION,), **settings)
+        queue = JobQueue(changed)
+        try:
+            return give_retrainings(changed, engine.catalogue, queue, at)
+        finally:
+            queue.close()
+
+    return give_at
+
+
+def _end(own: Indexed, job: Job) -> None:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        claim_job(session, job.id, "w")
+        end_job(session, job.id, "w", "done")
+    engine.close()
+
+
+def _judge(own: Indexed, count: int, query: str) -> None:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        for record in own.manifest.records[:count]:
+            judge(session, COLLECTION, JudgedQuery(texts=(query,)), record.id, True, most=1000)
+    engine.close()
+
+
+def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give) -> None:
+    at = {"retrain_at": "0 3 * * 0"}
+    assert give(NIGHT - timedelta(minutes=1), **at) == []
+    assert give(NIGHT + timedelta(days=1), **at) == []
+    (job,) = give(NIGHT, **at, retrain_promote=True)
+    assert (job.kind, job.arguments) == ("retrain", [COLLECTION, "--promote"])
+    # As long as one is under way no other is given.
+    assert give(NIGHT + timedelta(days=7), **at) == []
+    _end(own, job)
+    (again,) = give(NIGHT + timedelta(days=7), **at)
+    assert again.arguments == [COLLECTION]
+
+
+def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> None:
+    now = datetime.now(UTC)
+    (job,) = give(now, retrain_at="* * * * *")
+    _end(own, job)
+    assert give(now, retrain_at="* * * * *") == []
+    assert len(give(now + timedelta(minutes=1), retrain_at="* * * * *")) == 1
+
+
+def test_enough_new_feedback_gives_one(own: Indexed, give: Give) -> None:
+    _judge(own, 4, "first")
+    assert give(retrain_feedback=5) == []
+    _judge(own, 1, "second")
+    (job,) = give(retrain_feedback=5)
+    _end(own, job)
+    assert give(retrain_feedback=5) == []
+    _judge(own, 5, "third")
+    assert len(give(retrain_feedback=5)) == 1
+
+
+def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: Indexed, give: Give) -> None:
+    _judge(own, 5, "first")
+    assert give() == []
+    settings = Settings(home=own.settings.home, retrain=("none",), retrain_at="* * * * *")
+    queue, engine = JobQueue(settings), open_engine(own.settings)
+    assert give_retrainings(settings, engine.catalogue, queue, NIGHT) == []
+    engine.close()
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("3 a.m.", "give 5 parts: minute, hour"), ("61 3 * * *", "RECOQUEST_RETRAIN_AT: ")]
+)
+def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
+    monkeypatch.setenv("RECOQUEST_RETRAIN_AT", value)
+    with pytest.raises(SettingsError, match=said):
+        load_settings()
