@@ -1,4 +1,4 @@
-"""`recoquest classify`: classify texts, with and without RECLAIM's term, and images by their labels."""
+"""`recoquest classify`: texts, images by their labels, and questions about images by their answers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +14,7 @@ from app.cli.output import console
 if TYPE_CHECKING:
     from training.classification.images.config import ImageRecipe
     from training.classification.images.scores import Scores
+    from training.classification.questions.config import QuestionRecipe
     from training.classification.texts.config import TextRecipe
 
 
@@ -23,7 +24,8 @@ def classify(
         typer.Argument(help="Such as chexpert-bundle-linear-10 or glue-rte-bert-base, or a YAML file."),
     ],
     data: Annotated[
-        Path, typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv.")
+        Path,
+        typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
     overrides: Annotated[
@@ -33,10 +35,12 @@ def classify(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: TorchDevice = "auto",
 ) -> None:
-    """Train a classifier: labels of images behind an encoder, frozen or fine-tuned, or a task of GLUE."""
+    """Train a classifier: labels of images behind an encoder, a task of GLUE, or answers to questions."""
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
+    from training.classification.questions.config import QuestionRecipe
+    from training.classification.questions.run import answer_questions
     from training.classification.texts.run import classify_texts
 
     resolved = load_classification_recipe(recipe, overrides or [])
@@ -45,6 +49,10 @@ def classify(
             of_images = classify_images(resolved, data, out, resume=resume, device=device)
             rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
             tables = [_label_table(of_images.test), _image_table(resolved, of_images.test)]
+        elif isinstance(resolved, QuestionRecipe):
+            of_questions = answer_questions(resolved, data, out, resume=resume, device=device)
+            rejected, what, checkpoint = of_questions.rejected, "questions or images", of_questions.checkpoint
+            tables = [_answer_table(resolved, of_questions.metrics)]
         else:
             of_texts = classify_texts(resolved, data, out, resume=resume, device=device)
             rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
@@ -87,4 +95,15 @@ def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
             found = dict(zip(names, figures, strict=True))
             cells = [f"{found[name]:.2f}" if name in found else "" for name in metrics]
             table.add_row(f"published, {label}", *cells)
+    return table
+
+
+def _answer_table(recipe: "QuestionRecipe", metrics: Mapping[str, float]) -> Table:
+    """The score in percent, beside RECLAIM's table 11."""
+    from training.classification.questions.published import published
+
+    table = Table("Validation questions", "VQA score", "Best that the answers allow")
+    table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))
+    for row, figure in published(recipe).items():
+        table.add_row(f"published, {row}", f"{figure:.2f}")
     return table

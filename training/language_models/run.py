@@ -1,7 +1,5 @@
 """One run of a language model, from a recipe and a folder of sentences to its figures."""
 
-import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +9,6 @@ from torch import Tensor
 
 from training.language_models.config import AnnealingConfig, LanguageModelRecipe
 from training.language_models.corpus import (
-    Corpus,
     SentenceBatch,
     SentenceLoader,
     Vocabulary,
@@ -23,10 +20,9 @@ from training.language_models.model import SentenceVae
 from training.language_models.task import LanguageModelTask
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, open_run
+from training.tasks.rejected import report
 from training.tasks.share import kept_share
 from training.trainer.checkpoint import load_checkpoint, load_weights
-
-logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "valid", "test")
 
@@ -77,7 +73,7 @@ def train_language_model(
     corpora = {
         name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
     }
-    rejected = _report(corpora.values())
+    rejected = report(*(corpus.rejections for corpus in corpora.values()))
     train = kept_share(corpora["train"].sentences, recipe.data)
     vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
     vae = SentenceVae(recipe.model, len(vocabulary))
@@ -124,12 +120,3 @@ def _inputs(
     """What the module takes of a batch: ids, lengths, items, and the weight of the KL divergence."""
     weight = annealing.weight(step, batches_per_epoch)
     return *batch.tensors(device), torch.tensor(weight, device=device)
-
-
-def _report(corpora: Iterable[Corpus]) -> int:
-    """Say which lines were left out, and count them."""
-    parts = [corpus.rejections for corpus in corpora]
-    for rejections in parts:
-        if rejections.items:
-            logger.warning("%s", rejections.summary())
-    return sum(map(len, parts))

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
 from tests.training.classification.images.samples import write_squares
+from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
+from tests.training.classification.questions.samples import write_vqa
 from tests.training.classification.texts.samples import tiny_recipe, write_sst
 from training.classification.load import shipped
 from training.errors import RecipeError
@@ -44,6 +46,19 @@ def test_classifies_images_and_says_how_well_labels_are_told_apart(tmp_path: Pat
     for figure in found["test"].values():
         assert f"{100 * figure:.2f}" in result.output
     assert "6 of 12" in result.output
+
+
+def test_answers_questions_and_says_how_well(tmp_path: Path) -> None:
+    data = write_vqa(tmp_path / "data")
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(dump_recipe(tiny_question_recipe(reclaim=True)))
+    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert f"{100 * found['metrics']['vqa_score']:.2f}" in result.output
+    assert "100.00" in result.output
+    assert "published" not in result.output
 
 
 def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:

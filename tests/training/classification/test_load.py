@@ -83,7 +83,7 @@ def test_overrides_have_the_types_of_yaml() -> None:
         ("glue", [], "glue-small-"),
         ("reco-cxr-small", [], "no recipe 'reco-cxr-small' of classification"),
         ("glue-rte-bert-base", ["train.epoch=3"], r"no setting train\.epoch; the nearest is train\.epochs"),
-        ("glue-rte-bert-base", ["task=glue"], "task is one of labels, cola, .*, not 'glue'"),
+        ("glue-rte-bert-base", ["task=glue"], "task is one of labels, vqa, cola, .*, not 'glue'"),
         ("glue-rte-bert-base", ["train.epochs"], "not of the form"),
         ("glue-rte-bert-base", ["reclaim.neighbours=0"], r"reclaim\.neighbours"),
         ("nowhere/recipe.yaml", [], "cannot be read"),

@@ -1,6 +1,5 @@
 """One run of image classification, from a recipe and a manifest to the AUC of each label."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, open_run
+from training.tasks.rejected import report
 from training.trainer.batch_norm import check_batch_norm
 from training.trainer.batches import Batch
 from training.trainer.checkpoint import load_checkpoint, load_weights
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def classify_images(
     load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
     loop.task.eval()
     test = scorer.measure(splits.test, show_progress=show_progress)
-    left_out = _report(manifest.rejections, broken, _unscored(scorer, splits))
+    left_out = report(manifest.rejections, broken, _unscored(scorer, splits))
     result = ImageResult(test, loop.metrics, run.folder.best, left_out)
     run.folder.write_results(_written(recipe, start, splits, result, loop.position.step))
     return result
@@ -131,11 +129,3 @@ def _unscored(scorer: Scorer, splits: LabelledSplits) -> Rejections:
     for item in scorer.broken.values():
         rejections.add(item.line, item.reason)
     return rejections
-
-
-def _report(*parts: Rejections) -> int:
-    """Say what was left out, and count it."""
-    for rejections in parts:
-        if rejections.items:
-            logger.warning("%s", rejections.summary())
-    return sum(map(len, parts))

@@ -1,6 +1,5 @@
 """One run of text classification, from a recipe and the folder of a GLUE task to its results."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,8 @@ from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.tokenizer import build_tokenizer
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, open_run
+from training.tasks.rejected import report
 from training.tasks.share import kept_share
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def classify_texts(
         name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
         for name in names
     }
-    rejected = _report(list(tables.values()))
+    rejected = report(*(table.rejections for table in tables.values()))
     train = kept_share(tables["train"].examples, recipe.data)
     problem = _problem(recipe, train, tables, run.fabric, load_pretrained=run.checkpoint is None)
     loop = run.fit(problem, show_progress=show_progress)
@@ -148,12 +146,3 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
         yield example.first
         if example.second is not None:
             yield example.second
-
-
-def _report(tables: Sequence[Table]) -> int:
-    """Say which lines were left out, and count them."""
-    for table in tables:
-        if table.rejections:
-            shown = "; ".join(f"line {item.line}: {item.reason}" for item in table.rejections[:5])
-            logger.warning("Left out %d lines of %s: %s.", len(table.rejections), table.path, shown)
-    return sum(len(table.rejections) for table in tables)

@@ -127,7 +127,7 @@ def test_broken_lines_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCa
         file.write("no label\n")
     result = run(tiny_recipe(epochs=1, batch_size=64), data, tmp_path / "out")
     assert result.rejected == 1
-    assert "line 202" in caplog.text
+    assert "Line 202" in caplog.text
     assert json.loads((tmp_path / "out/results.json").read_text())["rejected"] == 1
 
 

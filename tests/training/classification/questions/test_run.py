@@ -1,0 +1,109 @@
+"""Whole runs: they learn to look, stop and go on bit by bit, and leave what they say."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.classification.questions.samples import tiny_recipe, write_vqa
+from tests.training.runs import assert_same, before_step, lines, terminate
+from training.classification.load import load_classification_recipe
+from training.classification.questions.config import QuestionRecipe
+from training.classification.questions.run import QuestionResult, answer_questions
+from training.errors import DataError, RecipeError
+from training.tasks.loop import TaskLoop
+from training.trainer.checkpoint import load_checkpoint
+from training.trainer.errors import TrainingError, TrainingInterruptedError
+
+STEPS = 8  # two epochs of 48 questions by 12
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_vqa(tmp_path_factory.mktemp("vqa") / "data")
+
+
+def run(recipe: QuestionRecipe, data: Path, out: Path, *, resume: bool = False) -> QuestionResult:
+    return answer_questions(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def straight(squares: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with RECLAIM's term that nobody stopped."""
+    out = tmp_path_factory.mktemp("straight") / "out"
+    run(tiny_recipe(reclaim=True), squares, out)
+    return out
+
+
+def test_learns_to_look_where_it_is_asked(tmp_path: Path) -> None:
+    data = write_vqa(tmp_path / "data", train=64)
+    result = run(tiny_recipe(reclaim=True, epochs=10), data, tmp_path / "out")
+    # Of an image alone, and of a question alone, half of the answers are right.
+    assert result.metrics["vqa_score"] > 0.7
+    assert result.metrics["attainable"] == 1
+
+
+@pytest.mark.parametrize("step", [3, 5])
+def test_stopped_and_resumed_it_is_bit_equal(
+    squares: Path, straight: Path, tmp_path: Path, step: int
+) -> None:
+    recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
+    stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
+    with before_step(TaskLoop, step, terminate), stopped:
+        run(recipe, squares, out)
+    torch.manual_seed(99)
+    run(recipe, squares, out, resume=True)
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
+        assert_same(vars(ours), vars(theirs))
+    assert lines(out) == lines(straight)
+    assert (out / "results.json").read_text() == (straight / "results.json").read_text()
+
+
+def test_what_a_run_leaves(straight: Path) -> None:
+    results = json.loads((straight / "results.json").read_text())
+    assert results["task"] == "vqa"
+    assert results["answers"] == 4
+    assert results["examples"] == {"train": 48, "validation": 16}
+    assert results["steps"] == STEPS
+    assert {"loss", "task", "reclaim"} <= lines(straight)[0].keys()
+    assert load_classification_recipe(str(straight / "recipe.yaml")) == tiny_recipe(reclaim=True)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_broken_images_are_left_out_with_their_questions(tmp_path: Path, cache: bool) -> None:
+    data = write_vqa(tmp_path / "data", train=26)
+    broken = data / "train2014/COCO_train2014_000000000003.jpg"
+    broken.write_bytes(b"no image")
+    recipe = tiny_recipe(cache=cache, epochs=1)
+    allowed = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_rejected": 0.1})})
+    with pytest.raises(DataError, match="Too much of the images"):
+        run(recipe, data, tmp_path / "strict")
+    result = run(allowed, data, tmp_path / "out")
+    assert result.rejected == 1
+
+
+def test_kept_and_streamed_images_train_alike(squares: Path, tmp_path: Path) -> None:
+    kept, streamed = (
+        run(tiny_recipe(cache=cache), squares, tmp_path / str(cache)).metrics for cache in (True, False)
+    )
+    assert kept == streamed
+    assert [line.get("loss") for line in lines(tmp_path / "True")] == [
+        line.get("loss") for line in lines(tmp_path / "False")
+    ]
+
+
+def test_answers_that_are_too_rare_and_other_data_are_refused(
+    squares: Path, straight: Path, tmp_path: Path
+) -> None:
+    recipe = tiny_recipe()
+    rare = recipe.model_copy(update={"data": recipe.data.model_copy(update={"min_answer_count": 99})})
+    with pytest.raises(DataError, match=r"Fewer than two answers occur 99 times.*data\.min_answer_count"):
+        run(rare, squares, tmp_path / "out")
+    other = write_vqa(tmp_path / "other", train=20)
+    with pytest.raises(TrainingError, match="training data or the encoder are not those"):
+        run(tiny_recipe(reclaim=True), other, straight, resume=True)
+    one_left = recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": 47})})
+    with pytest.raises(RecipeError, match="batch norm"):
+        run(one_left, squares, tmp_path / "one")

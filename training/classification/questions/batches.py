@@ -1,0 +1,142 @@
+"""Images, questions and scores of answers, in batches."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.classification.questions.answers import soft_scores
+from training.classification.questions.config import QuestionRecipe
+from training.classification.questions.vqa import Question
+from training.data.image_source import Decoder, ImageSource, open_images
+from training.data.manifest import Manifest, Record
+from training.data.rejections import Rejections
+from training.errors import DataError
+from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
+from training.tasks.loader import ItemLoader
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionBatch:
+    """Questions of which the image could be read.
+
+    Attributes:
+        images: uint8 (B, 3, S, S).
+        tokens: Of the questions.
+        scores: (B, A), soft scores of the answers to choose from.
+        items: (B,) int64, numbers of the questions.
+    """
+
+    images: Tensor
+    tokens: TokenBatch
+    scores: Tensor
+    items: Tensor
+
+    def tensors(self, preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, ...]:
+        """Pixels, ids, mask, scores and items on a device."""
+        pixels = preprocessing.normalise(preprocessing.to_unit(self.images.to(device)))
+        parts = (self.tokens.input_ids, self.tokens.attention_mask, self.scores, self.items)
+        return pixels, *(part.to(device) for part in parts)
+
+
+@dataclass(frozen=True)
+class SeenQuestions:
+    """Questions whose images are open.
+
+    Attributes:
+        items: The questions of the images that can be read, as far as is known.
+        images: Their images.
+        rows: Of each question, the place of its image.
+        broken: Images that turned out to be so.
+    """
+
+    items: tuple[Question, ...]
+    images: ImageSource
+    rows: tuple[int, ...]
+    broken: Rejections
+
+
+@contextmanager
+def opened(
+    questions: Sequence[Question],
+    folder: Path,
+    recipe: QuestionRecipe,
+    device: torch.device,
+    *,
+    show_progress: bool,
+) -> Iterator[SeenQuestions]:
+    """Read the images of questions, or decode them as they are needed while the block runs.
+
+    Args:
+        questions: With answers.
+        folder: That has the images.
+        recipe: Of the run.
+        device: That the steps compute on.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: Too many images are broken, or there is none.
+    """
+    preprocessing = ImagePreprocessing(recipe.preprocessing)
+    paths = list(dict.fromkeys(question.image for question in questions))
+    source = f"the images of {folder}"
+    broken = Rejections(len(paths), recipe.data.max_rejected, source=source, unit="image")
+    records = tuple(Record(path, path, "train", line=row) for row, path in enumerate(paths, start=1))
+    images = open_images(
+        Decoder(Manifest(folder, records, broken), preprocessing.to_uint8, recipe.preprocessing.size),
+        broken,
+        cache=recipe.data.cache_images,
+        threads=recipe.data.workers,
+        device=device,
+        show_progress=show_progress,
+    )
+    try:
+        places = {paths[row]: place for place, row in enumerate(images.readable)}
+        items = tuple(question for question in questions if question.image in places)
+        if not items:
+            raise DataError(f"No image of {folder} can be read: mend the data.")
+        yield SeenQuestions(items, images, tuple(places[question.image] for question in items), broken)
+    finally:
+        images.close()
+
+
+class QuestionLoader(ItemLoader[QuestionBatch]):
+    """Batches of questions; without those whose streamed image turns out to be broken.
+
+    Args:
+        seen: To draw from.
+        text: Makes ids of questions.
+        answers: Places of the answers to choose from.
+        batch_size: Questions of a batch.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        seen: SeenQuestions,
+        text: TextPreprocessing,
+        answers: Mapping[str, int],
+        batch_size: int,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(len(seen.items), batch_size, seed)
+        self._seen = seen
+        self._text = text
+        self._answers = answers
+
+    def batch(self, places: Sequence[int]) -> QuestionBatch:
+        """The questions at these places."""
+        rows = np.array([self._seen.rows[place] for place in places], dtype=np.int64)
+        images, kept = self._seen.images.load(rows)
+        items = [places[index] for index in kept]
+        chosen = [self._seen.items[place] for place in items]
+        return QuestionBatch(
+            images,
+            self._text([question.text for question in chosen]),
+            torch.stack([soft_scores(question.answers, self._answers) for question in chosen]),
+            torch.tensor(items),
+        )

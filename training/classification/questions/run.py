@@ -1,0 +1,169 @@
+"""One run of visual question answering, from a recipe and a folder of VQA v2 to its score."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from lightning_fabric import Fabric
+
+from training.classification.questions.answers import usual_answers
+from training.classification.questions.batches import QuestionBatch, QuestionLoader, SeenQuestions, opened
+from training.classification.questions.config import QuestionRecipe
+from training.classification.questions.model import AnswerModel, AnswerTask
+from training.classification.questions.vqa import Question, read_questions
+from training.errors import DataError
+from training.host import keep_freed_memory
+from training.models.config import TextPreprocessingConfig
+from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
+from training.models.tokenizer import build_tokenizer
+from training.tasks.loop import Problem
+from training.tasks.opening import OpenRun, open_run
+from training.tasks.rejected import report
+from training.tasks.share import kept_share
+from training.trainer.batch_norm import check_batch_norm
+
+SCORE: Final = "vqa_score"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """What a finished run found.
+
+    Attributes:
+        metrics: Of the best checkpoint on the validation questions.
+        checkpoint: That checkpoint.
+        rejected: How many questions and images were left out.
+    """
+
+    metrics: dict[str, float]
+    checkpoint: Path
+    rejected: int
+
+
+def answer_questions(
+    recipe: QuestionRecipe,
+    data: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    show_progress: bool = True,
+) -> QuestionResult:
+    """Train a model that answers questions about images, and score it (RECLAIM, appendix B.4).
+
+    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
+    the resolved `recipe.yaml`. The global random generators are seeded.
+
+    Args:
+        recipe: What to train and how.
+        data: Folder of VQA v2 with the questions, annotations and images of train2014 and val2014.
+        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
+        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+        show_progress: Show bars on standard error.
+
+    Raises:
+        RecoquestError: Something that the user can mend; the message says what.
+    """
+    keep_freed_memory()
+    run: OpenRun[QuestionBatch] = open_run(recipe, out, resume=resume, device=device)
+    whole, val = (
+        read_questions(data, part, max_rejected=recipe.data.max_rejected) for part in ("train2014", "val2014")
+    )
+    train = kept_share(whole.items, recipe.data)
+    answers = _answers(train, recipe)
+    device_of_run = run.fabric.device
+    with (
+        opened(train, data, recipe, device_of_run, show_progress=show_progress) as seen,
+        opened(val.items, data, recipe, device_of_run, show_progress=show_progress) as held_out,
+    ):
+        problem = _problem(
+            recipe, seen, held_out, answers, run.fabric, load_pretrained=run.checkpoint is None
+        )
+        loop = run.fit(problem, show_progress=show_progress)
+    rejected = report(whole.rejections, val.rejections, seen.broken, held_out.broken)
+    run.folder.write_results(
+        {
+            "recipe": recipe.name,
+            "task": recipe.task,
+            "metrics": loop.metrics,
+            "steps": loop.position.step,
+            "answers": len(answers),
+            "examples": {"train": len(seen.items), "validation": len(held_out.items)},
+            "rejected": rejected,
+        }
+    )
+    return QuestionResult(loop.metrics, run.folder.best, rejected)
+
+
+def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str, ...]:
+    """The answers to choose from."""
+    least = recipe.data.min_answer_count
+    answers = usual_answers((question.answer for question in questions), least)
+    if len(answers) < 2:
+        raise DataError(
+            f"Fewer than two answers occur {least} times in the training questions: set "
+            "data.min_answer_count to less."
+        )
+    return answers
+
+
+def _problem(
+    recipe: QuestionRecipe,
+    seen: SeenQuestions,
+    held_out: SeenQuestions,
+    answers: tuple[str, ...],
+    fabric: Fabric,
+    *,
+    load_pretrained: bool,
+) -> Problem[QuestionBatch]:
+    config, size = recipe.model.question, recipe.train.batch_size
+    tokenizer = build_tokenizer(config.tower(), (question.text for question in seen.items))
+    text = TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer)
+    preprocessing = ImagePreprocessing(recipe.preprocessing)
+    places = {answer: place for place, answer in enumerate(answers)}
+    model = AnswerModel(recipe.model, tokenizer, len(answers), load=load_pretrained)
+    check_batch_norm(model, smallest=len(seen.items) % size or size)
+    validation = QuestionLoader(held_out, text, places, size)
+    return Problem(
+        module=AnswerTask(model, recipe.reclaim, seen.rows),
+        batches=QuestionLoader(seen, text, places, size, recipe.train.seed),
+        inputs=lambda batch, _: batch.tensors(preprocessing, fabric.device),
+        measure=lambda: score(model, preprocessing, fabric, validation),
+        chosen_by=SCORE,
+        fingerprint=fingerprint((*seen.items, *held_out.items)),
+    )
+
+
+def score(
+    model: AnswerModel, preprocessing: ImagePreprocessing, fabric: Fabric, loader: QuestionLoader
+) -> dict[str, float]:
+    """The mean soft score of the best answers, from 0 to 1, and the mean of the best scores there are.
+
+    Args:
+        model: In evaluation mode.
+        preprocessing: Of images.
+        fabric: Device and precision.
+        loader: Of the questions.
+    """
+    reached, best, questions = 0.0, 0.0, 0
+    for batch in loader.in_order():
+        pixels, ids, mask, scores, _ = batch.tensors(preprocessing, fabric.device)
+        with torch.inference_mode(), fabric.autocast():
+            chosen = model(pixels, TokenBatch(ids, mask, ())).logits.argmax(dim=1, keepdim=True)
+        reached += float(scores.gather(1, chosen).double().sum())
+        best += float(scores.amax(dim=1).double().sum())
+        questions += len(scores)
+    return {SCORE: reached / questions, "attainable": best / questions}
+
+
+def fingerprint(questions: Iterable[Question]) -> str:
+    """SHA-256 over questions, images and answers in their order."""
+    digest = hashlib.sha256()
+    for question in questions:
+        digest.update(json.dumps([question.image, question.text, question.answers]).encode())
+    return digest.hexdigest()
