@@ -124,7 +124,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             f"--set {override!r} is not of the form dotted.key=value, such as optimizer.lr=1e-4."
         )
     value = parse_value(text, override)
-    if parts[0] == "objective" and parts[-1] == "name":
+    if (parts[0] == "objective" and parts[-1] == "name") or parts[-1] == "architecture":
         tree.update(merge(tree, nested(".".join(parts), value)))
         return
     for part in parts[:-1]:

@@ -11,12 +11,15 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """A tree with the settings of both; where both have one, that of `above`.
 
     Mappings are merged key by key, everything else is replaced. An objective that is named replaces the whole
-    one below it, and so does the base of a composed objective.
+    one below it, and so does the base of a composed objective. A tower of another architecture keeps no
+    `options` from below, which it would not know.
     """
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and not (key in _OF_A_KIND and "name" in value):
+            if value.get("architecture", old.get("architecture")) != old.get("architecture"):
+                old = {name: setting for name, setting in old.items() if name != "options"}
             merged[key] = merge(old, value)
         else:
             merged[key] = value

@@ -215,6 +215,19 @@ def test_file_may_build_on_a_recipe(tmp_path: Path) -> None:
     assert mine.model == base.model
 
 
+def test_a_tower_of_another_architecture_starts_from_its_own_options(tmp_path: Path) -> None:
+    small = {"architecture": "vit", "options": {"hidden_size": 96}}
+    path = write(tmp_path / "vit.yaml", {"base": "demo-scenes", "model": {"image": small}})
+    assert load_recipe(path).model.image.options == {"hidden_size": 96}
+    set_one = load_recipe(
+        "demo-scenes", ["model.image.architecture=vit", "model.image.options.hidden_size=96"]
+    )
+    assert set_one.model.image == load_recipe(path).model.image
+    base = load_recipe("demo-scenes")
+    assert set_one.model.text == base.model.text
+    assert load_recipe("demo-scenes", ["model.image.architecture=resnet"]).model == base.model
+
+
 def test_bases_have_bases(tmp_path: Path) -> None:
     first = write(tmp_path / "first.yaml", {"base": "demo-scenes", "train": {"seed": 7}})
     second = write(tmp_path / "second.yaml", {"base": first, "name": "second"})
