@@ -91,6 +91,7 @@ def _batch(instances: int, blades: int = 1) -> Features:
             local_weights=weights / weights.sum(dim=1, keepdim=True),
             shared=torch.randn(_BATCH, _DIM),
             unique=torch.randn(_BATCH, _DIM),
+            concepts=torch.randn(_BATCH, _LABELS),
             frame=torch.eye(2, 3).repeat(_BATCH, 1, 1),
         )
 

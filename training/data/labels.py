@@ -1,11 +1,45 @@
-"""Labels of records as numbers."""
+"""Labels of records as numbers: those of the manifest, or words of their texts."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.record import Record
+
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+# There is no tagger here that would know nouns, verbs and adjectives.
+_ENGLISH: Final = """
+about above after all along also an and another any are around as at away be been before behind being
+below beside between both but by can do down each for from front has have he her here him his if in into
+is it its just like looking near next no nor not of off on one or other out over she side so some that the
+their them then there these they this those three through to together top two under up very was were what
+when where which while who with without
+"""
+_FUNCTION_WORDS: Final = frozenset(_ENGLISH.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """What is told of records, in the order of a classifier's outputs.
+
+    Attributes:
+        names: Of the labels, or the words.
+        of_texts: The labels are the words of a record's texts.
+    """
+
+    names: tuple[str, ...]
+    of_texts: bool = False
+
+    def of(self, records: Sequence[Record]) -> NDArray[np.bool_]:
+        """(N, L), True where a record has a label."""
+        if not self.of_texts:
+            return positives(records, self.names)
+        return _matrix([words_of(record) for record in records], self.names)
 
 
 def known_labels(records: Sequence[Record]) -> tuple[str, ...]:
@@ -15,5 +49,21 @@ def known_labels(records: Sequence[Record]) -> tuple[str, ...]:
 
 def positives(records: Sequence[Record], labels: Sequence[str]) -> NDArray[np.bool_]:
     """(N, L), True where a record has a label; one without labels has none of them."""
-    found = [[label in record.labels for label in labels] for record in records]
-    return np.array(found, dtype=np.bool_).reshape(len(records), len(labels))
+    return _matrix([record.labels for record in records], labels)
+
+
+def frequent_words(records: Sequence[Record], count: int) -> tuple[str, ...]:
+    """The words that occur in the texts of most records, at most so many; no function words of English."""
+    counts = Counter(word for record in records for word in words_of(record))
+    return tuple(sorted(counts, key=lambda word: (-counts[word], word))[:count])
+
+
+def words_of(record: Record) -> frozenset[str]:
+    """The words of a record's texts in lower case, without function words of English."""
+    words = {word for text in record.texts for word in _WORD.findall(text.lower())}
+    return frozenset(words - _FUNCTION_WORDS)
+
+
+def _matrix(found: Sequence[Collection[str]], names: Sequence[str]) -> NDArray[np.bool_]:
+    rows = [[name in own for name in names] for own in found]
+    return np.array(rows, dtype=np.bool_).reshape(len(found), len(names))

@@ -15,7 +15,14 @@ ImageArchitecture = Literal[
     "vit",
 ]
 TextArchitecture = Literal[
-    "bert", "clip_text_model", "distilbert", "gru", "roberta", "siglip_text_model", "small_transformer"
+    "bert",
+    "clip_text_model",
+    "distilbert",
+    "gru",
+    "roberta",
+    "siglip_text_model",
+    "small_transformer",
+    "text_cnn",
 ]
 AudioArchitecture = Literal["audio_cnn", "audio_spectrogram_transformer"]
 Retrieval = Literal["shared", "unique", "concat", "normal"]
@@ -116,7 +123,7 @@ class TextTowerConfig(TowerConfig):
     vocabulary: Literal["auto", "pieces", "words"] = Field(
         default="auto",
         description="What a learned tokenizer tells apart: pieces of words, or whole words, of which one "
-        "stands for all unknown; auto: words for gru, else pieces.",
+        "stands for all unknown; auto: words for gru and text_cnn, else pieces.",
     )
     min_word_count: int = Field(
         default=1, gt=0, description="A word that occurs less often in the train split is an unknown one."
@@ -167,6 +174,12 @@ class DualEncoderConfig(Frozen):
     pair_attention: PairAttentionConfig | None = Field(
         default=None, description="Images and texts are compared by this alone; no index can hold them."
     )
+    concepts: int | None = Field(
+        default=None,
+        gt=0,
+        description="The embedding of an image fuses so many words, which its tower predicts, with its "
+        "pooled feature (SCO); None: it is that of image.head.",
+    )
     branches: BranchesConfig | None = None
     retrieval: Retrieval = Field(
         default="shared", description="What is searched by where there are branches."
@@ -207,6 +220,12 @@ class DualEncoderConfig(Frozen):
             raise ValueError("branches give no blades: set blades to 1, or remove branches")
         if self.branches is not None and self.dim < 3:
             raise ValueError("the normal of two branches needs three numbers: set dim to 3 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _concepts_fit(self) -> Self:
+        if self.concepts is not None and (self.blades > 1 or self.image.head != HeadConfig()):
+            raise ValueError("concepts make the head of images: set blades to 1, and remove image.head")
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from training.models.audio_towers import AudioTower, build_audio_tower, check_sp
 from training.models.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
 from training.models.features import Features, Modality, ModalityFeatures, Source
-from training.models.heads import build_head, project_entries
+from training.models.heads import ConceptHead, build_head, project_entries
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
 from training.models.spectrogram import SpectrogramBatch
@@ -41,9 +41,7 @@ class DualEncoder(nn.Module):
         self.image = image
         self.text = text
         self.audio = audio
-        self.image_head = build_head(
-            config.image.head, image.width, config.blades * config.dim, image.projection
-        )
+        self.image_head = _image_head(config, image)
         self.text_head = _head(config, config.text, text)
         self.audio_head = _head(config, config.audio, audio)
         self.image_local_head = _local_head(config, config.image, image)
@@ -63,7 +61,11 @@ class DualEncoder(nn.Module):
 
     def encode_image(self, pixels: Tensor) -> ModalityFeatures:
         """Features of normalised images (B, 3, S, S)."""
-        return self._project(self.image(pixels), self.image_head, self.image_local_head, self.image_unique)
+        output = self.image(pixels)
+        features = self._project(output, self.image_head, self.image_local_head, self.image_unique)
+        if isinstance(self.image_head, ConceptHead):
+            return replace(features, concepts=self.image_head.predict(output.pooled))
+        return features
 
     def encode_text(self, tokens: TokenBatch) -> ModalityFeatures:
         """Features of a batch of texts.
@@ -171,6 +173,12 @@ class DualEncoder(nn.Module):
             )
         if self.audio is not None:
             check_spectrograms(self.audio.backbone, config.audio)
+
+
+def _image_head(config: DualEncoderConfig, image: ImageTower) -> nn.Sequential | ConceptHead:
+    if config.concepts is not None:
+        return ConceptHead(image.width, config.concepts, config.dim)
+    return build_head(config.image.head, image.width, config.blades * config.dim, image.projection)
 
 
 def _head(

@@ -2,9 +2,12 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from training.models.config import HeadConfig
 from training.models.tower import Projection
+
+_EPS = 1e-7
 
 
 def build_head(config: HeadConfig, width: int, dim: int, start: Projection | None = None) -> nn.Sequential:
@@ -28,6 +31,31 @@ def build_head(config: HeadConfig, width: int, dim: int, start: Projection | Non
             linear.weight.copy_(start.weight)
             linear.bias.copy_(torch.zeros_like(linear.bias) if start.bias is None else start.bias)
     return nn.Sequential(nn.Dropout(config.dropout), linear)
+
+
+class ConceptHead(nn.Module):
+    """Predicts concepts from a pooled feature, and fuses both into an embedding by a gate (SCO).
+
+    v = t * p + (1 - t) * x, where p and x are projections of unit length of the concepts' probabilities and
+    of the feature, and t is a gate for each number.
+    """
+
+    def __init__(self, width: int, concepts: int, dim: int) -> None:
+        super().__init__()
+        self.predict = nn.Linear(width, concepts)
+        self.of_concepts = nn.Linear(concepts, dim)
+        self.of_context = nn.Linear(width, dim)
+        self.gate = nn.Linear(concepts + width, dim)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Embeddings (..., D) of pooled features (..., W)."""
+        found = torch.sigmoid(self.predict(pooled))
+        gate = torch.sigmoid(self.gate(torch.cat((found, pooled), dim=-1)))
+        concepts, context = (
+            normalize(values, dim=-1, eps=_EPS)
+            for values in (self.of_concepts(found), self.of_context(pooled))
+        )
+        return gate * concepts + (1 - gate) * context
 
 
 def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,6 +1,8 @@
 """Text towers: a backbone and its pooling over real tokens."""
 
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -15,8 +17,15 @@ from training.models.pretrained import local_folder
 from training.models.slices import read_by_length
 from training.models.small_transformer import build_small_transformer
 from training.models.text_backbones import build_transformers_backbone
+from training.models.text_cnn import build_text_cnn
 from training.models.tokenizer import Tokenizer
 from training.models.tower import Fork, TextBackbone, TowerOutput
+
+_OWN: Final[Mapping[str, Callable[[dict[str, Any], int], TextBackbone]]] = {
+    "gru": build_gru,
+    "small_transformer": build_small_transformer,
+    "text_cnn": build_text_cnn,
+}
 
 
 class TextTower(nn.Module):
@@ -89,10 +98,10 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
         RecipeError: The pretrained model, the tokenizer, an option, the pooling or frozen layers do not fit.
     """
     backbone: TextBackbone
-    if config.architecture in ("gru", "small_transformer"):
+    build = _OWN.get(config.architecture)
+    if build is not None:
         if config.pretrained is not None:
             raise RecipeError(f"{config.architecture} has no pretrained weights: remove text.pretrained.")
-        build = build_gru if config.architecture == "gru" else build_small_transformer
         backbone = build(config.options, tokenizer.size)
     else:
         folder = None if config.pretrained is None else local_folder(config.pretrained)

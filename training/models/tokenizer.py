@@ -76,7 +76,8 @@ def build_tokenizer(config: TextTowerConfig, texts: Iterable[str]) -> Tokenizer:
     """
     if config.pretrained is not None:
         return load_tokenizer(local_folder(config.pretrained))
-    if config.vocabulary == "words" or (config.vocabulary == "auto" and config.architecture == "gru"):
+    reads_words = config.architecture in ("gru", "text_cnn")
+    if config.vocabulary == "words" or (config.vocabulary == "auto" and reads_words):
         return learn_word_tokenizer(texts, config.vocabulary_size, config.min_word_count)
     return learn_tokenizer(texts, config.vocabulary_size)
 

@@ -16,6 +16,7 @@ from training.objectives.similarity import Similarities, similarities
 Requirement = Literal[
     "local",
     "pair_attention",
+    "concepts",
     "shared_head",
     "branches",
     "items",

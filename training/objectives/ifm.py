@@ -32,8 +32,8 @@ class IFMSettings(ComposedConfig):
         base = self.base.build(context)
         if not isinstance(base, SimilarityObjective):
             raise RecipeError(
-                f"ifm changes similarities, but {self.base.model_dump()['name']} needs more than these: "
-                "set objective.base to an objective such as infonce, reco, orthogonality or vse."
+                f"ifm changes similarities, but {self.base.model_dump()['name']} needs more than these: set "
+                "objective.base to infonce (which is what quest's SIC is alone), reco, orthogonality or vse."
             )
         return IFM(self, base)
 

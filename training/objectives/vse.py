@@ -30,6 +30,12 @@ class VSESettings(HingeSettings):
         return VSE(self)
 
 
+def hinge_costs(direction: Direction, margin: float) -> Tensor:
+    """What each pair that does not match (b, B) lacks to the margin; 0 for pairs that match."""
+    lead = direction.matched().unsqueeze(1) - direction.values
+    return (margin - lead).clamp(min=0).masked_fill(~direction.negatives(), 0)
+
+
 def directional_hinge(direction: Direction, *, margin: float = 0.2, hardest: bool = True) -> Tensor:
     """Sum over local items of what pairs that do not match lack to the margin (VSE++, equations 5 and 6).
 
@@ -38,8 +44,7 @@ def directional_hinge(direction: Direction, *, margin: float = 0.2, hardest: boo
     Returns:
         Scalar: for each item the largest cost, or with `hardest` false the sum of all.
     """
-    lead = direction.matched().unsqueeze(1) - direction.values
-    costs = (margin - lead).clamp(min=0).masked_fill(~direction.negatives(), 0)
+    costs = hinge_costs(direction, margin)
     return costs.max(dim=1).values.sum() if hardest else costs.sum()
 
 

@@ -9,7 +9,6 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from training.data.augmentation import Augmentation
-from training.data.labels import known_labels
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
 from training.models.bundle import read_bundle
@@ -30,7 +29,13 @@ from training.trainer.optimisation import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.processes import Processes
 from training.trainer.requirements import check_regions
-from training.trainer.setup import build_captions, build_model, build_objective, usable_records
+from training.trainer.setup import (
+    build_captions,
+    build_labelling,
+    build_model,
+    build_objective,
+    usable_records,
+)
 from training.trainer.split_data import SplitData, SplitOpener
 from training.trainer.task import TrainingTask
 from training.trainer.validation import Validation
@@ -125,7 +130,7 @@ class Assembly:
             self.resources,
             _targets(sentences) if sentences is not None and "targets" in objective.requires else None,
             captions,
-            known_labels(splits.train.records) if "labels" in objective.requires else None,
+            build_labelling(recipe, splits.train) if "labels" in objective.requires else None,
         )
         broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)

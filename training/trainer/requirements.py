@@ -47,6 +47,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
         "pair_attention": recipe.model.pair_attention is not None,
+        "concepts": recipe.model.concepts is not None,
         "shared_head": recipe.model.share_local_head,
         "branches": recipe.model.branches is not None,
         "items": True,
@@ -61,6 +62,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         "local": "local features: set model.local_features to true",
         "shared_head": "local features that train what is searched by: set model.share_local_head to true",
         "pair_attention": "a way to compare pairs: give model.pair_attention, such as {queries: words}",
+        "concepts": "concepts of images: give model.concepts, such as 256",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
         "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
@@ -79,6 +81,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         raise RecipeError("data.captions is for objectives that write texts: set it to null.")
     if recipe.model.pair_attention is not None and "pair_attention" not in objective.requires:
         raise RecipeError("model.pair_attention is for scan: set it to null, or objective.name to scan.")
+    if recipe.model.concepts is not None and "concepts" not in objective.requires:
+        raise RecipeError("model.concepts is for sco: set it to null, or objective.name to sco.")
     lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")

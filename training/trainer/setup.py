@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 
 from training.data.audio_source import audible
-from training.data.labels import known_labels
+from training.data.labels import Labelling, frequent_words, known_labels
 from training.data.manifest import Manifest
 from training.data.pairs import describable
 from training.data.shortcuts.shortcuts import with_every_digit
@@ -143,6 +143,24 @@ def build_captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing |
     return TextPreprocessing(recipe.preprocessing.text, tokenizer)
 
 
+def build_labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
+    """The labels of the train split; for a model of concepts, the words that most images' texts have.
+
+    Raises:
+        RecipeError: There are fewer words than concepts.
+    """
+    wanted = recipe.model.concepts
+    if wanted is None:
+        return Labelling(known_labels(train_split.records))
+    words = frequent_words(train_split.records, wanted)
+    if len(words) < wanted:
+        raise RecipeError(
+            f"The texts of the train split have {len(words)} words that can be concepts: set model.concepts "
+            f"to {len(words)} or less."
+        )
+    return Labelling(words, of_texts=True)
+
+
 def build_objective(
     recipe: Recipe, train_split: Manifest, target_dim: int | None, vocabulary: int | None = None
 ) -> Objective:
@@ -164,7 +182,7 @@ def build_objective(
         target_dim=target_dim,
         embedding_dim=recipe.model.vector_dim,
         vocabulary=vocabulary,
-        labels=len(known_labels(train_split.records)),
+        labels=len(build_labelling(recipe, train_split).names),
         pair_attention=recipe.model.pair_attention,
     )
     objective = recipe.objective.build(context)

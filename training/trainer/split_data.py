@@ -11,7 +11,7 @@ from torch import Tensor
 
 from training.data.audio_source import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
-from training.data.labels import positives
+from training.data.labels import Labelling
 from training.data.manifest import Manifest, Record, Rejections
 from training.data.pairs import PairSampler
 from training.data.shortcuts.shortcuts import Shortcuts
@@ -49,7 +49,7 @@ class SplitOpener:
         resources: Ends the threads that decode when it is closed.
         targets: Sentence embeddings of texts; None where none are used.
         captions: Makes the ids of texts that are written; None where none are.
-        labels: What is told of each image, in this order; None where nothing is.
+        labels: What is told of each image; None where nothing is.
     """
 
     recipe: Recipe
@@ -60,7 +60,7 @@ class SplitOpener:
     resources: ExitStack
     targets: Targets | None = None
     captions: TextPreprocessing | None = None
-    labels: tuple[str, ...] | None = None
+    labels: Labelling | None = None
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -87,7 +87,7 @@ class SplitOpener:
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
-        labels = None if self.labels is None else torch.from_numpy(positives(records, self.labels))
+        labels = None if self.labels is None else torch.from_numpy(self.labels.of(records))
         loader = BatchLoader(
             self._sampler(records, training=training),
             images,

@@ -135,7 +135,7 @@ def test_without_a_fork_the_branch_is_a_second_head(
     output = model.image(pixels)
     assert output.fork is None
     weight, bias = branch_of(model, "image").parameters()
-    assert not torch.equal(weight, model.image_head[-1].get_parameter("weight"))
+    assert not torch.equal(weight, model.image_head.get_parameter("1.weight"))
     torch.testing.assert_close(model.encode_image(pixels).unique, output.pooled @ weight.T + bias)
 
 

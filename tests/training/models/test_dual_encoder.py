@@ -217,7 +217,7 @@ def test_local_features_have_a_head_of_their_own() -> None:
     model = tiny_model(tiny_config(local_features=True, local_head={"kind": "mlp", "hidden": 7}))
     assert isinstance(model.image_local_head, nn.Sequential)
     assert next(model.image_local_head.parameters()).shape == (7, 16)
-    assert len(model.image_head) == 2
+    assert len(list(model.image_head.children())) == 2
     names = [name for name, _ in model.named_parameters() if "local_head" in name]
     assert len(names) == 8
 

@@ -1,4 +1,5 @@
 import copy
+import math
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from pydantic import ValidationError
 from torch.nn import functional
 
 from training.models.config import HeadConfig
-from training.models.heads import build_head, project_entries
+from training.models.heads import ConceptHead, build_head, project_entries
 from training.models.tower import Projection
 
 
@@ -106,3 +107,18 @@ def test_gradients_pass_through_the_real_entries_only() -> None:
     torch.autograd.backward(project_entries(head, entries, mask).square().sum())
     assert entries.grad is not None
     assert torch.equal((entries.grad != 0).any(dim=-1), mask)
+
+
+@torch.no_grad()
+def test_concepts_and_context_are_fused_number_by_number() -> None:
+    torch.manual_seed(0)
+    head, pooled = ConceptHead(6, 3, 4).double(), torch.randn(2, 6, dtype=torch.float64)
+    for row, feature in zip(head(pooled), pooled, strict=True):
+        found = [1 / (1 + math.exp(-float(logit))) for logit in head.predict(feature)]
+        concepts = head.of_concepts(pooled.new_tensor(found)).tolist()
+        context = head.of_context(feature).tolist()
+        gates = head.gate(pooled.new_tensor([*found, *feature.tolist()])).tolist()
+        for place, value in enumerate(row.tolist()):
+            share = 1 / (1 + math.exp(-gates[place]))
+            sides = [side[place] / math.hypot(*side) for side in (concepts, context)]
+            assert value == pytest.approx(share * sides[0] + (1 - share) * sides[1], abs=1e-9)

@@ -121,6 +121,7 @@ def test_refuses_to_learn_words_from_nothing() -> None:
     ("settings", "words"),
     [
         ({"architecture": "gru"}, True),
+        ({"architecture": "text_cnn"}, True),
         ({"architecture": "small_transformer"}, False),
         ({"architecture": "gru", "vocabulary": "pieces"}, False),
         ({"architecture": "bert", "vocabulary": "words"}, True),

@@ -46,6 +46,7 @@ TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
     "roberta": {**_TRANSFORMER, "intermediate_size": 32},
     "siglip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
     "small_transformer": {"width": 16, "layers": 3, "heads": 2},
+    "text_cnn": {"word_width": 10, "widths": [8, 16], "depths": [1, 2]},
 }
 BERT_SIZE: dict[str, Any] = {
     "hidden_size": 16,

@@ -29,6 +29,8 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "byol": {"": {"hidden": 8}},
     "simclr": {"": {}, "blades": {}},
+    "dpc": {"": {}, "instance": {"instance_steps": 1000}},
+    "sco": {"": {"width": 8}},
     "caption_lstm": {"": {"width": 8}},
     "caption_transformer": {"": {"width": 8, "layers": 2, "heads": 2, "dropout": 0}},
     "contrastive_binary": {"": {"hidden": 16}},
@@ -151,7 +153,9 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
     positive_mask[0, 2] = positive_mask[3, 1] = True
     return Features(
         {
-            "image": replace(modality(4, everywhere), frame=half.repeat(size, 1, 1)),
+            "image": replace(
+                modality(4, everywhere), frame=half.repeat(size, 1, 1), concepts=draw(size, LABELS)
+            ),
             "text": modality(4, text_mask),
             "view": replace(modality(4, everywhere), frame=torch.stack(frames)),
             "momentum": modality(4, everywhere),

@@ -57,6 +57,7 @@ def shrunk(recipe: Recipe, sentence_encoder: Path) -> Recipe:
         tower |= {"pretrained": None, "options": deepcopy(options[tower["architecture"]]), "frozen_layers": 0}
         tower["head"]["hidden"] = None if tower["head"]["hidden"] is None else 2 * DIM
     model["dim"] = DIM
+    model["concepts"] = None if model["concepts"] is None else 3
     if model["local_head"] and model["local_head"]["hidden"]:
         model["local_head"]["hidden"] = 2 * DIM
     if model["branches"] and model["branches"]["fork_after"]:

@@ -127,7 +127,7 @@ def test_chunks_are_even_and_none_is_a_single_item_unless_asked_for(largest: int
 
 
 def test_every_field_of_features_is_carried() -> None:
-    model = encoder(**BRANCHES, **LOCAL, text_settings={"pooling": "attention"})
+    model = encoder(**BRANCHES, **LOCAL, concepts=3, text_settings={"pooling": "attention"})
     both = model(inputs().images, inputs().tokens).modalities.values()
     filled = {
         f.name for features in both for f in fields(ModalityFeatures) if getattr(features, f.name) is not None

@@ -83,6 +83,8 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         tree["data"]["text_unit"] = "report"
     if attention is not None:
         tree["model"]["pair_attention"] = attention.model_dump()
+    if "concepts" in built.requires:
+        tree["model"]["concepts"] = 3
     if "branches" in built.requires:
         tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
     if "shared" not in built.retrievals:

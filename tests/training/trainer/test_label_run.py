@@ -10,14 +10,14 @@ import torch
 
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run
-from training.data.labels import known_labels
+from training.data.labels import Labelling, known_labels
 from training.data.manifest import Manifest, Rejections, read_manifest, write_manifest
 from training.errors import RecipeError
 from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.processes import Processes
-from training.trainer.setup import build_model
+from training.trainer.setup import build_labelling, build_model
 from training.trainer.split_data import SplitOpener
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,6 +38,27 @@ def test_labels_are_learned_and_images_of_one_are_found(tmp_path: Path) -> None:
     assert [line for line in lines if line["kind"] == "train"][-1]["right"] > 0.9
     assert result.metrics["precision_at_5"] > 80
     assert load_encoder(result.bundle, "cpu").modalities == {"image"}
+
+
+def test_concepts_are_the_words_of_texts_and_no_more_than_there_are(scenes: Path, tmp_path: Path) -> None:
+    tree = json.loads(tiny_recipe(steps=2, epochs=None).model_dump_json())
+    tree["model"]["concepts"] = 4
+    tree["objective"] = {"name": "sco", "width": 8}
+    tree["data"]["captions"] = {}
+    recipe = parse_recipe(tree, "A recipe of concepts")
+    labelling = build_labelling(recipe, read_manifest(scenes).split("train"))
+    # Of "a red square number 3" and "something red and 3 more".
+    assert labelling.names == ("more", "number", "something", "square")
+    assert labelling.of_texts
+    bundle = run(recipe, scenes, tmp_path / "out").bundle
+    assert load_encoder(bundle, "cpu").modalities == {"image", "text"}
+    tree["model"]["concepts"] = 9
+    with pytest.raises(RecipeError, match=r"8 words .* set model\.concepts to 8 or less"):
+        run(parse_recipe(tree, "A recipe of concepts"), scenes, tmp_path / "wrong")
+    tree["model"]["concepts"] = 4
+    tree["objective"] = {"name": "vse"}
+    with pytest.raises(RecipeError, match=r"model\.concepts is for sco"):
+        run(parse_recipe({**tree, "data": {}}, "A recipe of concepts"), scenes, tmp_path / "wrong")
 
 
 def test_data_without_labels_are_refused(scenes: Path, tmp_path: Path) -> None:
@@ -63,7 +84,7 @@ def test_each_image_of_a_batch_has_its_own_labels_and_others_change_the_run(scen
                 torch.device("cpu"),
                 Processes(),
                 resources,
-                labels=names,
+                labels=Labelling(names),
             )
             data = opener.open(manifest, Rejections(len(manifest.records)), training=True)
             batch = data.batches.load(0, 0)
