@@ -1,16 +1,32 @@
+import json
 import re
+import runpy
+import tomllib
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import make_url
+from typer.testing import CliRunner
 
+from app.cli.main import build
+from app.metrics import Metrics
+from app.settings import PREFIX, Settings
 from tests.docker.dockerfile import ROOT, Stage, read_stages
+
+OVERLAYS = ("production", "monitoring", "gpu")
+
+
+def read_compose(name: str | None = None) -> dict[str, Any]:
+    file = ROOT / "docker-compose.yml" if name is None else ROOT / "docker" / f"compose.{name}.yml"
+    found: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
+    return found
 
 
 @pytest.fixture
 def service() -> dict[str, Any]:
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
-    found: dict[str, Any] = compose["services"]["recoquest"]
+    found: dict[str, Any] = read_compose()["services"]["recoquest"]
     return found
 
 
@@ -34,7 +50,7 @@ def test_the_build_finds_its_dockerfile(service: dict[str, Any]) -> None:
 
 
 def test_data_lie_on_a_named_volume(service: dict[str, Any], image: Stage) -> None:
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    compose = read_compose()
     name, _, target = service["volumes"][0].partition(":")
     assert name in compose["volumes"]
     assert target == image.environment["RECOQUEST_HOME"]
@@ -58,9 +74,92 @@ def test_the_health_check_is_the_one_of_the_image(service: dict[str, Any], image
 
 
 def test_the_gpu_file_sets_arguments_that_the_build_takes() -> None:
-    compose = yaml.safe_load((ROOT / "docker" / "compose.gpu.yml").read_text("utf-8"))
-    gpu = compose["services"]["recoquest"]
+    gpu = read_compose("gpu")["services"]["recoquest"]
     build = next(stage for stage in read_stages() if stage.name == "build")
     assert gpu["build"]["args"] == {"DEVICE": "gpu", "TORCH_INDEX": ""}
     assert set(gpu["build"]["args"]) <= set(build.arguments)
     assert gpu["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+
+
+def test_the_worker_is_a_command_of_the_same_image(service: dict[str, Any]) -> None:
+    worker = read_compose()["services"]["worker"]
+    assert worker["image"] == service["image"]
+    assert worker["volumes"] == service["volumes"]
+    assert CliRunner().invoke(build(), [*worker["command"], "--help"]).exit_code == 0
+    assert "ports" not in worker
+
+
+@pytest.mark.parametrize("name", [None, *OVERLAYS])
+def test_whatever_runs_is_confined_and_limited(name: str | None) -> None:
+    base = read_compose()["services"]
+    for service, own in read_compose(name)["services"].items():
+        settings = base.get(service, {}) | own
+        assert settings["read_only"] is True, service
+        assert settings["cap_drop"] == ["ALL"], service
+        assert settings["security_opt"] == ["no-new-privileges:true"], service
+        assert "privileged" not in settings, service
+        limits = (base.get(service, {}) or own)["deploy"]["resources"]["limits"]
+        assert {"memory", "pids"} <= set(limits), service
+        for published in settings.get("ports", []):
+            assert with_defaults(published).startswith("127.0.0.1:"), service
+
+
+def test_the_production_file_gives_settings_that_there_are() -> None:
+    services = read_compose("production")["services"]
+    for name in ("recoquest", "worker"):
+        values = {
+            key.removeprefix(PREFIX).lower(): re.sub(r"\$\{[^}]*\}", "0123456789abcdef", value)
+            for key, value in services[name]["environment"].items()
+        }
+        settings = Settings.model_validate(values)
+        assert settings.database_url is not None
+        assert make_url(settings.database_url).host in services
+        assert make_url(settings.queue_url or "").host in services
+        assert settings.admin_key is not None
+    wanted = {*(requirement.split(">")[0] for requirement in extra("postgresql"))}
+    assert wanted <= {requirement.split(">")[0] for requirement in installed()}
+
+
+def extra(name: str) -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    found: list[str] = project["optional-dependencies"][name]
+    return found
+
+
+def installed() -> list[str]:
+    """What the image's build installs."""
+    build_stage = next(stage for stage in read_stages() if stage.name == "build")
+    (command,) = re.findall(r"requirements\.py pyproject\.toml (.*?) >", str(build_stage.all("RUN")))
+    names = command.replace('"$DEVICE"', "cpu").split()
+    requirements = runpy.run_path(str(ROOT / "docker" / "requirements.py"))["requirements"]
+    found: list[str] = requirements(ROOT / "pyproject.toml", *names)
+    return found
+
+
+def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
+    dashboard = json.loads((ROOT / "docker" / "monitoring" / "dashboard.json").read_text("utf-8"))
+    metrics = Metrics()
+    metrics.watch_queues(lambda: 0)
+    metrics.answered("search", 200, 0.1)
+    metrics.encoded("text", 1, 0.1)
+    metrics.searched(0.1)
+    metrics.restarted()
+    given = {
+        sample.name
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            named = set(re.findall(r"\b(?:recoquest|process)_\w+", target["expr"]))
+            assert named, panel["title"]
+            assert named <= given, panel["title"]
+
+
+def test_monitoring_mounts_files_that_are_there() -> None:
+    for service in read_compose("monitoring")["services"].values():
+        for mount in service["volumes"]:
+            if mount.startswith("."):
+                assert (ROOT / mount.split(":")[0]).is_file(), mount
+    scraped = yaml.safe_load((ROOT / "docker" / "monitoring" / "prometheus.yml").read_text("utf-8"))
+    assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": ["recoquest:8000"]}]

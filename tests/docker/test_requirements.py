@@ -29,5 +29,5 @@ def test_an_unknown_extra_is_named_with_the_known_ones(tmp_path: Path) -> None:
     pyproject = tmp_path / "pyproject.toml"
     pyproject.write_text('[project]\ndependencies = ["a"]\n[project.optional-dependencies]\ncpu = ["b"]\n')
     assert requirements(pyproject, "cpu") == ["a", "b"]
-    with pytest.raises(SystemExit, match="no extra 'tpu'; choose one of: cpu"):
+    with pytest.raises(SystemExit, match="no extra 'tpu'; choose of: cpu"):
         requirements(pyproject, "tpu")
