@@ -44,9 +44,11 @@ class SentenceVae(nn.Module):
         super().__init__()
         self.encoder = SentenceEncoder(config, vocabulary)
         self.decoder = SentenceDecoder(config, vocabulary)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -config.init_range, config.init_range)
         self.posterior = _posterior(config)
+        for parameter in self.parameters():
+            # The networks that estimate densities take no gradients here, and begin as usual.
+            if parameter.requires_grad:
+                nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
     def forward(self, ids: Tensor, lengths: Tensor, kl_weight: Tensor) -> VaeOutput:
         """Read sentences and write them again.

@@ -85,9 +85,10 @@ def test_hidden_words_are_unknown_and_only_in_training() -> None:
     assert 150 < int((seen == UNKNOWN).sum()) < 250
 
 
-def test_weights_begin_in_their_range() -> None:
-    vae = build(init_range=0.03)
-    for half in (vae.encoder, vae.decoder):
-        for parameter in half.parameters():
-            assert parameter.abs().max() <= 0.03
+@pytest.mark.parametrize("posterior", ["gaussian", "implicit"])
+def test_weights_begin_in_their_range_but_for_the_networks_of_densities(posterior: str) -> None:
+    vae = build(init_range=0.03, posterior=posterior)
+    for name, parameter in vae.named_parameters():
+        inside = bool((parameter.abs() <= 0.03).all())
+        assert inside is not ("posterior.of_" in name), name
     assert vae.encoder.words.weight.abs().max() > 0.025
