@@ -301,6 +301,21 @@ def test_broken_images_are_counted_and_named(tmp_path: Path, caplog: pytest.LogC
     assert "images/3.png" in caplog.text
 
 
+def test_missing_and_broken_images_count_together(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data")
+    total = len(read_manifest(data).records)
+    recipe = tiny_recipe()
+    one = recipe.model_copy(
+        update={"data": recipe.data.model_copy(update={"max_rejected": 1.5 / total, "cache_images": True})}
+    )
+    (data / "images/3.png").unlink()
+    assert read_manifest(data, max_rejected=1.5 / total).rejections.items[0].line == 4
+    (data / "images/5.png").write_bytes(b"not an image")
+    with pytest.raises(DataError, match=f"1 of {total} lines and 1 of ") as stopped:
+        run(one, data, tmp_path / "out")
+    assert [note.split(":")[0] for note in stopped.value.__notes__] == ["Line 4", "Line 6"]
+
+
 def test_broken_images_of_the_validation_split_are_named_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
