@@ -11,6 +11,7 @@ from torch import Tensor
 
 from training.language_models.corpus import SentenceLoader
 from training.language_models.model import SentenceVae, VaeOutput
+from training.progress import progress_bar
 
 ELBO: Final = "elbo"
 _ACTIVE_VARIANCE: Final = 0.01
@@ -67,7 +68,13 @@ class Measures:
 
 
 def measure(
-    vae: SentenceVae, fabric: Fabric, loader: SentenceLoader, *, draws: int, seed: int
+    vae: SentenceVae,
+    fabric: Fabric,
+    loader: SentenceLoader,
+    *,
+    draws: int,
+    seed: int,
+    show_progress: bool = False,
 ) -> dict[str, float]:
     """The figures of all sentences; the global generators are as before.
 
@@ -77,14 +84,21 @@ def measure(
         loader: Of the sentences.
         draws: Codes of each sentence.
         seed: Of their noise, which is the same in every call.
+        show_progress: Show a bar on standard error.
     """
     found, device = Measures(), fabric.device
     weight = torch.ones((), device=device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad(), fabric.autocast():
+    with (
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        torch.no_grad(),
+        fabric.autocast(),
+        progress_bar("measuring", len(loader), shown=show_progress) as bar,
+    ):
         torch.manual_seed(seed)
         for batch in loader.in_order():
             ids, lengths, _ = batch.tensors(device)
             found.add([vae(ids, lengths, weight) for _ in range(draws)], lengths)
+            bar.advance(len(ids))
     return found.figures()
 
 

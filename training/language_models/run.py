@@ -64,7 +64,7 @@ def train_language_model(
         out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
         resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
         device: A torch device; "auto": the GPU if there is one, else the CPU.
-        show_progress: Show a bar on standard error.
+        show_progress: Show bars on standard error.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -97,7 +97,7 @@ def train_language_model(
     loop = run.fit(problem, show_progress=show_progress)
     load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
     loop.task.eval()
-    test = measured(loader(corpora["test"].sentences), draws=recipe.test_draws)
+    test = measured(loader(corpora["test"].sentences), draws=recipe.test_draws, show_progress=show_progress)
     sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
     run.folder.write_results(
         {

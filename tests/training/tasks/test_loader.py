@@ -1,0 +1,40 @@
+"""Batches of items: every one once an epoch, and any position goes on where it was."""
+
+from collections.abc import Sequence
+from itertools import chain, islice
+
+from training.data.pairs import Position
+from training.tasks.loader import ItemLoader
+
+
+class Numbers(ItemLoader[list[int]]):
+    """The numbers of the items themselves."""
+
+    def batch(self, places: Sequence[int]) -> list[int]:
+        return list(places)
+
+
+def drawn(source: Numbers, position: Position, count: int) -> list[list[int]]:
+    return list(islice(source.from_position(position), count))
+
+
+def test_an_epoch_has_every_item_once_in_an_order_of_its_own() -> None:
+    source = Numbers(11, 4)
+    assert (len(source), source.batches_per_epoch) == (11, 3)
+    batches = drawn(source, Position(), 6)
+    assert [len(batch) for batch in batches] == [4, 4, 3, 4, 4, 3]
+    first, second = list(chain(*batches[:3])), list(chain(*batches[3:]))
+    assert sorted(first) == sorted(second) == list(range(11))
+    assert first != second
+    assert drawn(Numbers(11, 4, seed=1), Position(), 1) != batches[:1]
+
+
+def test_any_position_goes_on_where_it_was() -> None:
+    everything, position = drawn(Numbers(11, 4), Position(), 7), Position()
+    for start in range(6):
+        assert drawn(Numbers(11, 4), position, 7 - start) == everything[start:]
+        position = position.next(3)
+
+
+def test_in_order_goes_through_all() -> None:
+    assert list(Numbers(11, 5).in_order()) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10]]
