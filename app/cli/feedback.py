@@ -1,15 +1,19 @@
 """`recoquest feedback`: what people say of hits, given, counted, exported and forgotten."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
 from app.cli.output import console
+
+if TYPE_CHECKING:
+    from index.feedback import JudgedQuery
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 
@@ -38,12 +42,26 @@ def add(
 ) -> None:
     """Say whether an image is what was searched for; the last judgement of query and image stands."""
     from app.settings import load_settings
-    from index.feedback import JudgedQuery, judge
+    from index.feedback import judge
 
+    query = _judged(texts or [], like or [], unlike or [])
     settings = load_settings(home=home)
-    query = JudgedQuery(texts=tuple(texts or ()), images=tuple(like or ()), unlike_images=tuple(unlike or ()))
     with indexed(settings) as engine, engine.catalogue.write() as session:
         judge(session, collection, query, hit, relevant, most=settings.max_feedback)
+
+
+def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":
+    """Make the query by the rules of the service."""
+    from pydantic import ValidationError
+
+    from app.schemas_feedback import SearchedQuery
+
+    liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
+    try:
+        query = SearchedQuery.model_validate({"like": liked, "unlike": [{"id": name} for name in unlike]})
+    except ValidationError as error:
+        raise typer.BadParameter(f"this query cannot be judged: {error.errors()[0]['msg']}.") from None
+    return query.judged()
 
 
 @feedback.command("list")

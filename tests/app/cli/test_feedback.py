@@ -44,6 +44,8 @@ def test_mistakes_are_one_sentence(work: Work) -> None:
         refused = work.run("feedback", "add", *arguments, code=1).stderr
         assert said in refused
         assert refused.count("\n") == 1
+    empty = work.run("feedback", "add", "c", "image-003", "--text", "\u200b", "--relevant", code=2)
+    assert "cannot be judged" in empty.stderr
     assert "--relevant" in work.run("feedback", "add", "c", "image-003", "--text", "x", code=2).stderr
     work.run("feedback", "export", "other", "said.jsonl", code=1)
     assert not (work.folder / "said.jsonl").exists()
