@@ -50,6 +50,8 @@ def _kinds(config: DualEncoderConfig) -> str:
 
 
 def _vectors(config: DualEncoderConfig) -> str:
+    if config.pair_attention is not None:
+        return "none to search by: an image and a text are compared region by word"
     if config.blades > 1:
         return f"{config.blades} x {config.dim} numbers, compared by the cosine of {config.blades}-blades"
     chosen = "" if config.branches is None else f" ({config.retrieval} information)"

@@ -16,7 +16,7 @@ def pair_similarities(
     """How alike every image is to every text (N, M), by the regions of one and the words of the other.
 
     Each query, a word or a region as `config.queries` says, looks at the entries of the other side; the pair
-    is as alike as its queries are to what they see (Lee et al. 2018, equations 1-10).
+    is as alike as its queries are to what they see (Lee et al. 2018).
 
     Args:
         regions: (N, K, D), not normalised; zeros where padded.

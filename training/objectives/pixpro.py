@@ -46,14 +46,13 @@ class PixProSettings(ImageObjectiveConfig):
 
 
 class PixPro(Objective):
-    """Pixel-to-propagation consistency (Xie et al. 2021, equations 3-6), of images alone.
+    """Pixel-to-propagation consistency (Xie et al. 2021), of images alone.
 
     A region of one view, smoothed by the regions of the view that resemble it, predicts what a slow copy of
     the encoder says of the other view's regions near the same place. An image whose views do not meet costs
-    nothing.
-    The head of the image tower is the projector: give it `kind: mlp` and `norm: true`. The model is searched
-    by the embedding, which learns because the regions go through its head. The authors raise the copy's
-    momentum to 1 by the end, here it stays.
+    nothing. The head of the image tower is the projector: give it `kind: mlp` and `norm: true`. The model is
+    searched by the embedding, which learns because the regions go through its head. The authors raise the
+    copy's momentum to 1 by the end, here it stays.
     """
 
     requires: frozenset[Requirement] = frozenset({"local", "shared_head", "views", "momentum"})

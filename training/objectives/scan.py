@@ -39,10 +39,11 @@ class SCANSettings(HingeSettings):
 class SCAN(PairObjective):
     """Stacked cross attention (Lee et al. 2018): pairs are alike as words are to the regions they look at.
 
-    No vector stands for an image or a text, so the model is measured pair by pair and fills no index.
+    No vector stands for an image or a text, so the model is measured pair by pair and fills no index. What
+    compares two images is the embedding, which learns because regions go through its head.
     """
 
-    requires: frozenset[Requirement] = frozenset({"local", "pair_attention", "one_vector"})
+    requires: frozenset[Requirement] = frozenset({"local", "shared_head", "pair_attention", "one_vector"})
 
     def __init__(self, settings: SCANSettings, context: ObjectiveContext) -> None:
         super().__init__(settings)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from training.evaluation import retrieval
-from training.evaluation.retrieval import LabelledVectors, caption_retrieval, label_precision, overlap
+from training.evaluation.retrieval import (
+    LabelledVectors,
+    caption_retrieval,
+    label_precision,
+    overlap,
+    pair_retrieval,
+)
 
 Vectors = NDArray[np.float32]
 
@@ -67,6 +73,7 @@ def test_caption_recall_equals_the_sorted_lists(
             assert recall[k] == pytest.approx(expected)
             rsum += expected
     assert measured.rsum == pytest.approx(rsum)
+    assert pair_retrieval(scores.T, matches, ks) == measured
 
 
 def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +146,10 @@ def test_captions_that_do_not_fit_are_refused() -> None:
         caption_retrieval(vectors, vectors, [[0]])
     with pytest.raises(ValueError, match="no text belongs"):
         caption_retrieval(vectors, vectors, [[], []])
+    with pytest.raises(ValueError, match="2 texts, but matches for 1"):
+        pair_retrieval(vectors, [[0]])
+    with pytest.raises(ValueError, match="no text belongs"):
+        pair_retrieval(vectors, [[], []])
 
 
 @st.composite

@@ -143,6 +143,7 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
         )
 
     lengths = torch.arange(size) % 3 + 1
+    lengths[-1] = 4
     text_mask = torch.arange(4) < lengths.unsqueeze(1)
     everywhere = torch.ones((size, 4), dtype=torch.bool)
     quarters = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]], dtype=torch.float64)
@@ -203,6 +204,22 @@ def with_features(batch: Features, values: Mapping[str, Tensor]) -> Features:
         for modality, features in batch.modalities.items()
     }
     return replace(batch, modalities=modalities)
+
+
+def without_common_padding(batch: Features) -> Features:
+    """The batch with texts no longer than its longest, as a process pads them."""
+    text = batch["text"]
+    assert text.local is not None
+    assert text.local_mask is not None
+    assert text.local_weights is not None
+    kept = slice(int(text.local_mask.sum(dim=1).max()))
+    cut = replace(
+        text,
+        local=text.local[:, kept],
+        local_mask=text.local_mask[:, kept],
+        local_weights=text.local_weights[:, kept],
+    )
+    return replace(batch, modalities={**batch.modalities, "text": cut})
 
 
 def rows_of(batch: Features, rows: Tensor) -> Features:

@@ -101,7 +101,7 @@ def test_free_regions_and_words_find_each_other(name: str) -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    assert build().requires == {"local", "pair_attention", "one_vector"}
+    assert build().requires == {"local", "shared_head", "pair_attention", "one_vector"}
     with pytest.raises(RecipeError, match=r"model\.pair_attention"):
         SCANSettings().build(ObjectiveContext(dim=DIM))
     with pytest.raises(RecipeError, match=r"model\.local_features"):

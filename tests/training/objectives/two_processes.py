@@ -17,6 +17,7 @@ from tests.training.objectives.cases import (
     random_batch,
     rows_of,
     with_features,
+    without_common_padding,
 )
 
 PROCESSES = 2
@@ -37,7 +38,7 @@ def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
         values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
         objective.zero_grad()
         objective.train(step > 0 and not _has_batch_statistics(objective))
-        total = objective(with_features(batch, values)).total
+        total = objective(without_common_padding(with_features(batch, values))).total
         torch.autograd.backward(total)
         objective.after_step()
     return {

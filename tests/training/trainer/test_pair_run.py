@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def pair_recipe(objective: str = "scan", queries: str | None = "words", **train: object) -> Recipe:
     tree: dict[str, Any] = json.loads(tiny_recipe(**train).model_dump_json())
-    tree["model"] |= {"local_features": True}
+    tree["model"] |= {"local_features": True, "share_local_head": True}
     tree["model"]["pair_attention"] = None if queries is None else {"queries": queries}
     tree["objective"] = {"name": objective}
     return parse_recipe(tree, "A recipe of pairs")
@@ -71,6 +71,7 @@ def test_such_a_bundle_is_taken_only_to_measure(trained: Path) -> None:
     with pytest.raises(BundleError, match=r"no vectors to search by.*`recoquest evaluate`"):
         load_encoder(trained, "cpu")
     assert load_encoder(trained, "cpu", for_pairs=True).pair_attention is not None
+    assert "Vectors: none to search by" in (trained / "README.md").read_text(encoding="utf-8")
 
 
 def test_an_encoder_of_vectors_compares_no_pairs(scenes: Path, tmp_path: Path) -> None:
