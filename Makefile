@@ -7,6 +7,8 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 KILLS ?= 1000
 OPERATIONS ?= 200000
+# Tests that run side by side: as many as there are cores, for most compute on one.
+TESTS_AT_ONCE ?= $(shell nproc)
 
 .PHONY: install demo test test-slow test-faults lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback bench-search check-image clean
 
@@ -24,11 +26,11 @@ demo: install
 	$(BIN)/recoquest demo $(ARGS)
 
 test: install lint types
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
 
 # What takes minutes and seldom fails where `make test` does not, such as two steps of every single recipe.
 test-slow: install
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile -m slow $(ARGS)
 
 # Kills, random operations, damage and full disks, as long as ARGS and these two variables say.
 test-faults: install

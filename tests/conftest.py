@@ -1,10 +1,12 @@
 """What holds for all tests."""
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import settings
 from redis import Redis
 
@@ -16,6 +18,10 @@ from training.host import keep_order_of_sums
 settings.load_profile("ci")
 # As the command does, before anything computes.
 keep_order_of_sums()
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    # Tests that run side by side share the cores.
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
 @pytest.fixture(scope="session", autouse=True)
