@@ -137,6 +137,8 @@ class Views:
             if wanted is not None:
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
+            elif view.slow:
+                self._builder.submit(_quicken, view)
         return held.view
 
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
@@ -182,6 +184,12 @@ class Views:
 
     def _place(self, generation: Generation, target: Target) -> Path:
         return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
+
+
+def _quicken(view: CosineView) -> None:
+    # It is asked for with every write until it is done.
+    if view.slow:
+        view.quicken()
 
 
 def _identity(generation: Generation) -> SnapshotOf:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from index.planner import Planner, ViewName
+from index.vectors.coarse import CoarseRows
 from index.vectors.codes import sample_size
 from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
@@ -18,6 +19,7 @@ from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.stored import WORTH_THREADS
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -206,7 +208,34 @@ class CosineView:
                 stored.add(vectors)
             finder.settle()
             self._rows, self._planned = stored, planned
+            if isinstance(stored, HalfRows):
+                # What codes do not promise is scanned seldom.
+                stored.coarse = None
         return True
+
+    @property
+    def slow(self) -> bool:
+        """Whether it scans so many vectors in memory that `quicken` would help."""
+        rows = self._rows
+        scanned = self._planned is None and isinstance(rows, HalfRows) and rows.coarse is None
+        return scanned and len(rows) >= WORTH_THREADS
+
+    def quicken(self) -> None:
+        """Keep vectors in 8 bits as well, for faster scans, while searches and writes go on."""
+        with self._lock.reading():
+            rows, layout, count = self._rows, self._layout, len(self._rows)
+            sample = rows.halves(np.arange(0, count, max(1, count // _BLOCK)))
+        coarse = CoarseRows(self.dim, float(np.abs(sample).max(initial=0)))
+        for start in range(0, count, _BLOCK):
+            with self._lock.reading():
+                if self._layout != layout:
+                    return
+                halves = rows.halves(np.arange(start, min(start + _BLOCK, count)))
+            coarse.append(halves)
+        with self._lock.writing():
+            if self._layout == layout and self._rows is rows and isinstance(rows, HalfRows):
+                coarse.append(rows.halves(np.arange(count, len(rows))))
+                rows.coarse = coarse
 
     def drop(self) -> None:
         """Answer exactly from now on, with all vectors in memory."""

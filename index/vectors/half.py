@@ -2,23 +2,33 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import faiss
 import numpy as np
 
-from index.vectors.passing import Passing
+from index.vectors.coarse import CoarseRows
+from index.vectors.passing import Bits, Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import Found, Halves, StoredRows, empty_index, memory_of, read_count
 
+# Rows beyond the nearest that a scan of 8 bits names: so many may come close enough.
+_REACHING: Final = 256
+
 
 class HalfRows(StoredRows):
-    """Rows in the memory of one of FAISS's indexes."""
+    """Rows in the memory of one of FAISS's indexes.
+
+    Attributes:
+        coarse: The same rows in 8 bits, by which scans are nearly twice as fast, if there are any.
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
+        self.coarse: CoarseRows | None = None
         self._index = empty_index(dim)
         self._held = memory_of(self._index)
 
@@ -29,7 +39,7 @@ class HalfRows(StoredRows):
     @property
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
-        return len(self) * self.dim * 2
+        return len(self) * self.dim * 2 + (0 if self.coarse is None else self.coarse.memory_bytes)
 
     @property
     def index(self) -> Any:
@@ -57,6 +67,7 @@ class HalfRows(StoredRows):
         """Let go of all other rows; those behind them move up."""
         kept = self._held[alive]
         self._index.reset()
+        self.coarse = None
         self.append(kept)
 
     def append(self, vectors: Halves) -> None:
@@ -64,6 +75,8 @@ class HalfRows(StoredRows):
         with self.grown():
             if len(vectors):
                 self._index.add_sa_codes(vectors.view(np.uint8))
+        if self.coarse is not None:
+            self.coarse.append(vectors)
 
     def take(self, rows: Rows, out: Halves) -> None:
         """Copy these rows into `out` (N, D); see `StoredRows`."""
@@ -80,16 +93,30 @@ class HalfRows(StoredRows):
             file.readinto(held.data)
         self._index, self._held = index, held
 
+    def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
+        wanted = count + _REACHING
+        if self.coarse is not None and wanted < passing.count:
+            question = self.coarse.question(query)
+            scan = partial(_scan, self.coarse.index, question.steps, wanted, passing.bits)
+            reaching = question.reaching(self._in_parts(scan, wanted, passing), count)
+            if reaching is not None:
+                return self.nearest_of(query, count, reaching)
+        return super()._nearest(query, count, passing)
+
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> Found:
-        library: Any = faiss
-        bits = passing.bits
-        if bits is None:
-            chosen: Any = library.IDSelectorRange(start, stop)
-        else:
-            own = np.zeros_like(bits)
-            own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
-            chosen = library.IDSelectorBitmap(own)
-        parameters = library.SearchParameters(sel=chosen)
-        scores, rows = self._index.search(query[None], count, params=parameters)
-        found = rows[0] >= 0
-        return scores[0][found], rows[0][found]
+        return _scan(self._index, query, count, passing.bits, start, stop)
+
+
+def _scan(index: Any, query: Vectors, count: int, bits: Bits | None, start: int, stop: int) -> Found:
+    """Return the `count` best of an index's rows from `start` to `stop` that have their bit."""
+    library: Any = faiss
+    if bits is None:
+        chosen: Any = library.IDSelectorRange(start, stop)
+    else:
+        own = np.zeros_like(bits)
+        own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
+        chosen = library.IDSelectorBitmap(own)
+    parameters = library.SearchParameters(sel=chosen)
+    products, rows = index.search(query[None], count, params=parameters)
+    found = rows[0] >= 0
+    return products[0][found], rows[0][found]

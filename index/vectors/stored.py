@@ -1,6 +1,5 @@
 """Rows of float16 vectors, as the catalogue has them, wherever they are stored."""
 
-import itertools
 import math
 import os
 import threading
@@ -8,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -25,7 +25,7 @@ Guard = Callable[[], AbstractContextManager[None]]
 Halves = NDArray[np.float16]
 
 # Below so many rows one thread is done before others have begun.
-_WORTH_THREADS: Final = 20_000
+WORTH_THREADS: Final = 20_000
 # To step over a row takes this share of what it takes to compare it (measured).
 _PASSED_OVER: Final = 0.04
 # Up to this share of all rows, those that pass are copied out instead of picked during a scan (measured).
@@ -38,7 +38,7 @@ _BLOCK: Final = 16_384
 _ROUNDING: Final = 2.0**-11
 _SMALLEST: Final = 2.0**-25
 # FAISS sums up in float32.
-_SUMMATION: Final = 1e-5
+SUMMATION: Final = 1e-5
 
 
 class StoredRows(ABC):
@@ -55,7 +55,7 @@ class StoredRows(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
         # They differ by the length of the rounded vector; that of one of length one is off by at most this.
-        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
+        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + SUMMATION
         self._copies = _Copies(dim)
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
 
@@ -94,7 +94,7 @@ class StoredRows(ABC):
 
     @abstractmethod
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> "Found":
-        """Compare a query (D,) with the rows that pass from `start`, a multiple of 8, to `stop`."""
+        """Return the `count` best of the rows that pass from `start`, a multiple of 8, to `stop`."""
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D) of length one, but for rounding."""
@@ -128,17 +128,22 @@ class StoredRows(ABC):
         """
         if passing.count <= _GATHERED * len(self):
             return self.nearest_of(query, count, passing.rows)
+        return self._nearest(query, count, passing)
+
+    def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
+        """Return the nearest of rows of which many pass; see `nearest`."""
+        return self._in_parts(partial(self._scan, query, count, passing), count, passing)[1]
+
+    def _in_parts(self, scan: Callable[[int, int], "Found"], count: int, passing: Passing) -> "Found":
+        """Return the `count` best that scans from one row to another find, one on each core."""
         work = passing.count + len(self) * _PASSED_OVER
-        parts = cores() if work >= _WORTH_THREADS else 1
+        parts = cores() if work >= WORTH_THREADS else 1
         # Whole bytes of bits.
         edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
-        ranges = list(itertools.pairwise(edges))
         if parts == 1:
             use_threads(1)
-            found = [self._scan(query, count, passing, *ranges[0])]
-        else:
-            found = list(self._pool.map(lambda part: self._scan(query, count, passing, *part), ranges))
-        return _best(found, count)[1]
+            return scan(*edges)
+        return _best(list(self._pool.map(scan, edges[:-1], edges[1:])), count)
 
     def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
         """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
@@ -172,7 +177,7 @@ class StoredRows(ABC):
             guard: Held whenever rows are read, and let go in between.
         """
         library: Any = faiss
-        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
+        use_threads(cores() if len(among) >= WORTH_THREADS else 1)
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
         for start in range(0, len(among), _BLOCK):

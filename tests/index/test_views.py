@@ -162,6 +162,17 @@ def test_closing_waits_for_a_build_that_has_begun(
     assert view.name == "ivf"
 
 
+def test_many_vectors_that_are_scanned_get_8_bits_in_the_background(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.vectors.cosine.WORTH_THREADS", COUNT)
+    view = _current(home, views)
+    _wait(lambda: not view.slow)
+    assert view.memory_bytes >= 3 * COUNT * DIM
+    for query in unit_vectors(5, DIM, seed=1):
+        assert view.search(query, 10).keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+
+
 def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
     for chosen in VIEW_NAMES:
         home.set_view("c", chosen)

@@ -118,7 +118,11 @@ def test_a_scan_by_several_threads_is_exact() -> None:
     assert view.search(query, 20).keys.tolist() == expected[:20].tolist()
     allowed = np.arange(0, 25_000, 3)
     passing = expected[expected % 3 == 0]
-    assert view.search(query, 20, allowed=allowed).keys.tolist() == passing[:20].tolist()
+    for quick in (False, True):
+        assert view.slow != quick
+        assert view.search(query, 20).keys.tolist() == expected[:20].tolist()
+        assert view.search(query, 20, allowed=allowed).keys.tolist() == passing[:20].tolist()
+        view.quicken()
 
 
 @pytest.fixture(scope="module", params=["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
