@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.orm import Session
 
 from app.jobs.folder import JobFolder
-from app.jobs.kinds import KINDS, command_line, read_result
+from app.jobs.kinds import KINDS, read_result
 from app.settings import PREFIX, Settings
 from index.catalogue import Catalogue
 from index.errors import CatalogueError
@@ -78,15 +78,13 @@ class Attempt:
 
     def _started(self, lock: int) -> "subprocess.Popen[bytes]":
         """Start the job's process, and leave the lock to it alone."""
-        job = self._job
-        command = command_line(job.kind, job.arguments, self._folder.path)
+        job, child = self._job, (sys.executable, "-m", "app.jobs.child")
         try:
-            self._folder.write_environment(job, self._settings, command)
             with self._folder.log.open("ab") as log:
                 log.write(f"--- Attempt {job.attempts} by {job.worker}\n".encode())
                 log.flush()
                 return subprocess.Popen(
-                    [sys.executable, "-m", "app.jobs.child", str(os.getpid()), *command],
+                    [*child, str(os.getpid()), str(self._folder.path), job.kind, *job.arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

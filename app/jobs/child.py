@@ -4,10 +4,12 @@ import ctypes
 import os
 import signal
 import sys
-from functools import partial
+from pathlib import Path
 
 from app.cli.endings import ended
 from app.cli.main import build
+from app.jobs.environment import write_environment
+from app.jobs.kinds import command_line
 from training.host import keep_order_of_sums
 
 _PR_SET_PDEATHSIG = 1
@@ -15,15 +17,28 @@ _PR_SET_PDEATHSIG = 1
 _NICENESS = 10
 
 
-def main(parent: int, arguments: list[str]) -> None:
-    """Run a command and leave the process with its exit code; be killed when the parent ends before."""
+def main(parent: int, folder: Path, kind: str, arguments: list[str]) -> None:
+    """Do a job and leave the process with its exit code; be killed when the parent ends before.
+
+    Args:
+        parent: The process that has started this one.
+        folder: Of the job.
+        kind: Of the job.
+        arguments: As the job was given.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
     os.nice(_NICENESS)
     keep_order_of_sums()
-    ended(partial(build(), arguments))
+
+    def run() -> None:
+        command = command_line(kind, arguments, folder)
+        write_environment(folder / "environment.json", command)
+        build()(command)
+
+    ended(run)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:])

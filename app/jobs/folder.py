@@ -1,23 +1,15 @@
-"""The folder of a job below the home folder: its log, and what it ran with."""
+"""The folder of a job below the home folder: what its process writes, and who may write."""
 
 import fcntl
 import json
 import os
-import platform
-import socket
-import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from app.settings import Settings
 from index.generations import now
 from index.jobs import Job
-from training.atomic import atomic_file
 
 _TAIL_BYTES: Final = 1 << 14
 # How a command begins the sentence that says why it failed.
@@ -80,49 +72,3 @@ class JobFolder:
             lines = file.read().decode(errors="replace").splitlines()
         said = [line.removeprefix(_SENTENCE) for line in lines if line.startswith(_SENTENCE)]
         return said[-1] if said else None
-
-    def write_environment(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
-        """Write down what an attempt runs with: its command, the settings, this machine and its software."""
-        content = {
-            "job": job.id,
-            "attempt": job.attempts,
-            "began": now(),
-            "worker": job.worker,
-            "command": ["recoquest", *command],
-            "folder": job.folder,
-            "settings": settings.printable(),
-            "bundles": _digests(job),
-            "host": socket.gethostname(),
-            "platform": platform.platform(),
-            "cores": len(os.sched_getaffinity(0)),
-            "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
-            "python": platform.python_version(),
-            "commit": _commit(),
-            "packages": dict(sorted((found.name, found.version) for found in distributions())),
-        }
-        with atomic_file(self.path / "environment.json") as file:
-            file.write(json.dumps(content, indent=2).encode() + b"\n")
-
-
-def _digests(job: Job) -> Mapping[str, str]:
-    """The digests of the bundles among a job's arguments."""
-    found = {}
-    for argument in job.arguments:
-        seal = Path(job.folder or "") / argument / "digest.json"
-        try:
-            found[argument] = json.loads(seal.read_bytes())["digest"]
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-    return found
-
-
-def _commit() -> str | None:
-    """The commit of a checkout that this runs from."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

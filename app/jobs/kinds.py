@@ -50,7 +50,7 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path) -> list[str]
         arguments: As the job was given.
         folder: Of the job.
     """
-    # Not above: the command line needs the names alone, and this brings torch with it.
+    # Not above: it brings torch, which only the process of a job has a need for.
     from training.trainer.run_folder import RunFolder
 
     known = KINDS[kind]

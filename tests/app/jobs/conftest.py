@@ -18,7 +18,7 @@ from index.catalogue import Catalogue, open_catalogue
 from index.jobs import Job, get_job
 from tests.e2e.work import COMMAND
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 @dataclass

@@ -1,0 +1,59 @@
+"""What a job ran with: its command, the settings, the machine and its software."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+
+import torch
+
+from app.settings import load_settings
+from index.generations import now
+from training.atomic import atomic_file
+
+
+def write_environment(path: Path, command: Sequence[str]) -> None:
+    """Write down, as JSON, what this process runs a command of `recoquest` with."""
+    content = {
+        "command": ["recoquest", *command],
+        "began": now(),
+        "folder": str(Path.cwd()),
+        "settings": load_settings().printable(),
+        "bundles": _digests(command),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+    }
+    with atomic_file(path) as file:
+        file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _digests(command: Sequence[str]) -> Mapping[str, str]:
+    """The digests of the bundles among the arguments of a command."""
+    found = {}
+    for argument in command:
+        try:
+            found[argument] = json.loads(Path(argument, "digest.json").read_bytes())["digest"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of a checkout that this runs from."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
