@@ -19,7 +19,6 @@ from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
-from index.vectors.stored import WORTH_THREADS
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -33,6 +32,8 @@ _FEWEST_LEARNT: Final = 64
 _BLOCK: Final = 16_384
 # Rows whose float64 sums stay in the processor's cache.
 _RANKED_AT_ONCE: Final = 512
+# Numbers of float16 from which on a scan gains more by 8 bits than it takes to rank what that finds.
+_WORTH_COARSE: Final = 20_000 * 512
 _SEED: Final = 0
 
 
@@ -218,7 +219,7 @@ class CosineView:
         """Whether it scans so many vectors in memory that `quicken` would help."""
         rows = self._rows
         scanned = self._planned is None and isinstance(rows, HalfRows) and rows.coarse is None
-        return scanned and len(rows) >= WORTH_THREADS
+        return scanned and len(rows) * self.dim >= _WORTH_COARSE
 
     def quicken(self) -> None:
         """Keep vectors in 8 bits as well, for faster scans, while searches and writes go on."""

@@ -25,7 +25,7 @@ Guard = Callable[[], AbstractContextManager[None]]
 Halves = NDArray[np.float16]
 
 # Below so many rows one thread is done before others have begun.
-WORTH_THREADS: Final = 20_000
+_WORTH_THREADS: Final = 20_000
 # To step over a row takes this share of what it takes to compare it (measured).
 _PASSED_OVER: Final = 0.04
 # Up to this share of all rows, those that pass are copied out instead of picked during a scan (measured).
@@ -137,7 +137,7 @@ class StoredRows(ABC):
     def _in_parts(self, scan: Callable[[int, int], "Found"], count: int, passing: Passing) -> "Found":
         """Return the `count` best that scans from one row to another find, one on each core."""
         work = passing.count + len(self) * _PASSED_OVER
-        parts = cores() if work >= WORTH_THREADS else 1
+        parts = cores() if work >= _WORTH_THREADS else 1
         # Whole bytes of bits.
         edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
         if parts == 1:
@@ -177,7 +177,7 @@ class StoredRows(ABC):
             guard: Held whenever rows are read, and let go in between.
         """
         library: Any = faiss
-        use_threads(cores() if len(among) >= WORTH_THREADS else 1)
+        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
         for start in range(0, len(among), _BLOCK):

@@ -165,7 +165,7 @@ def test_closing_waits_for_a_build_that_has_begun(
 def test_many_vectors_that_are_scanned_get_8_bits_in_the_background(
     home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.vectors.cosine.WORTH_THREADS", COUNT)
+    monkeypatch.setattr("index.vectors.cosine._WORTH_COARSE", COUNT * DIM)
     view = _current(home, views)
     _wait(lambda: not view.slow)
     assert view.memory_bytes >= 3 * COUNT * DIM
