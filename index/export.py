@@ -1,6 +1,6 @@
 """A collection as a manifest, with what its feedback teaches, so that models can be trained on it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from index.engine import SearchEngine
 from index.errors import StoreError
 from index.feedback import learning_pairs
 from index.generations import require_collection
+from index.store import ImageStore
 from training.atomic import atomic_folder
 from training.data.manifest import Record, Rejections, write_manifest
 
@@ -64,30 +65,46 @@ def export_collection(
         OSError: The folder cannot be written.
     """
     with engine.catalogue.read() as session, atomic_folder(folder) as fresh:
-        images = fresh / "images"
-        images.mkdir()
+        (fresh / "images").mkdir()
         taught = _taught(session, collection) if feedback else _Taught()
-        missing: list[str] = []
-        liked = disliked = 0
-
-        def records() -> Iterator[Record]:
-            nonlocal liked, disliked
-            for row, texts in _rows(session, collection):
-                link = images / row.sha256
-                try:
-                    if not link.is_symlink():
-                        link.symlink_to(engine.store.path(row.sha256).absolute())
-                except StoreError:
-                    missing.append(row.external_id)
-                    continue
-                yield (record := _record(row, texts, taught))
-                if record.split == "train":
-                    liked += len(taught.liked.get(record.id, ()))
-                    disliked += len(record.not_texts)
-
+        export = _Export(engine.store, fresh / "images", taught)
         refused = Rejections(1, max_share=1.0)
-        written = write_manifest(fresh, records(), rejections=refused)
-    return ExportReport(written, len(missing) + len(refused), liked, disliked)
+        written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
+    return ExportReport(written, export.missing + len(refused), export.liked, export.disliked)
+
+
+@dataclass(slots=True)
+class _Export:
+    """Makes records with links to their images, and counts."""
+
+    store: ImageStore
+    images: Path
+    taught: _Taught
+    missing: int = 0
+    liked: int = 0
+    disliked: int = 0
+
+    def records(self, rows: Iterable[tuple[ImageRow, list[str]]]) -> Iterator[Record]:
+        """The records of all images whose file is there."""
+        for row, texts in rows:
+            try:
+                self._link(row.sha256)
+            except StoreError:
+                self.missing += 1
+                continue
+            liked, disliked = self._said(row) if row.split == "train" else ([], [])
+            self.liked += len(liked)
+            self.disliked += len(disliked)
+            yield _record(row, texts, [text for text in liked if text not in texts], disliked)
+
+    def _link(self, sha256: str) -> None:
+        link = self.images / sha256
+        if not link.is_symlink():
+            link.symlink_to(self.store.path(sha256).absolute())
+
+    def _said(self, row: ImageRow) -> tuple[list[str], list[str]]:
+        taught = self.taught
+        return taught.liked.get(row.external_id, []), taught.disliked.get(row.external_id, [])
 
 
 def _taught(session: Session, collection: str) -> _Taught:
@@ -122,18 +139,16 @@ def _texts(session: Session, images: Sequence[int]) -> Mapping[int, list[str]]:
     return texts
 
 
-def _record(row: ImageRow, texts: list[str], taught: _Taught) -> Record:
-    train = row.split == "train"
-    liked = [text for text in taught.liked.get(row.external_id, ()) if train and text not in texts]
+def _record(row: ImageRow, texts: list[str], liked: list[str], disliked: list[str]) -> Record:
     # As many draws for what was searched for as for the image's own texts.
     often = max(1, round(len(texts) / len(liked))) if liked else 0
     return Record(
         id=row.external_id,
         image=f"images/{row.sha256}",
-        split="train" if train else "val" if row.split == "val" else "test",
+        split="train" if row.split == "train" else "val" if row.split == "val" else "test",
         texts=(*texts, *liked * often),
         group=row.group_name,
         labels=tuple(row.labels),
         metadata=row.details,
-        not_texts=tuple(taught.disliked.get(row.external_id, ())) if train else (),
+        not_texts=tuple(disliked),
     )

@@ -13,13 +13,16 @@ from typing import Any
 import httpx
 import numpy as np
 from PIL import Image
+from sqlalchemy import select
 
+from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
+from index.generations import Generation
 from index.image_intake import record_digest
 from index.image_writes import ImageWrite, PictureWrite
 from index.live_writes import Upload, put_images
-from index.vectors.codec import encode_vectors
+from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
 from training.data.manifest import Record
 from training.models.encoder import Encoder
@@ -81,9 +84,15 @@ class Load:
 
     def run(self, engine: SearchEngine, encoders: Mapping[str, Encoder], pause_s: float) -> "_Running":
         """Start all threads; the block that this is used in is what happens meanwhile."""
-        workers = [threading.Thread(target=self.search, args=(seed,)) for seed in range(self.threads)]
-        workers.append(threading.Thread(target=self.write, args=(engine, encoders, pause_s)))
-        return _Running(self, workers)
+        searching = self.search_only()
+        writer = threading.Thread(target=self.write, args=(engine, encoders, pause_s))
+        return _Running(self, [*searching.workers, writer])
+
+    def search_only(self) -> "_Running":
+        """Start the threads that search."""
+        return _Running(
+            self, [threading.Thread(target=self.search, args=(seed,)) for seed in range(self.threads)]
+        )
 
 
 @dataclass
@@ -142,6 +151,21 @@ class Reference:
             if there and name not in shown and float(query @ vector) > last + TOLERANCE:
                 return f"{name} is missing"
         return ""
+
+
+def reference_of(engine: SearchEngine, generation: Generation, encoder: Encoder) -> Reference:
+    """What a generation's answers are compared with."""
+    with engine.catalogue.read() as session:
+        query = (
+            select(ImageRow.external_id, EmbeddingRow.vector)
+            .join(ImageRow, ImageRow.id == EmbeddingRow.image_id)
+            .where(EmbeddingRow.generation_id == generation.id)
+        )
+        rows = session.execute(query).all()
+    vectors = decode_vectors([row.vector for row in rows], generation.dim)
+    by_id = {row.external_id: vector for row, vector in zip(rows, vectors, strict=True)}
+    texts = dict(zip(TEXTS, encoder.embed_texts(list(TEXTS)).vectors, strict=True))
+    return Reference(generation.digest, by_id, texts)
 
 
 def check_all(

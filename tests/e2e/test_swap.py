@@ -4,19 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
 
 from app.engine import open_engine
 from app.settings import Settings
 from index.activation import generation_of
-from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.generations import Generation
 from index.ingest import ingest_manifest
 from index.reindex import generation_for, reindex
 from index.swap import swap
-from index.vectors.codec import decode_vectors
-from tests.e2e.load import TEXTS, Load, Reference, check_all
+from tests.e2e.load import Load, Reference, check_all, reference_of
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
@@ -55,20 +52,6 @@ def _prepare(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> list[
         return [generation_of(session, "c", engine.active("c").generation), second]
 
 
-def _reference(engine: SearchEngine, generation: Generation, encoder: Encoder) -> Reference:
-    with engine.catalogue.read() as session:
-        query = (
-            select(ImageRow.external_id, EmbeddingRow.vector)
-            .join(ImageRow, ImageRow.id == EmbeddingRow.image_id)
-            .where(EmbeddingRow.generation_id == generation.id)
-        )
-        rows = session.execute(query).all()
-    vectors = decode_vectors([row.vector for row in rows], generation.dim)
-    by_id = {row.external_id: vector for row, vector in zip(rows, vectors, strict=True)}
-    texts = dict(zip(TEXTS, encoder.embed_texts(list(TEXTS)).vectors, strict=True))
-    return Reference(generation.digest, by_id, texts)
-
-
 def _swap_under_load(
     work: Work, engine: SearchEngine, encoders: list[Encoder], *, swaps: int, threads: int
 ) -> Load:
@@ -84,7 +67,7 @@ def _swap_under_load(
         # Both with all that was written, whichever was active then.
         reindex(engine, generation, encoder, show_progress=False)
     references = {
-        generation.id: _reference(engine, generation, encoder)
+        generation.id: reference_of(engine, generation, encoder)
         for generation, encoder in zip(generations, encoders, strict=True)
     }
     right, wrong = check_all(load, references, load.written)
@@ -112,7 +95,7 @@ def test_many_swaps_under_more_load(work: Work, engine: SearchEngine, encoders: 
 @pytest.mark.slow
 def test_mixed_answers_would_be_found(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> None:
     first, second = _prepare(work, engine, encoders)
-    right, other = _reference(engine, first, encoders[0]), _reference(engine, second, encoders[1])
+    right, other = reference_of(engine, first, encoders[0]), reference_of(engine, second, encoders[1])
     mixed = Reference(right.digest, right.vectors, other.texts)
     with service(work, refresh_s=REFRESH_S, threads=1, log_level="error") as (client, _):
         load = Load(str(client.base_url), 1)

@@ -1,82 +1,15 @@
-"""Workers in processes of their own, and a home folder for them."""
+"""Jobs that are queued in a file, or in Redis."""
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.jobs.queue import JobQueue, give_job
-from app.settings import Settings
-from index.catalogue import Catalogue, open_catalogue
-from index.jobs import Job, get_job
-from tests.e2e.work import COMMAND
-
-PATIENCE_SECONDS = 300
-
-
-@dataclass
-class Jobs:
-    """A home folder, its catalogue and its queue."""
-
-    settings: Settings
-    catalogue: Catalogue
-    queue: JobQueue
-
-    def give(self, kind: str, *arguments: object, folder: Path | None = None) -> int:
-        given = [str(argument) for argument in arguments]
-        where = None if folder is None else str(folder)
-        return give_job(self.catalogue, self.queue, kind, given, folder=where).id
-
-    def get(self, number: int) -> Job:
-        with self.catalogue.read() as session:
-            return get_job(session, number)
-
-    def wait(self, number: int, until: Callable[[Job], bool] = lambda job: job.has_ended) -> Job:
-        """Wait until something is true of a job."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not until(job := self.get(number)):
-            assert time.monotonic() < deadline, f"{job}\n{self.log(number)}"
-            time.sleep(0.05)
-        return job
-
-    def log(self, number: int) -> str:
-        file = self.settings.home / "jobs" / str(number) / "log.txt"
-        return file.read_text() if file.exists() else ""
-
-    @contextmanager
-    def worker(self, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
-        """`recoquest worker` in a process, killed in the end if it still runs."""
-        ours = {
-            f"RECOQUEST_{name.upper()}": str(value)
-            for name, value in self.settings.model_dump().items()
-            if name in self.settings.model_fields_set and value is not None
-        }
-        with tempfile.TemporaryFile("w+") as log:
-            process = subprocess.Popen(
-                [*COMMAND, "worker", *arguments], stderr=log, env={**os.environ, **ours}
-            )
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
-                log.seek(0)
-                sys.stdout.write(log.read())
+from tests.jobs import Jobs, opened_jobs
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    """Queued in a file, or in Redis."""
     url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
-    settings = Settings(home=tmp_path / "home", device="cpu", queue_url=url, job_lease_s=6, job_stop_s=8)
-    catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
-    yield Jobs(settings, catalogue, queue)
-    queue.close()
-    catalogue.close()
+    with opened_jobs(tmp_path / "home", url) as opened:
+        yield opened

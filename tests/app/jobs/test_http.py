@@ -16,9 +16,9 @@ from app.service import create_app
 from index.engine import SearchEngine
 from index.jobs import add_job, beat, claim_job, end_job
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.jobs.conftest import Jobs
 from tests.app.test_writes import LOCAL
 from tests.e2e.work import Work, service
+from tests.jobs import Jobs
 
 
 def _client(home: Indexed, client: tuple[str, int] = LOCAL) -> TestClient:

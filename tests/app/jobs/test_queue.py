@@ -10,7 +10,7 @@ from redis import Redis
 from app.jobs.queue import JobQueue, QueueError, give_job
 from app.settings import Settings, SettingsError, load_settings
 from index.jobs import get_job
-from tests.app.jobs.conftest import Jobs
+from tests.jobs import Jobs
 
 
 def test_what_is_put_is_taken_once_in_order_by_any_process(jobs: Jobs) -> None:

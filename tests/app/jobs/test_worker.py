@@ -20,9 +20,9 @@ from index.generations import Generation
 from index.ingest import ingest_manifest
 from index.jobs import Job, cancel_job
 from index.reindex import generation_for
-from tests.app.jobs.conftest import Jobs
 from tests.e2e.work import TINY
 from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.jobs import Jobs
 from training.data.sample import write_sample_data
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
@@ -77,15 +77,12 @@ def _wait_for_the_lock(folder: JobFolder) -> None:
     os.close(lock)
 
 
-def test_jobs_are_done_or_fail_with_a_sentence_and_keep_what_they_ran_with(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path: Path) -> None:
     good = jobs.give("tidy")
     bad = jobs.give("import", "karpathy", "nowhere", folder=tmp_path)
     elsewhere = jobs.give("tidy", folder=tmp_path / "gone")
     unknown = jobs.give("dance")
     (jobs.settings.home / "jobs" / str(bad)).mkdir(parents=True)
-    make_bundle(jobs.settings.home / "unused")
     with jobs.worker():
         done = jobs.wait(good)
         assert (done.state, done.error, done.attempts) == ("done", None, 1)
@@ -95,6 +92,8 @@ def test_jobs_are_done_or_fail_with_a_sentence_and_keep_what_they_ran_with(
         assert str(failed.error) in jobs.log(bad)
         assert "gone: No such file" in (jobs.wait(elsewhere).error or "")
         assert "no jobs of the kind 'dance'" in (jobs.wait(unknown).error or "")
+    # What lay where its folder is to be, such as that of a job of a lost catalogue, is put aside.
+    assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())
     assert kept["command"] == ["recoquest", "tidy"]
     assert kept["settings"]["device"] == "cpu"

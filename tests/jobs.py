@@ -1,0 +1,81 @@
+"""A home folder with jobs for tests, and workers in processes of their own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.jobs.queue import JobQueue, give_job
+from app.settings import Settings
+from index.catalogue import Catalogue, open_catalogue
+from index.jobs import Job, get_job
+from tests.e2e.work import COMMAND
+
+PATIENCE_SECONDS = 300
+
+
+@dataclass
+class Jobs:
+    """A home folder, its catalogue and its queue."""
+
+    settings: Settings
+    catalogue: Catalogue
+    queue: JobQueue
+
+    def give(self, kind: str, *arguments: object, folder: Path | None = None) -> int:
+        given = [str(argument) for argument in arguments]
+        where = None if folder is None else str(folder)
+        return give_job(self.catalogue, self.queue, kind, given, folder=where).id
+
+    def get(self, number: int) -> Job:
+        with self.catalogue.read() as session:
+            return get_job(session, number)
+
+    def wait(self, number: int, until: Callable[[Job], bool] = lambda job: job.has_ended) -> Job:
+        """Wait until something is true of a job."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not until(job := self.get(number)):
+            assert time.monotonic() < deadline, f"{job}\n{self.log(number)}"
+            time.sleep(0.05)
+        return job
+
+    def log(self, number: int) -> str:
+        file = self.settings.home / "jobs" / str(number) / "log.txt"
+        return file.read_text() if file.exists() else ""
+
+    @contextmanager
+    def worker(self, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+        """`recoquest worker` in a process, killed in the end if it still runs."""
+        ours = {
+            f"RECOQUEST_{name.upper()}": str(value)
+            for name, value in self.settings.model_dump().items()
+            if name in self.settings.model_fields_set and value is not None
+        }
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                [*COMMAND, "worker", *arguments], stderr=log, env={**os.environ, **ours}
+            )
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+                log.seek(0)
+                sys.stdout.write(log.read())
+
+
+@contextmanager
+def opened_jobs(home: Path, queue_url: str | None) -> Iterator[Jobs]:
+    """The jobs of a home folder; workers that are killed lose theirs after a few seconds."""
+    settings = Settings(home=home, device="cpu", queue_url=queue_url, job_lease_s=6, job_stop_s=8)
+    catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
+    try:
+        yield Jobs(settings, catalogue, queue)
+    finally:
+        queue.close()
+        catalogue.close()
