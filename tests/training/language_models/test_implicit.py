@@ -59,12 +59,14 @@ def test_the_gradient_of_the_divergence_is_that_of_the_network_at_the_codes() ->
     state = torch.randn(6, 1, requires_grad=True)
     torch.manual_seed(3)
     latent = model(state, nothing, ONE)
-    (found,) = torch.autograd.grad(latent.kl.sum(), latent.codes)
+    found, of_state = torch.autograd.grad(latent.kl.sum(), [latent.codes, state])
     codes = latent.codes.detach().requires_grad_()
     (expected,) = torch.autograd.grad(
         model.of_sentence(torch.cat([codes, state.detach()], dim=1)).sum(), codes
     )
     torch.testing.assert_close(found, expected)
+    # The encoder learns by the codes alone.
+    torch.testing.assert_close(of_state, expected @ model.draw.weight[:, :1])
 
 
 def test_outside_training_the_networks_stay() -> None:
