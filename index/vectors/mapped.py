@@ -42,6 +42,8 @@ class _Part:
         """Map `count` rows that begin where the file is read next."""
         offset = file.tell()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # Candidates are scattered: what lies around them is not to be read as well.
+        mapped.madvise(mmap.MADV_RANDOM)
         rows = np.frombuffer(mapped, "<f2", count * dim, offset).reshape(count, dim)
         return cls(first, rows, mapped, offset)
 
@@ -59,8 +61,13 @@ class _Part:
         """Copy these rows into `out` (N, D); see `MappedRows.take`."""
         np.take(self.rows, rows - self.first, axis=0, out=out, mode="clip")
 
-    def fetch(self, rows: Rows) -> None:
-        """Have these rows read from the disk at once: else they would be waited for one by one."""
+    def fetch(self, rows: Rows, *, scattered: bool) -> None:
+        """Have these rows read from the disk at once: else they would be waited for one by one.
+
+        Args:
+            rows: Which.
+            scattered: Whether that is worth its time even where they do not lie together.
+        """
         if self.file is None:
             return
         size = self.rows.shape[1] * self.rows.itemsize
@@ -68,8 +75,10 @@ class _Part:
         first, last = int(places.min()), int(places.max())
         if last - first < _SPREAD * len(places):
             pieces = [(first, last + 1)]
-        else:
+        elif scattered:
             pieces = [(place, place + 1) for place in places.tolist()]
+        else:
+            return
         for start, stop in pieces:
             at = self.offset + start * size
             page = at - at % mmap.PAGESIZE
@@ -163,9 +172,8 @@ class MappedRows(StoredRows):
 
     def _take(self, part: _Part, rows: Rows, out: Halves) -> None:
         """Take rows of a part; to fetch what is in memory would take longer than to take it."""
-        if self._fetched > 0:
-            part.fetch(rows)
-            self._fetched -= 1
+        part.fetch(rows, scattered=self._fetched > 0)
+        self._fetched = max(0, self._fetched - 1)
         waited = _waits()
         part.take(rows, out)
         if _waits() > waited:

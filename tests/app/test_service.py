@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from app.logging import configure_logging
 from app.service import create_app
 from index.engine import SearchEngine
-from index.errors import CatalogueError, StoreError
+from index.errors import CatalogueError, StoreError, ViewError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import SEARCH, problem, search_image, search_like
 from training.errors import RecoquestError
@@ -219,6 +219,7 @@ def test_an_answer_to_a_defect_carries_the_headers_of_every_answer(
     [
         (CatalogueError("disk I/O error"), 503, "catalogue-unavailable", True),
         (StoreError("No space left on device"), 500, "image-file-unavailable", True),
+        (ViewError("cut short"), 503, "vectors-damaged", True),
         (RecoquestError(f"secret of {PATIENT}"), 500, "internal-error", False),
     ],
 )
