@@ -13,11 +13,11 @@ import structlog
 from sqlalchemy import make_url
 from sqlalchemy.orm import Session
 
-from app.jobs.folder import JobFolder
+from app.jobs.folder import ATTEMPT, JobFolder
 from app.jobs.kinds import KINDS, read_result
 from app.settings import PREFIX, Settings
 from index.catalogue import Catalogue
-from index.errors import CatalogueError
+from index.errors import CatalogueError, DiskFullError
 from index.jobs import Job, beat, end_job, release_job
 from training.progress import PROGRESS_VARIABLE
 
@@ -61,7 +61,7 @@ class Attempt:
             self._folder.begin(self._job)
             lock = self._locked()
             if isinstance(lock, int):
-                self._end(self._watch(self._started(lock)))
+                self._end(*self._watched(self._started(lock)))
             else:
                 self._give_up(lock)
         except OSError as error:
@@ -81,7 +81,7 @@ class Attempt:
         job, child = self._job, (sys.executable, "-m", "app.jobs.child")
         try:
             with self._folder.log.open("ab") as log:
-                log.write(f"--- Attempt {job.attempts} by {job.worker}\n".encode())
+                log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())
                 log.flush()
                 return subprocess.Popen(
                     [*child, str(os.getpid()), str(self._folder.path), job.kind, *job.arguments],
@@ -96,8 +96,17 @@ class Attempt:
         finally:
             os.close(lock)
 
-    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
+    def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
+        try:
+            return self._watch(process)
+        except BaseException:
+            # Nobody would end it, and who takes the job next would wait for it.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         ordered: Order = "go on"
         patience = 0.0
         while True:
@@ -122,7 +131,7 @@ class Attempt:
         try:
             with self._catalogue.write() as session:
                 job = beat(session, self._job.id, self._worker, progress)
-        except CatalogueError as error:
+        except (CatalogueError, DiskFullError) as error:
             _log.warning("a job's progress is not written", job=self._job.id, reason=str(error))
             # By now another worker may have it.
             return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "go on"
@@ -133,12 +142,10 @@ class Attempt:
             return "cancel"
         return "stop" if self._stop.is_set() else "go on"
 
-    def _end(self, ending: tuple[int, Order]) -> None:
+    def _end(self, code: int, order: Order) -> None:
         """Write down how the process ended."""
-        code, order = ending
         if code == 0 and order != "let go":
-            result = read_result(self._job.kind, self._folder.path)
-            self._settle(lambda session: end_job(session, self._job.id, self._worker, "done", result=result))
+            self._settle(self._done)
         elif order == "go on":
             self._fail(self._reason(code))
         else:
@@ -153,6 +160,11 @@ class Attempt:
         else:
             _log.warning("a job was lost to another worker", job=self._job.id)
 
+    def _done(self, session: Session) -> Job | None:
+        beat(session, self._job.id, self._worker, self._folder.read_progress())
+        result = read_result(self._job.kind, self._folder.path)
+        return end_job(session, self._job.id, self._worker, "done", result=result)
+
     def _fail(self, error: str) -> None:
         self._settle(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
 
@@ -164,7 +176,7 @@ class Attempt:
                     job = change(session)
                 _log.info("job left", job=self._job.id, state=None if job is None else job.state)
                 return
-            except CatalogueError as error:
+            except (CatalogueError, DiskFullError) as error:
                 if time.monotonic() - self._beaten > self._settings.job_lease_s:
                     _log.error("the end of a job is not written", job=self._job.id, reason=str(error))
                     return

@@ -12,6 +12,8 @@ from index.generations import now
 from index.jobs import Job
 
 _TAIL_BYTES: Final = 1 << 14
+# How the log of an attempt begins.
+ATTEMPT: Final = "--- Attempt "
 # How a command begins the sentence that says why it failed.
 _SENTENCE: Final = "recoquest: "
 
@@ -66,9 +68,9 @@ class JobFolder:
         return found if isinstance(found, dict) else None
 
     def last_sentence(self) -> str | None:
-        """What the command said last of why it ended."""
+        """What the command said last, in the latest attempt, of why it ended."""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-        said = [line.removeprefix(_SENTENCE) for line in lines if line.startswith(_SENTENCE)]
+            tail = file.read().decode(errors="replace").rpartition(ATTEMPT)[2]
+        said = [line.removeprefix(_SENTENCE) for line in tail.splitlines() if line.startswith(_SENTENCE)]
         return said[-1] if said else None

@@ -77,7 +77,9 @@ class JobQueue:
 
     def consumer(self, at_once: int) -> Consumer:
         """What takes numbers from the queue, in so many threads, until a signal stops it."""
-        return self._huey.create_consumer(workers=at_once, max_delay=_POLL_SECONDS, periodic=False)
+        return self._huey.create_consumer(
+            workers=at_once, max_delay=_POLL_SECONDS, periodic=False, scheduler_interval=60
+        )
 
     def close(self) -> None:
         """Close what is open."""

@@ -128,6 +128,8 @@ def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_be
         done = jobs.wait(number)
     assert (done.state, done.attempts) == ("done", 2), jobs.log(number)
     assert done.lapses == (1 if how is signal.SIGKILL else 0)
+    assert done.progress is not None
+    assert done.progress["done"] == done.progress["total"]
     run = _folder(jobs, number).path / "run"
     assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open() if '"train"' in line]
