@@ -205,7 +205,7 @@ def _to_build(session: Session, generation: Generation, view: CosineView) -> Vie
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
     wanted = _chosen(_weigh(session, generation, len(view), memory))
     if wanted == "exact":
-        if view.name != "exact":
+        if view.name != "exact" or view.mapped:
             view.drop()
         return None
     return wanted if view.name != wanted or view.outgrown else None

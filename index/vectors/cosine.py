@@ -19,6 +19,7 @@ from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.stored import StoredRows
 from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -199,6 +200,7 @@ class CosineView:
             finder.learn(vectors)
             if stored is not rows:
                 stored.add(vectors)
+        self._slacken(stored)
         planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading)
         with self._lock.writing():
             if self._layout != layout:
@@ -209,9 +211,6 @@ class CosineView:
                 stored.add(vectors)
             finder.settle()
             self._rows, self._planned = stored, planned
-            if isinstance(stored, HalfRows):
-                # What codes do not promise is scanned seldom.
-                stored.coarse = None
         return True
 
     @property
@@ -234,7 +233,8 @@ class CosineView:
                 halves = rows.halves(np.arange(start, min(start + _BLOCK, count)))
             coarse.append(halves)
         with self._lock.writing():
-            if self._layout == layout and self._rows is rows and isinstance(rows, HalfRows):
+            same = self._layout == layout and self._rows is rows and self._planned is None
+            if same and isinstance(rows, HalfRows):
                 coarse.append(rows.halves(np.arange(count, len(rows))))
                 rows.coarse = coarse
 
@@ -277,6 +277,12 @@ class CosineView:
             self._planned = planned
             self._layout += 1
             self._filters.clear()
+
+    def _slacken(self, rows: StoredRows) -> None:
+        """Let go of 8 bits: what codes do not promise is scanned seldom, and is to be measured without."""
+        if isinstance(rows, HalfRows):
+            with self._lock.writing():
+                rows.coarse = None
 
     def _changed(self) -> None:
         self._filters.clear()

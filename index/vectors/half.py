@@ -90,7 +90,8 @@ class HalfRows(StoredRows):
             index.ntotal = read_count(file, self.dim)
             index.codes.resize(index.ntotal * self.dim * 2)
             held = memory_of(index)
-            file.readinto(held.data)
+            if file.readinto(held.data) != held.nbytes:
+                raise ValueError("the file ends before its rows do")
         self._index, self._held = index, held
 
     def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:

@@ -100,6 +100,7 @@ class MappedRows(StoredRows):
         self._since: _Part | None = None
         self._unnamed: IO[bytes] | None = None
         self._latest = HalfRows(dim)
+        self._kept_bytes = _KEPT_BYTES
         self._fetched = 0
         # All of them in order: replaced in one step, as a snapshot is written while others read.
         self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
@@ -128,10 +129,12 @@ class MappedRows(StoredRows):
     def append(self, vectors: Halves) -> None:
         """Append vectors (N, D) as they are stored."""
         self._latest.append(vectors)
-        if self._latest.memory_bytes >= _KEPT_BYTES:
+        if self._latest.memory_bytes >= self._kept_bytes:
             try:
                 self._move()
+                self._kept_bytes = _KEPT_BYTES
             except OSError as error:
+                self._kept_bytes = 2 * self._latest.memory_bytes
                 _log.warning("new vectors stay in memory: %s", error)
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
         self._parts = (*files, _Part(files[-1].end if files else 0, self._latest.held))

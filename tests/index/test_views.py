@@ -110,10 +110,13 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     home.set_view("c", "ivf")
     _current(home, views)
     _wait(lambda: view.name == "ivf")
+    home.set_view("c", "mapped")
+    _current(home, views)
+    _wait(lambda: view.name == "mapped")
     # So few are scanned where nothing is chosen.
     home.set_view("c", None)
     _current(home, views)
-    assert view.name == "exact"
+    assert (view.name, view.mapped) == ("exact", False)
 
 
 def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
