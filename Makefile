@@ -10,7 +10,7 @@ OPERATIONS ?= 200000
 # Tests that run side by side: as many as there are cores, for most compute on one.
 TESTS_AT_ONCE ?= $(shell nproc)
 
-.PHONY: install demo test test-slow test-faults lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback bench-search check-image clean
+.PHONY: install demo test test-slow test-faults lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -62,6 +62,10 @@ benchmark-factors: install
 # What liking and disliking hits does for a search, beside averaging and Rocchio; trains for some minutes.
 benchmark-feedback: install
 	$(BIN)/python -m tests.benchmarks.feedback $(ARGS)
+
+# What retraining gains from simulated readers' judgements; trains for some minutes.
+benchmark-retraining: install
+	$(BIN)/python -m tests.benchmarks.retraining $(ARGS)
 
 # Search beside hnswlib, USearch, Milvus Lite and Qdrant Edge; those that do not install are left out and named.
 bench-search: install
