@@ -35,7 +35,7 @@ jobs = typer.Typer(
 )
 
 
-@jobs.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@jobs.command(context_settings={"allow_interspersed_args": False})
 def start(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"A command: {', '.join(KINDS)}.")],
