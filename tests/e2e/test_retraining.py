@@ -18,7 +18,7 @@ from training.models.encoder import load_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, "--set", "train.epochs=20")
+RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, "--set", "train.epochs=8")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return work
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
     url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
     with opened_jobs(tmp_path / "home", url) as opened:
@@ -76,7 +76,11 @@ def _killed(jobs: Jobs, number: int, when: str) -> None:
     assert not job.has_ended, f"it ended before it could be killed\n{jobs.log(number)}"
 
 
-@pytest.mark.parametrize("killed_in", ["", "training", "embedding"])
+@pytest.mark.parametrize(
+    ("jobs", "killed_in"),
+    [("sqlite", ""), ("sqlite", "training"), ("sqlite", "embedding"), ("redis", "training")],
+    indirect=["jobs"],
+)
 def test_feedback_becomes_a_model_that_takes_over_and_is_taken_back_under_load(
     jobs: Jobs, engine: SearchEngine, tmp_path: Path, killed_in: str
 ) -> None:

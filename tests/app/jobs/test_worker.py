@@ -29,6 +29,9 @@ from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
 from training.trainer.run import train
 
+# They begin many processes, each of which takes seconds to import what it needs.
+pytestmark = pytest.mark.timeout(900)
+
 EPOCHS = 10
 OVERRIDES = [
     *TINY,
@@ -112,7 +115,7 @@ def test_each_of_many_jobs_is_begun_once_by_one_of_two_workers(jobs: Jobs, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_been(
     jobs: Jobs, scenes: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
