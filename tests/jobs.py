@@ -71,7 +71,7 @@ class Jobs:
 
 @contextmanager
 def opened_jobs(home: Path, queue_url: str | None) -> Iterator[Jobs]:
-    """The jobs of a home folder; a worker on a busy machine may say nothing for seconds without losing its own."""
+    """The jobs of a home folder; on a busy machine a worker may say nothing for seconds and keep its own."""
     settings = Settings(home=home, device="cpu", queue_url=queue_url, job_lease_s=15, job_stop_s=8)
     catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
     try:
