@@ -105,7 +105,7 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
 
 @pytest.mark.slow
 def test_each_of_many_jobs_is_begun_once_by_one_of_two_workers(jobs: Jobs, tmp_path: Path) -> None:
-    numbers = [jobs.give("import", "karpathy", f"nowhere-{n}", folder=tmp_path) for n in range(16)]
+    numbers = [jobs.give("import", "karpathy", f"nowhere-{n}", folder=tmp_path) for n in range(8)]
     with jobs.worker("--at-once", "2"), jobs.worker("--at-once", "2"):
         ended = [jobs.wait(number) for number in numbers]
     assert [job.attempts for job in ended] == [1] * len(numbers)
