@@ -19,9 +19,10 @@ settings.load_profile("ci")
 # As the command does, before anything computes.
 keep_order_of_sums()
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
-    # Tests that run side by side share the cores.
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+    # Tests that run side by side share the cores; the processes that they start compute as they do.
+    threads = max(1, len(os.sched_getaffinity(0)) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session", autouse=True)
