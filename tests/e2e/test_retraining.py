@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from app.engine import open_engine
+from app.jobs.folder import JobFolder
 from index.activation import generation_of
 from index.engine import SearchEngine
 from index.jobs import Job
@@ -18,7 +19,7 @@ from training.models.encoder import load_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, "--set", "train.epochs=8")
+RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, "--set", "train.epochs=20")
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +58,17 @@ def _judge_hits(client: httpx.Client) -> None:
             assert client.post("/v1/collections/c/feedback", json=said).status_code == 200
 
 
-def _training(job: Job) -> bool:
-    progress = job.progress or {"what": "", "done": 0}
-    return bool(progress["what"] == "training" and progress["done"] >= 5)
-
-
-def _embedding(job: Job) -> bool:
-    progress = job.progress or {"what": "", "done": 0}
-    return bool(progress["what"] == "Embedding c" and progress["done"] >= 5)
-
-
 def _killed(jobs: Jobs, number: int, when: str) -> None:
     """Let a worker begin a job, and kill it in the middle of a stage."""
-    reached = {"training": _training, "embedding": _embedding}[when]
+    folder = JobFolder.of(jobs.settings, number)
+
+    def reached(job: Job) -> bool:
+        # The file knows more than the catalogue, which is told every few seconds.
+        progress = folder.read_progress() or {"what": "", "done": 0}
+        if when == "training":
+            return bool(progress["what"] == "training" and progress["done"] >= 5)
+        return bool(progress["what"] == "Embedding c")
+
     with jobs.worker() as worker:
         job = jobs.wait(number, lambda job: job.has_ended or reached(job))
         worker.kill()
