@@ -40,7 +40,7 @@ OVERRIDES = [
     "train.checkpoint_minutes=0",
     "train.log_every_steps=1",
 ]
-IMAGES = 300
+IMAGES = 600
 
 
 @pytest.fixture(scope="session")
