@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from training.trainer.checkpoint import load_checkpoint
+
 
 @contextmanager
 def before_step(loop: type, step: int, act: Callable[[], object]) -> Iterator[None]:
@@ -53,3 +55,12 @@ def assert_same(ours: Any, theirs: Any) -> None:
             assert_same(one, other)
     else:
         assert ours == theirs
+
+
+def assert_same_runs(out: Path, straight: Path) -> None:
+    """Two folders of finished runs hold the same checkpoints, metrics and results."""
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
+        assert_same(vars(ours), vars(theirs))
+    assert lines(out) == lines(straight)
+    assert (out / "results.json").read_text() == (straight / "results.json").read_text()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.language_models.samples import tiny_recipe, write_sentences
-from tests.training.runs import assert_same, before_step, lines, terminate
+from tests.training.runs import assert_same_runs, before_step, lines, terminate
 from training.errors import DataError, RecipeError
 from training.language_models.config import LanguageModelRecipe
 from training.language_models.load import load_language_recipe
@@ -66,11 +66,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
         run(recipe, sentences, out)
     torch.manual_seed(99)
     run(recipe, sentences, out, resume=True)
-    for name in ("last.pt", "best.pt"):
-        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
-        assert_same(vars(ours), vars(theirs))
-    assert lines(out) == lines(straight)
-    assert (out / "results.json").read_text() == (straight / "results.json").read_text()
+    assert_same_runs(out, straight)
 
 
 def test_what_a_run_leaves(straight: Path) -> None:

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from tests.training.classification.questions.samples import tiny_recipe, write_vqa
-from tests.training.runs import assert_same, before_step, lines, terminate
+from tests.training.runs import assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.errors import DataError, RecipeError
 from training.tasks.loop import TaskLoop
-from training.trainer.checkpoint import load_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 8  # two epochs of 48 questions by 12
@@ -54,11 +53,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
         run(recipe, squares, out)
     torch.manual_seed(99)
     run(recipe, squares, out, resume=True)
-    for name in ("last.pt", "best.pt"):
-        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
-        assert_same(vars(ours), vars(theirs))
-    assert lines(out) == lines(straight)
-    assert (out / "results.json").read_text() == (straight / "results.json").read_text()
+    assert_same_runs(out, straight)
 
 
 def test_what_a_run_leaves(straight: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.training.classification.texts.samples import tiny_recipe, write_sst, write_sts
 from tests.training.models.tiny import write_tokenizer
-from tests.training.runs import assert_same, before_step, lines, terminate
+from tests.training.runs import assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
@@ -75,14 +75,6 @@ def test_killed_it_goes_on_from_its_last_checkpoint(sst: Path, straight: Path, t
     assert load_checkpoint(out / "checkpoints/last.pt").position.step == 6
     run(tiny_recipe(reclaim=True), sst, out, resume=True)
     assert_same_runs(out, straight)
-
-
-def assert_same_runs(out: Path, straight: Path) -> None:
-    for name in ("last.pt", "best.pt"):
-        ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
-        assert_same(vars(ours), vars(theirs))
-    assert lines(out) == lines(straight)
-    assert (out / "results.json").read_text() == (straight / "results.json").read_text()
 
 
 def test_what_a_run_leaves(straight: Path) -> None:
