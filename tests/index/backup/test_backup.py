@@ -15,56 +15,35 @@ from sqlalchemy import select
 from app.cli.main import run
 from index.activation import activate
 from index.backup import restore_backup, write, write_backup
-from index.catalogue.tables import ImageRow, JobRow, LooseFileRow, RemovalRow, Table, TextRow
+from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError
+from index.feedback import JudgedQuery, judge, judgements
 from index.ingest import ingest_manifest
 from index.jobs import add_job, claim_job, list_jobs
 from index.live_writes import remove_images
 from index.reindex import generation_for, reindex
-from index.request import SearchRequest
+from tests.index.comparing import answers, rows
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_records
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder
 
-Answers = list[tuple[str, float]]
-
 
 @pytest.fixture
 def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest) -> SearchEngine:
-    """Two collections, one of them with a retired generation, and removed images with the highest keys."""
+    """Two collections, one judged and with a retired generation; the images with the last keys are gone."""
     for name in ("c", "d"):
         ingest_manifest(engine, name, encoder, manifest, show_progress=False)
     generation = generation_for(engine, "d", other_encoder)
     reindex(engine, generation, other_encoder, show_progress=False)
     with engine.catalogue.write() as session:
         activate(session, generation, texts=True)
+        for number, relevant in ((1, True), (2, False)):
+            query = JudgedQuery(texts=("text 3.0",), unlike_images=("image-004",))
+            judge(session, "d", query, f"image-{number:03}", relevant, most=10)
     remove_images(engine, "d", ["image-018", "image-019"])
     return engine
-
-
-def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> Answers:
-    """Hits of a text with the files that they show, and what exact words find; databases rank these apart."""
-    active = engine.active(collection)
-    vector = encoder.embed_texts(["text 3.0"]).vectors[0]
-    found: Answers = []
-    for hit in engine.search(active, vector, SearchRequest(k=20)).hits:
-        content = engine.image_path(collection, hit.id).read_bytes()
-        found.append((f"{hit.id} {hit.texts} {hit.labels} {hit.metadata} {hash(content)}", hit.score))
-    hits = engine.search(active, vector, SearchRequest(k=20, words="report 7 text 5.1")).hits
-    by_words = sorted(hit.id for hit in hits if "words" in hit.found_by)
-    assert by_words
-    return [*found, *((name, 0.0) for name in by_words)]
-
-
-def rows(engine: SearchEngine) -> dict[str, list[str]]:
-    with engine.catalogue.read() as session:
-        return {
-            table.name: sorted(map(repr, session.execute(select(table)).all()))
-            for table in Table.metadata.sorted_tables
-            if table.name not in (LooseFileRow.__tablename__, JobRow.__tablename__)
-        }
 
 
 def test_everything_comes_back(
@@ -77,7 +56,10 @@ def test_everything_comes_back(
     again = open_home(tmp_path / "again")
     assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
     assert rows(again) == rows(full)
+    assert [name for name, found in rows(again).items() if not found] == []
     with again.catalogue.read() as session:
+        assert [said.relevant for said in judgements(session, "d")] == [True, False]
+        # Whoever has a job goes on with it where it was given.
         assert list_jobs(session) == []
     for name, model in (("c", encoder), ("d", other_encoder)):
         assert answers(again, name, model) == answers(full, name, model)

@@ -1,15 +1,32 @@
 """A catalogue of the first schema with data in it is brought up to date on both databases."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
 
+from index.backup import restore_backup, write_backup
 from index.catalogue import open_catalogue
-from index.catalogue.tables import EmbeddingRow, ImageRow, TextRow
+from index.catalogue.tables import EmbeddingRow, ImageRow, Table, TextRow
+from index.engine import SearchEngine
+from index.feedback import FeedbackCounts, JudgedQuery, count_feedback, judge, judgements
 from index.generations import find_active
+from index.ingest import ingest_manifest
+from index.jobs import add_job, claim_job, end_job, get_job
 from index.vectors.codec import encode_vectors
+from tests.index.comparing import answers, rows
+from tests.index.conftest import open_home
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+Rows = dict[str, list[dict[str, Any]]]
 
 _VECTOR = encode_vectors(np.eye(1, 4, dtype=np.float32))[0]
 _ROWS = (
@@ -25,24 +42,33 @@ _ROWS = (
 )
 
 
-def _make_first_schema(url: str) -> None:
+@contextmanager
+def _first_schema(url: str) -> Iterator[Connection]:
+    """A catalogue with the tables of the first schema, empty, in a transaction."""
     config = Config()
     config.set_main_option("script_location", "index.catalogue:migrations")
     engine = create_engine(url)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
-        for statement in _ROWS:
-            values = {"vector": _VECTOR} if ":vector" in statement else {}
-            connection.execute(text(statement), values)
+        yield connection
     engine.dispose()
 
 
 @pytest.fixture
-def old_catalogue(catalogue_url: str, request: pytest.FixtureRequest) -> str:
-    if catalogue_url.startswith("sqlite"):
-        request.getfixturevalue("tmp_path").joinpath("home").mkdir()
-    _make_first_schema(catalogue_url)
+def home(tmp_path: Path) -> Path:
+    """Where the catalogue is, if it is in SQLite."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def old_catalogue(catalogue_url: str, home: Path) -> str:
+    with _first_schema(catalogue_url) as connection:
+        for statement in _ROWS:
+            values = {"vector": _VECTOR} if ":vector" in statement else {}
+            connection.execute(text(statement), values)
     return catalogue_url
 
 
@@ -74,3 +100,81 @@ def test_new_rows_go_in_beside_the_old_ones(old_catalogue: str) -> None:
     with catalogue.read() as session:
         assert session.execute(select(TextRow.text).order_by(TextRow.id)).scalars().all()[-1] == "Third"
     catalogue.close()
+
+
+def _all_rows(engine: SearchEngine) -> Rows:
+    with engine.catalogue.read() as session:
+        return {
+            table.name: [
+                dict(row) for row in session.execute(select(table).order_by(*table.primary_key)).mappings()
+            ]
+            for table in Table.metadata.sorted_tables
+        }
+
+
+def _of_first_schema(first: MetaData, found: Rows) -> Rows:
+    """The rows of tables that the first schema has, with the columns that it has."""
+    return {
+        table.name: [{column.name: row[column.name] for column in table.c} for row in found[table.name]]
+        for table in first.sorted_tables
+        if table.name != "alembic_version"
+    }
+
+
+@pytest.fixture
+def before(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> Iterator[SearchEngine]:
+    """What is to be found again: two collections that were written today."""
+    engine = open_home(tmp_path / "before")
+    for name in ("c", "d"):
+        ingest_manifest(engine, name, encoder, manifest, show_progress=False)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def first(before: SearchEngine, catalogue_url: str, home: Path) -> MetaData:
+    """The tables of an installation of the first schema, which holds all of `before` that they can."""
+    tables = MetaData()
+    with _first_schema(catalogue_url) as connection:
+        tables.reflect(connection)
+        content = _of_first_schema(tables, _all_rows(before))
+        for table in tables.sorted_tables:
+            if table.name in content:
+                assert content[table.name], f"nothing would be seen of the table {table.name}"
+                connection.execute(insert(table), content[table.name])
+    for folder in ("images", "bundles"):
+        shutil.copytree(home.with_name("before") / folder, home / folder)
+    return tables
+
+
+def test_an_installation_of_the_first_schema_keeps_all_and_does_what_is_new(
+    before: SearchEngine, first: MetaData, catalogue_url: str, home: Path, encoder: Encoder
+) -> None:
+    engine = open_home(home, catalogue_url)
+    assert _of_first_schema(first, _all_rows(engine)) == _of_first_schema(first, _all_rows(before))
+    for name in ("c", "d"):
+        assert answers(engine, name, encoder) == answers(before, name, encoder)
+    _judge_and_give_a_job(engine)
+    write_backup(engine, home / "backup.tar", show_progress=False)
+    again = open_home(home.with_name("again"))
+    restore_backup(again, home / "backup.tar", show_progress=False)
+    assert rows(again) == rows(engine)
+    assert answers(again, "d", encoder) == answers(before, "d", encoder)
+    with again.catalogue.read() as session:
+        assert [(said.image, said.relevant) for said in judgements(session, "c")] == [("image-003", True)]
+    again.close()
+    engine.close()
+
+
+def _judge_and_give_a_job(engine: SearchEngine) -> None:
+    with engine.catalogue.write() as session:
+        judge(session, "c", JudgedQuery(texts=("text 3.0",)), "image-003", True, most=10)
+        job = add_job(session, "tidy", [])
+    with engine.catalogue.write() as session:
+        assert claim_job(session, job.id, "worker") is not None
+        end_job(session, job.id, "worker", "done", result={"n": 1})
+    with engine.catalogue.read() as session:
+        counts = count_feedback(session, "c")
+        assert counts == FeedbackCounts(relevant=1, not_relevant=0, queries=1, latest=counts.latest)
+        done = get_job(session, job.id)
+        assert (done.state, done.attempts, done.result) == ("done", 1, {"n": 1})
