@@ -21,7 +21,7 @@ def doctor(
     env_file: Annotated[Path | None, typer.Option("--env-file", help="Settings as NAME=value lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Look at settings, machine, disk, catalogue, images and encoders; ends with 1 if anything is wrong."""
+    """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""
     from app.doctor import examine
     from app.settings import load_settings
 

@@ -1,4 +1,4 @@
-"""The examination of an installation: settings, machine, disk, catalogue, images and encoders."""
+"""The examination of an installation: settings, machine, disk, queue, catalogue, images and encoders."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ import torch
 
 from app.doctor.finding import Finding
 from app.doctor.indexed import examine_indexed
+from app.doctor.jobs import examine_queue
 from app.settings import Settings, unknown_variables
 from index.memory import free_memory
 from training.atomic import atomic_file
@@ -33,6 +34,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _settings()
     for subject, look in (("versions", _versions), ("memory", _memory), ("device", _device), ("home", _home)):
         yield _guarded(subject, settings, look)
+    yield examine_queue(settings)
     yield from examine_indexed(settings)
 
 

@@ -1,4 +1,4 @@
-"""The examination of what is indexed: the catalogue, the collections, their files and their encoders."""
+"""The examination of what is in the catalogue: jobs, collections, their files and their encoders."""
 
 import hashlib
 import random
@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import select, text
 
 from app.doctor.finding import Finding
+from app.doctor.jobs import examine_jobs
 from app.encoders import warm_up
 from app.engine import open_engine
 from app.settings import Settings
@@ -37,6 +38,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         return
     try:
         yield from _catalogue(engine)
+        yield examine_jobs(engine.catalogue)
         for name in engine.names():
             yield _collection(engine, name)
         yield _images(engine)

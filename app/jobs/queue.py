@@ -7,6 +7,7 @@ that is lost or there twice does no harm.
 import json
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -86,6 +87,11 @@ class JobQueue:
         self._huey.storage.close()
 
 
+def queue_file(settings: Settings) -> Path:
+    """The queue where no Redis is set."""
+    return settings.home / "queue.sqlite3"
+
+
 def give_job(
     catalogue: Catalogue, queue: JobQueue, kind: str, arguments: list[str], *, folder: str | None = None
 ) -> Job:
@@ -124,7 +130,7 @@ def _open(settings: Settings) -> Huey:
             return RedisHuey(_NAME, url=settings.queue_url, **options)
         except (RedisError, ValueError) as error:
             raise QueueError(f"RECOQUEST_QUEUE_URL cannot be used: {error}.") from error
-    file = settings.home / "queue.sqlite3"
+    file = queue_file(settings)
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
         return SqliteHuey(_NAME, filename=str(file), **options)

@@ -39,7 +39,14 @@ def states(home: Path) -> dict[str, str]:
 
 def test_a_sound_installation(home: Path) -> None:
     found = states(home)
-    assert [*found][-4:] == ["catalogue", f"collection {COLLECTION}", "images", "encoder tiny-0"]
+    assert [*found][-6:] == [
+        "queue",
+        "catalogue",
+        "jobs",
+        f"collection {COLLECTION}",
+        "images",
+        "encoder tiny-0",
+    ]
     # A machine may be short of memory or disk.
     assert {found[subject] for subject in found.keys() - {"memory", "home"}} == {"ok"}
     assert "wrong" not in found.values()

@@ -1,0 +1,75 @@
+"""The examination of jobs: the queue that wakes workers, and whether one is at work."""
+
+import time
+from typing import Final
+
+from app.doctor.finding import Finding
+from app.jobs.queue import JobQueue, QueueError, queue_file
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.jobs import Job, get_job, list_jobs
+
+# A worker takes what waits, or says that it is at work, within 5 seconds.
+WATCH_SECONDS: Final = 8.0
+_LOOK_SECONDS: Final = 0.25
+
+
+def examine_queue(settings: Settings) -> Finding:
+    """Look whether workers can be woken; a queue that no job has been given to is not made."""
+    file = queue_file(settings)
+    if settings.queue_url is not None:
+        where, advice = settings.printable()["queue_url"], "start that Redis, or mend RECOQUEST_QUEUE_URL"
+    elif file.exists():
+        where, advice = str(file), "stop the workers and remove it; no job is in it, and it is made again"
+    else:
+        return Finding("queue", "ok", "no job was given yet")
+    try:
+        queue = JobQueue(settings)
+        try:
+            queue.is_empty()
+        finally:
+            queue.close()
+    except QueueError as error:
+        return Finding("queue", "wrong", f"{str(error).removesuffix('.')}: {advice}.")
+    return Finding("queue", "ok", where)
+
+
+def examine_jobs(catalogue: Catalogue, watch_s: float = WATCH_SECONDS) -> Finding:
+    """Look whether a worker is at work on what is to be done.
+
+    Args:
+        catalogue: Where the jobs are.
+        watch_s: How long a worker may say nothing, in seconds.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    with catalogue.read() as session:
+        running = list_jobs(session, state="running")
+        queued = list_jobs(session, state="queued")
+    found = f"{len(running):,} running, {len(queued):,} waiting"
+    if not running and not queued:
+        return Finding("jobs", "ok", found)
+    if _is_worked_on(catalogue, [*running, *queued], watch_s):
+        return Finding("jobs", "ok", f"{found}; a worker is at work")
+    return Finding(
+        "jobs",
+        "doubtful",
+        f"{found}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
+        "the settings of the service (home folder, database and queue).",
+    )
+
+
+def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:
+    """Whether a worker begins any of the jobs, or says that it is at work on it, within this time."""
+    deadline = time.monotonic() + watch_s
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        with catalogue.read() as session:
+            now = [get_job(session, job.id) for job in jobs]
+        if any(
+            (job.attempts, job.beats) != (then.attempts, then.beats)
+            for job, then in zip(now, jobs, strict=True)
+        ):
+            return True
+    return False
