@@ -53,7 +53,9 @@ class Planner:
     pass_cost: float
     candidate_cost: float
 
-    def first(self, rank: int, passing: int, total: int, met: float = 1.0) -> Probe | None:
+    def first(
+        self, rank: int, passing: int, total: int, met: float = 1.0, *, copied: bool = False
+    ) -> Probe | None:
         """Return how to search the codes for hits down to a rank, or None to scan exactly.
 
         Args:
@@ -62,15 +64,18 @@ class Planner:
             total: How many rows there are.
             met: The share that passed near the queries before; to look there costs little, and tells how
                 deep the hits of this one lie.
+            copied: Whether the rows that pass lie side by side.
         """
         if passing <= rank:
             return None
         if passing == total:
             return self._worthwhile(rank, rank, passing, total)
-        usual = self._worthwhile(_spread(rank, passing / total), rank, passing, total)
-        return usual and (self._worthwhile(_spread(rank, met), rank, passing, total) or usual)
+        usual = self._worthwhile(_spread(rank, passing / total), rank, passing, total, copied=copied)
+        return usual and (self._worthwhile(_spread(rank, met), rank, passing, total, copied=copied) or usual)
 
-    def deeper(self, tried: Probe, share: float, rank: int, passing: int, total: int) -> Probe | None:
+    def deeper(
+        self, tried: Probe, share: float, rank: int, passing: int, total: int, *, copied: bool = False
+    ) -> Probe | None:
         """Return how to go on after a search that met too few that pass, or None to scan exactly.
 
         Args:
@@ -79,20 +84,25 @@ class Planner:
             rank: How many hits are needed, those of pages before included.
             passing: How many rows may be found.
             total: How many rows there are.
+            copied: Whether the rows that pass lie side by side.
         """
-        return self._worthwhile(max(tried.depth + 1, _spread(rank, share)), rank, passing, total)
+        depth = max(tried.depth + 1, _spread(rank, share))
+        return self._worthwhile(depth, rank, passing, total, copied=copied)
 
     def candidates(self, rank: int) -> int:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
         return next(probe.candidates for probe in self.probes if probe.depth >= rank)
 
-    def _worthwhile(self, depth: float, rank: int, passing: int, total: int) -> Probe | None:
+    def _worthwhile(
+        self, depth: float, rank: int, passing: int, total: int, *, copied: bool = False
+    ) -> Probe | None:
         """Return the least search that reaches a depth, unless a scan costs less."""
         probe = next((probe for probe in self.probes if probe.depth >= depth), None)
         if probe is None:
             return None
         ranked = min(probe.candidates * passing / total, self.candidates(rank))
-        scanned = passing * self.row_cost + (total - passing) * self.pass_cost
+        passed_over = 0 if copied else total - passing
+        scanned = passing * self.row_cost + passed_over * self.pass_cost
         exact = min(scanned, passing * self.candidate_cost)
         return probe if probe.cost + ranked * self.candidate_cost < exact else None
 

@@ -42,7 +42,11 @@ from index.words import matching, texts_with
 
 # How often a page is made again because something on it was removed meanwhile.
 _TRIES: Final = 3
-_LISTS: Final[tuple[tuple[int, FoundBy], ...]] = ((BY_VECTOR, "vector"), (BY_WORDS, "words"))
+_FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
+    BY_VECTOR: ("vector",),
+    BY_WORDS: ("words",),
+    BY_VECTOR | BY_WORDS: ("vector", "words"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,31 +281,33 @@ class Searcher:
                     search.scope.hidden,
                 )
         unusual = None if search.scale is None else search.scale.unusual(found.cosines).tolist()
-        return tuple(
-            Hit(
-                id=images[key].id,
-                rank=before + place + 1,
-                score=score,
-                cosine=cosine,
-                unusual=None if unusual is None else unusual[place],
-                found_by=tuple(name for bit, name in _LISTS if lists & bit),
-                text=images[key].text,
-                group=images[key].group,
-                others=counts.get(key),
-                texts=images[key].texts,
-                labels=images[key].labels,
-                metadata=images[key].metadata,
-            )
-            for place, (key, score, cosine, lists) in enumerate(
-                zip(
-                    found.keys.tolist(),
-                    found.scores.tolist(),
-                    found.cosines.tolist(),
-                    found.lists.tolist(),
-                    strict=True,
+        hits = []
+        rows = zip(
+            found.keys.tolist(),
+            found.scores.tolist(),
+            found.cosines.tolist(),
+            found.lists.tolist(),
+            strict=True,
+        )
+        for place, (key, score, cosine, lists) in enumerate(rows):
+            image = images[key]
+            hits.append(
+                Hit(
+                    id=image.id,
+                    rank=before + place + 1,
+                    score=score,
+                    cosine=cosine,
+                    unusual=None if unusual is None else unusual[place],
+                    found_by=_FOUND_BY[lists],
+                    text=image.text,
+                    group=image.group,
+                    others=counts.get(key),
+                    texts=image.texts,
+                    labels=image.labels,
+                    metadata=image.metadata,
                 )
             )
-        )
+        return tuple(hits)
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:

@@ -69,9 +69,9 @@ class CosineView:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that vectors, keys and codes or graph hold."""
+        """Memory that vectors, keys, codes or graph and rows copied for filters hold."""
         built = 0 if self._planned is None else self._planned.finder.memory_bytes
-        return self._rows.memory_bytes + self._places.memory_bytes + built
+        return self._rows.memory_bytes + self._places.memory_bytes + self._filters.memory_bytes + built
 
     @property
     def name(self) -> ViewName:
@@ -140,6 +140,8 @@ class CosineView:
         """
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
+            if passing.is_worth_copying(2 * self.dim):
+                passing.copied = self._rows.copied(passing)
             rank = k if after is None else k + after.rank
             near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
             if near is not None:

@@ -6,14 +6,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-import faiss
 import numpy as np
 
 from index.vectors.coarse import CoarseRows
-from index.vectors.passing import Bits, Passing
+from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.stored import Found, Halves, StoredRows, empty_index, memory_of, read_count
+from index.vectors.stored import (
+    Found,
+    Halves,
+    StoredRows,
+    empty_index,
+    memory_of,
+    read_count,
+    scan_index,
+)
 
 # Rows beyond the nearest that a scan of 8 bits names: so many may come close enough.
 _REACHING: Final = 256
@@ -98,26 +105,11 @@ class HalfRows(StoredRows):
         wanted = count + _REACHING
         if self.coarse is not None and wanted < passing.count:
             question = self.coarse.question(query)
-            scan = partial(_scan, self.coarse.index, question.steps, wanted, passing.bits)
-            reaching = question.reaching(self._in_parts(scan, wanted, passing), count)
+            scan = partial(scan_index, self.coarse.index, question.steps, wanted, passing.bits)
+            reaching = question.reaching(self._in_parts(scan, wanted, len(self), self._work(passing)), count)
             if reaching is not None:
                 return self.nearest_of(query, count, reaching)
         return super()._nearest(query, count, passing)
 
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> Found:
-        return _scan(self._index, query, count, passing.bits, start, stop)
-
-
-def _scan(index: Any, query: Vectors, count: int, bits: Bits | None, start: int, stop: int) -> Found:
-    """Return the `count` best of an index's rows from `start` to `stop` that have their bit."""
-    library: Any = faiss
-    if bits is None:
-        chosen: Any = library.IDSelectorRange(start, stop)
-    else:
-        own = np.zeros_like(bits)
-        own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
-        chosen = library.IDSelectorBitmap(own)
-    parameters = library.SearchParameters(sel=chosen)
-    products, rows = index.search(query[None], count, params=parameters)
-    found = rows[0] >= 0
-    return products[0][found], rows[0][found]
+        return scan_index(self._index, query, count, passing.bits, start, stop)

@@ -17,6 +17,8 @@ from index.vectors.protocol import Keys
 Bits = NDArray[np.uint8]
 
 _REMEMBERED: Final = 8
+# Of each filter so much may be copied.
+_COPIED_BYTES: Final = 16 * 1024**2
 # The weight of the last query.
 _LEARNT: Final = 0.2
 
@@ -32,7 +34,7 @@ class Met:
         self.share += _LEARNT * (share - self.share)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Passing:
     """The rows that may be found.
 
@@ -41,17 +43,26 @@ class Passing:
         mask: Whether each row (N,) passes.
         count: How many do.
         near: How many of those near queries do.
+        searches: How many searches it has served.
+        copied: FAISS's index of those rows alone, if there is one.
     """
 
     keys: Keys | None
     mask: Mask
     count: int
     near: Met = field(default_factory=Met)
+    searches: int = 0
+    copied: Any = None
 
     @cached_property
     def rows(self) -> Rows:
         """The rows that pass, rising."""
         return np.flatnonzero(self.mask)
+
+    def is_worth_copying(self, row_bytes: int) -> bool:
+        """Tell whether to copy the rows: to scan them side by side takes a fraction of picking them."""
+        few = self.count * row_bytes <= _COPIED_BYTES
+        return few and self.copied is None and self.keys is not None and self.searches > 1
 
     @cached_property
     def bits(self) -> Bits | None:
@@ -72,6 +83,13 @@ class Filters:
         self._lock = threading.Lock()
         self._known: OrderedDict[int | None, Passing] = OrderedDict()
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that copied rows hold."""
+        with self._lock:
+            known = list(self._known.values())
+        return sum(passing.copied.ntotal * passing.copied.code_size for passing in known if passing.copied)
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
@@ -83,6 +101,7 @@ class Filters:
         with self._lock:
             known = self._known.get(place)
             if known is not None:
+                known.searches += 1
                 self._known.move_to_end(place)
                 return known
         found = _find(allowed, places)

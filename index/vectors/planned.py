@@ -59,7 +59,8 @@ class PlannedSearch:
         return likely
 
     def _near_passing(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
-        probe = self.planner.first(rank, passing.count, total, passing.near.share)
+        copied = passing.copied is not None
+        probe = self.planner.first(rank, passing.count, total, passing.near.share, copied=copied)
         for _ in range(_TRIED):
             if probe is None:
                 break
@@ -73,7 +74,7 @@ class PlannedSearch:
                     return nearest
                 likeliest = rows[passes][: self.planner.candidates(rank)]
                 return self._rows.nearest_of(query, _kept(rank), likeliest)
-            probe = self.planner.deeper(probe, share, rank, passing.count, total)
+            probe = self.planner.deeper(probe, share, rank, passing.count, total, copied=copied)
         return None
 
     def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:

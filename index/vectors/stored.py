@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.vectors.codec import unit, widened
-from index.vectors.passing import Passing
+from index.vectors.passing import Bits, Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.threads import cores, use_threads
@@ -121,25 +121,45 @@ class StoredRows(ABC):
             rows = np.arange(start, min(start + _BLOCK, len(self)))
             yield self.halves(rows if alive is None else rows[alive[rows]])
 
+    def copied(self, passing: Passing) -> Any:
+        """Return an index of FAISS's of the rows that pass alone; see `Passing.copied`."""
+        index = empty_index(self.dim)
+        index.add_sa_codes(self.halves(passing.rows).view(np.uint8))
+        return index
+
     def nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
         """Return the `count` rows of those that pass with the largest inner products with a query (D,).
 
         They are in no order; fewer come back only when fewer pass.
         """
+        if passing.copied is not None:
+            scan = partial(scan_index, passing.copied, query, count, None)
+            return passing.rows[self._in_parts(scan, count, passing.count, passing.count)[1]]
         if passing.count <= _GATHERED * len(self):
             return self.nearest_of(query, count, passing.rows)
         return self._nearest(query, count, passing)
 
     def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
         """Return the nearest of rows of which many pass; see `nearest`."""
-        return self._in_parts(partial(self._scan, query, count, passing), count, passing)[1]
+        scan = partial(self._scan, query, count, passing)
+        return self._in_parts(scan, count, len(self), self._work(passing))[1]
 
-    def _in_parts(self, scan: Callable[[int, int], "Found"], count: int, passing: Passing) -> "Found":
-        """Return the `count` best that scans from one row to another find, one on each core."""
-        work = passing.count + len(self) * _PASSED_OVER
+    def _work(self, passing: Passing) -> float:
+        """Return to how many comparisons a scan for those that pass amounts."""
+        return passing.count + len(self) * _PASSED_OVER
+
+    def _in_parts(self, scan: Callable[[int, int], "Found"], count: int, total: int, work: float) -> "Found":
+        """Return the `count` best that scans from one of `total` rows to another find, one on each core.
+
+        Args:
+            scan: Does a part.
+            count: How many are wanted.
+            total: How many rows there are.
+            work: To how many comparisons all of it amounts.
+        """
         parts = cores() if work >= _WORTH_THREADS else 1
         # Whole bytes of bits.
-        edges = [len(self) * part // parts // 8 * 8 for part in range(parts)] + [len(self)]
+        edges = [total * part // parts // 8 * 8 for part in range(parts)] + [total]
         if parts == 1:
             use_threads(1)
             return scan(*edges)
@@ -208,6 +228,21 @@ class StoredRows(ABC):
 
 # Inner products (N,) and the rows (N,) that have them.
 Found = tuple[Vectors, Rows]
+
+
+def scan_index(index: Any, query: Vectors, count: int, bits: Bits | None, start: int, stop: int) -> Found:
+    """Return the `count` best of the rows of FAISS's index from `start` to `stop` that have their bit."""
+    library: Any = faiss
+    if bits is None:
+        chosen: Any = library.IDSelectorRange(start, stop)
+    else:
+        own = np.zeros_like(bits)
+        own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
+        chosen = library.IDSelectorBitmap(own)
+    parameters = library.SearchParameters(sel=chosen)
+    products, rows = index.search(query[None], count, params=parameters)
+    found = rows[0] >= 0
+    return products[0][found], rows[0][found]
 
 
 class _Copies(threading.local):

@@ -124,6 +124,36 @@ def test_a_scan_by_several_threads_is_exact() -> None:
         view.quicken()
 
 
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_copied_for_a_filter_that_comes_again_are_exact_and_follow_writes(
+    tmp_path: Path, spilled: bool
+) -> None:
+    vectors = _stored(_clustered(3000))
+    view, reference = CosineView(DIM, tmp_path if spilled else None), _Reference(DIM)
+    for one in (view, reference):
+        one.add(np.arange(3000), vectors)
+    allowed = np.arange(0, 3000, 7)
+    before = view.memory_bytes
+    for query in vectors[:5]:
+        _same(view.search(query, 10, allowed=allowed), reference.search(query, 10, allowed=allowed))
+    assert view.memory_bytes - before == len(allowed) * DIM * 2
+    for one in (view, reference):
+        one.remove(np.arange(0, 70, 7))
+        one.add(np.array([77]), vectors[5:6])
+    for query in vectors[:5]:
+        _same(view.search(query, 10, allowed=allowed), reference.search(query, 10, allowed=allowed))
+    assert view.search(vectors[5], 1, allowed=allowed).keys.tolist() == [77]
+
+
+def test_rows_of_a_large_filter_are_not_copied() -> None:
+    view = CosineView(2048)
+    view.add(np.arange(5000), unit_vectors(5000, 2048))
+    before, allowed = view.memory_bytes, np.arange(4500)
+    for query in unit_vectors(4, 2048, seed=1):
+        view.search(query, 10, allowed=allowed)
+    assert view.memory_bytes == before
+
+
 @pytest.fixture(scope="module", params=["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 def built(request: pytest.FixtureRequest) -> tuple[CosineView, ReferenceView]:
     views = CosineView(DIM), _Reference(DIM)
