@@ -1,9 +1,10 @@
 """What goes over the wire of jobs."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from app.model_schemas import DIGEST_PATTERN
 from app.requests import Request
 from app.schemas import Answer
 from index.jobs import Job, JobState
@@ -20,17 +21,28 @@ class TidyJob(Request):
 
 
 class ReindexJob(Request):
-    """Embed what a generation of a collection lacks."""
+    """Embed a collection with a registered model, or what a generation of it lacks."""
 
     kind: Literal["reindex"]
     collection: str
-    generation: int = Field(ge=1, lt=2**63, description="Number of the generation.")
+    generation: int | None = Field(default=None, ge=1, lt=2**63, description="Number of the generation.")
+    model: str | None = Field(
+        default=None, pattern=DIGEST_PATTERN, description="Instead of a generation: digest of the model."
+    )
     activate: bool = Field(default=False, description="Search in it as soon as it is complete.")
 
     def arguments(self) -> list[str]:
         """Those of the command."""
         activate = ["--activate"] if self.activate else []
+        if self.model is not None:
+            return [self.collection, "--model", self.model, *activate]
         return [self.collection, "--generation", str(self.generation), *activate]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.generation is None) == (self.model is None):
+            raise ValueError("give either generation or model")
+        return self
 
 
 class RetrainJob(Request):

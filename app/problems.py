@@ -35,6 +35,7 @@ from index.errors import (
     UnknownImageError,
     UnknownJobError,
     UnknownModelError,
+    UnregisteredModelError,
     ViewError,
 )
 from training.errors import (
@@ -190,6 +191,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
     ),
     UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
+    UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
     StaleWriteError: Kind(
         "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
     ),

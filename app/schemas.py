@@ -236,24 +236,6 @@ class Collections(Answer):
     collections: list[CollectionSummary]
 
 
-class ModelSummary(Answer):
-    """One registered bundle."""
-
-    name: str
-    digest: str
-    dim: int = Field(description="Length of its vectors.")
-    metrics: dict[str, float] = Field(description="Measured when it was trained.")
-    created: str
-    loaded: bool = Field(description="Whether its encoder answers queries now.")
-    collections: list[str] = Field(description="Collections whose active generation it made.")
-
-
-class Models(Answer):
-    """All registered bundles."""
-
-    models: list[ModelSummary]
-
-
 class Live(Answer):
     """The process answers."""
 
@@ -287,7 +269,7 @@ def page_from(
     prefix: str = "",
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found."""
-    kind, images = _cosine_kind(active), _images_path(active.collection, prefix)
+    kind, images = cosine_kind(active), _images_path(active.collection, prefix)
     return SearchResponse.model_construct(
         hits=[_hit_from(hit, kind, images, fused=page.fused) for hit in page.hits],
         confident=page.confident,
@@ -356,23 +338,11 @@ def overview_from(info: CollectionInfo, overview: Overview) -> CollectionOvervie
     )
 
 
-def model_from(info: ModelInfo, *, loaded: bool) -> ModelSummary:
-    """Describe a registered bundle; `loaded` says whether this process answers queries with it."""
-    return ModelSummary(
-        name=info.name,
-        digest=info.digest,
-        dim=info.dim,
-        metrics=dict(info.metrics),
-        created=info.created,
-        loaded=loaded,
-        collections=list(info.collections),
-    )
-
-
-def _cosine_kind(active: ActiveGeneration) -> CosineKind:
-    if active.unsigned:
+def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
+    """What kind of cosine compares the vectors of an encoder."""
+    if by.unsigned:
         return "absolute_cosine"
-    return "cosine" if active.blades == 1 else "blade_cosine"
+    return "cosine" if by.blades == 1 else "blade_cosine"
 
 
 def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:

@@ -119,6 +119,8 @@ class SearchEngine:
                     name=row.name,
                     digest=row.digest,
                     dim=row.dim,
+                    blades=row.blades,
+                    unsigned=row.unsigned,
                     recipe=row.recipe,
                     created=row.created,
                     metrics=row.metrics,

@@ -53,6 +53,15 @@ class UnknownModelError(RecoquestError):
     """A bundle that is not registered, or a name that several have."""
 
 
+class UnregisteredModelError(RecoquestError):
+    """A digest that no registered bundle has."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(
+            f"No registered model has the digest {digest!r}: `recoquest models list` shows those there are."
+        )
+
+
 class UnknownImageError(RecoquestError):
     """An image that a collection does not have."""
 

@@ -48,10 +48,11 @@ def list_generations(engine: SearchEngine, collection: str) -> list[GenerationIn
             .where(GenerationRow.collection_id == row.id)
             .order_by(GenerationRow.id.desc())
         )
-        return [_describe(session, each) for each in session.execute(query).scalars().all()]
+        return [describe_generation(session, each) for each in session.execute(query).scalars().all()]
 
 
-def _describe(session: Session, row: GenerationRow) -> GenerationInfo:
+def describe_generation(session: Session, row: GenerationRow) -> GenerationInfo:
+    """Count what a generation has, and say what was measured of it."""
     generation, _ = get_generation(session, row.id)
     comparison = None if row.comparison is None else Comparison.model_validate(row.comparison)
     return GenerationInfo(

@@ -89,6 +89,13 @@ def latest_job(session: Session, kind: str, first: str) -> Job | None:
     return next((_job(row) for row in rows if row.arguments[:1] == [first]), None)
 
 
+def job_that_made(session: Session, bundle: str) -> Job | None:
+    """Return the latest job whose result is a bundle of this digest."""
+    made = JobRow.result["bundle"].as_string() == bundle
+    row = session.execute(select(JobRow).where(made).order_by(JobRow.id.desc()).limit(1)).scalar()
+    return None if row is None else _job(row)
+
+
 def claim_job(session: Session, job: int, worker: str) -> Job | None:
     """Give a queued job to a worker; None when it is not, or no longer, queued."""
     return _change(

@@ -6,11 +6,10 @@ from sqlalchemy.orm import Session
 from index.activation import activate
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import CollectionExistsError, NoActiveGenerationError, UnknownModelError
+from index.errors import CollectionExistsError, NoActiveGenerationError
 from index.generations import add_generation, get_or_add_collection, require_collection
+from index.models import find_model
 from training.errors import BundleError
-
-_SHOWN = 5
 
 
 def create_collection(
@@ -33,7 +32,7 @@ def create_collection(
         BundleError: The bundle's files are gone.
     """
     with engine.catalogue.write() as session:
-        row = _model_of(session, same_as) if same_as is not None else _find_model(session, model or "")
+        row = _model_of(session, same_as) if same_as is not None else find_model(session, model or "")
         if not (engine.bundles_folder / row.digest).is_dir():
             raise BundleError(
                 f"The files of model {row.name!r} are missing: index a collection with it again."
@@ -55,17 +54,3 @@ def _model_of(session: Session, collection: str) -> ModelRow:
     if row is None:
         raise NoActiveGenerationError(collection)
     return row
-
-
-def _find_model(session: Session, model: str) -> ModelRow:
-    rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
-    found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
-    if not found:
-        known = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
-        raise UnknownModelError(
-            f"There is no registered model {model!r}; there are: {known}. `recoquest index` registers one."
-        )
-    if len(found) > 1:
-        digests = ", ".join(row.digest for row in found[:_SHOWN])
-        raise UnknownModelError(f"Several models have the name {model!r}: give a digest, {digests}.")
-    return found[0]

@@ -39,6 +39,8 @@ class ModelInfo:
     name: str
     digest: str
     dim: int
+    blades: int
+    unsigned: bool
     recipe: str
     created: str
     metrics: Mapping[str, float]

@@ -19,6 +19,7 @@ from app.cli.index import index
 from app.cli.jobs import jobs
 from app.cli.language_model import language_model
 from app.cli.lists import collections, recipes
+from app.cli.models import models
 from app.cli.reindex import reindex
 from app.cli.retrain import retrain
 from app.cli.sample_data import sample_data
@@ -62,6 +63,7 @@ def build() -> typer.Typer:
     recoquest.command()(index)
     recoquest.command()(reindex)
     recoquest.command()(retrain)
+    recoquest.add_typer(models)
     recoquest.command()(generations)
     recoquest.command()(activate)
     recoquest.command()(rollback)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 def reindex(
     collection: Annotated[str, typer.Argument(help="Name of the collection.")],
     bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Instead of a bundle: a registered model, by digest or name."),
+    ] = None,
     generation: Annotated[
         int | None,
         typer.Option("--generation", help="Instead of a bundle: give this generation what it lacks."),
@@ -33,16 +37,20 @@ def reindex(
 ) -> None:
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
     from app.settings import load_settings
+    from index.models import find_model
     from training.host import keep_freed_memory
 
-    if (bundle is None) == (generation is None):
-        raise typer.BadParameter("give exactly one of --bundle and --generation.")
+    if [bundle, model, generation].count(None) != 2:
+        raise typer.BadParameter("give exactly one of --bundle, --model and --generation.")
     keep_freed_memory()
     settings = load_settings(home=home, device=device)
     with (
         indexed(settings) as engine,
         stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
     ):
+        if model is not None:
+            with engine.catalogue.read() as session:
+                bundle = engine.bundles_folder / find_model(session, model).digest
         found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
         build_generation(engine, found, encoder, batch_size)
         if activate:

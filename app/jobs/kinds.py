@@ -19,12 +19,14 @@ class Kind:
         place: What that option is set to, inside the job's folder.
         result: The file inside the job's folder that holds what came out, as a JSON object.
         run: Whether what it writes is the folder of a run, which goes on with --resume.
+        bundle: The folder inside the job's folder that holds the encoder that came out.
     """
 
     output: str | None = None
     place: str = ""
     result: str | None = None
     run: bool = False
+    bundle: str | None = None
 
     def placed(self, folder: Path) -> list[str]:
         """The option for what the command writes, set to a place in a job's folder."""
@@ -32,13 +34,13 @@ class Kind:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "train": Kind("--out", "run", "run/bundle/metrics.json", run=True),
+    "train": Kind("--out", "run", "run/bundle/metrics.json", run=True, bundle="run/bundle"),
     "evaluate": Kind("--json", "report.json", "report.json"),
     "import": Kind(),
     "index": Kind(),
     "reindex": Kind(),
     "tidy": Kind(),
-    "retrain": Kind("--out", "retraining", "retraining/result.json"),
+    "retrain": Kind("--out", "retraining", "retraining/result.json", bundle="retraining/run/bundle"),
 }
 
 

@@ -19,8 +19,9 @@ from app.security import require_admin
 from app.state import InjectedServices, Services
 from index.activation import generation_of
 from index.errors import CatalogueError
-from index.generations import require_active
+from index.generations import require_active, require_collection
 from index.jobs import Job, JobState, cancel_job, get_job, list_jobs
+from index.models import require_model
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)])
 
@@ -48,8 +49,11 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
 async def post_job(request: NewJob, services: InjectedServices, response: Response) -> JobEntry:
     """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
     match request:
-        case ReindexJob(collection=collection, generation=number):
+        case ReindexJob(collection=collection, generation=int(number)):
             await _read(services, partial(generation_of, collection=collection, number=number))
+        case ReindexJob(collection=collection, model=str(digest)):
+            await _read(services, partial(require_collection, name=collection))
+            await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
     job = await anyio.to_thread.run_sync(

@@ -15,6 +15,7 @@ from index.jobs import (
     claim_job,
     end_job,
     get_job,
+    job_that_made,
     lapse_job,
     list_jobs,
     release_job,
@@ -168,3 +169,16 @@ def test_jobs_are_listed_the_latest_first(catalogue: Catalogue) -> None:
         assert list_jobs(session) == jobs[::-1]
         assert list_jobs(session, limit=1) == jobs[2:]
         assert list_jobs(session, state="running") == jobs[1:2]
+
+
+def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> None:
+    made = []
+    for bundle in ("a", "b", "a"):
+        job = _claimed(catalogue)
+        with catalogue.write() as session:
+            end_job(session, job.id, "w", "done", result={"bundle": bundle, "rsum": 1.0})
+        made.append(job.id)
+    _added(catalogue)
+    with catalogue.read() as session:
+        found = [job_that_made(session, bundle) for bundle in ("a", "b", "c")]
+    assert [job and job.id for job in found] == [made[2], made[1], None]

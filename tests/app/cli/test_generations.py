@@ -52,4 +52,4 @@ def test_mistakes_are_one_sentence(work: Work) -> None:
         done = work.run(*arguments, code=1)
         assert words in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
-    assert "exactly one of --bundle and --generation" in work.run("reindex", "c", code=2).stderr
+    assert "exactly one of --bundle, --model and --generation" in work.run("reindex", "c", code=2).stderr

@@ -1,0 +1,61 @@
+"""Change the generation that is searched, while searches run."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import anyio
+from fastapi import BackgroundTasks
+from sqlalchemy.orm import Session
+
+from app.generation_schemas import ActivatedGeneration
+from app.state import Services
+from index.activation import activate, announce, require_complete
+from index.bundles import registered_bundle
+from index.generations import Generation
+from index.retention import drop_old_generations
+
+FindGeneration = Callable[[Session], Generation]
+
+
+async def swap_to(services: Services, find: FindGeneration, later: BackgroundTasks) -> ActivatedGeneration:
+    """Load a generation and its encoder, tell other services, then search in it from one moment on.
+
+    Args:
+        services: Of the running application.
+        find: Finds the generation in the catalogue.
+        later: Where dropping those that are too old is left to.
+
+    Raises:
+        IncompleteGenerationError: It lacks images or texts; nothing changes.
+        BundleError: Its encoder cannot be loaded; nothing changes.
+    """
+    started = time.monotonic()
+    generation, texts = await anyio.to_thread.run_sync(_announced, services, find)
+    await services.encoders.of(services.engine.describe(generation))
+    await anyio.to_thread.run_sync(services.engine.warm, generation.id)
+    # Other services look as often as this one, and load about as fast.
+    await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
+    await anyio.to_thread.run_sync(_activated, services, generation, texts)
+    collection = generation.collection
+    later.add_task(drop_old_generations, services.engine, collection, services.settings.keep_generations)
+    return ActivatedGeneration(
+        collection=collection, number=generation.id, model=generation.model, digest=generation.digest
+    )
+
+
+def _announced(services: Services, find: FindGeneration) -> tuple[Generation, bool]:
+    """Check that a generation can be searched, and tell all services of it."""
+    engine = services.engine
+    with engine.catalogue.read() as session:
+        generation = find(session)
+        texts = registered_bundle(generation, engine.bundles_folder).config.text is not None
+        require_complete(session, generation, texts=texts)
+    with engine.catalogue.write() as session:
+        announce(session, generation)
+    return generation, texts
+
+
+def _activated(services: Services, generation: Generation, texts: bool) -> None:
+    with services.engine.catalogue.write() as session:
+        activate(session, generation, texts=texts)
