@@ -1,4 +1,4 @@
-"""`recoquest import`: turn a published data set's layout into a manifest."""
+"""`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,18 +10,23 @@ from app.cli.options import MaxRejected, name_left_out
 
 def import_data(
     layout: Annotated[
-        Literal["karpathy", "mimic-cxr", "chexpert"],
+        Literal["folder", "karpathy", "mimic-cxr", "chexpert"],
         typer.Argument(
-            help="karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's dataset_*.json; mimic-cxr: "
-            "MIMIC-CXR-JPG with its split, metadata and section tables; chexpert: train.csv and valid.csv."
+            help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "
+            "dataset_*.json; mimic-cxr: MIMIC-CXR-JPG with its split, metadata and section tables; chexpert: "
+            "train.csv and valid.csv."
         ),
     ],
-    source: Annotated[Path, typer.Argument(help="Folder of the data set as published.")],
+    source: Annotated[Path, typer.Argument(help="Folder of your images, or of the data set as published.")],
     out: Annotated[
         Path | None, typer.Argument(help="Folder to write manifest.jsonl into; without it the source.")
     ] = None,
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, where it is not the usual one.")
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option("--table", help="Of a folder: a CSV file that says what its images show."),
     ] = None,
     leave_out: Annotated[
         Path | None,
@@ -29,11 +34,11 @@ def import_data(
     ] = None,
     max_rejected: MaxRejected = 0.01,
 ) -> None:
-    """Turn Flickr30K, MS-COCO, MIMIC-CXR-JPG or CheXpert, as published, into a manifest."""
+    """Turn a folder of images, or Flickr30K, MS-COCO, MIMIC-CXR-JPG or CheXpert, into a manifest."""
     from training.data.readers import import_data_set
 
     report = import_data_set(
-        layout, source, out, images=images, leave_out=leave_out, max_rejected=max_rejected
+        layout, source, out, images=images, table=table, leave_out=leave_out, max_rejected=max_rejected
     )
     name_left_out(report.rejections)
     typer.echo(f"Wrote {report.records:,} records to {report.folder / 'manifest.jsonl'}.")

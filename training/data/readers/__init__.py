@@ -1,9 +1,10 @@
-"""Readers that turn the published layouts of data sets into manifests."""
+"""Readers that turn folders of images and the published layouts of data sets into manifests."""
 
 from pathlib import Path
 from typing import Literal
 
 from training.data.readers.chexpert import list_chexpert
+from training.data.readers.folder import list_folder
 from training.data.readers.karpathy import list_karpathy
 from training.data.readers.listing import ImportReport, write_listing
 from training.data.readers.mimic_cxr import list_mimic_cxr
@@ -11,7 +12,7 @@ from training.errors import DataError
 
 __all__ = ["ImportReport", "Layout", "import_data_set"]
 
-Layout = Literal["karpathy", "mimic-cxr", "chexpert"]
+Layout = Literal["folder", "karpathy", "mimic-cxr", "chexpert"]
 
 
 def import_data_set(
@@ -20,16 +21,19 @@ def import_data_set(
     out: Path | None = None,
     *,
     images: Path | None = None,
+    table: Path | None = None,
     leave_out: Path | None = None,
     max_rejected: float = 0.01,
 ) -> ImportReport:
-    """Write a manifest for a data set in one of the published layouts.
+    """Write a manifest for a data set in one of the layouts.
 
     Args:
-        layout: "karpathy" (Flickr8K, Flickr30K, MS-COCO), "mimic-cxr" (MIMIC-CXR-JPG) or "chexpert".
+        layout: "folder" (images of one's own), "karpathy" (Flickr8K, Flickr30K, MS-COCO), "mimic-cxr"
+            (MIMIC-CXR-JPG) or "chexpert".
         source: Folder of the data set.
         out: Folder of the manifest; `source` without it. A link `out`/images is made to images elsewhere.
         images: Folder of the images where it is not the layout's usual one.
+        table: For a folder, what its images show; `list_folder` says which columns count.
         leave_out: For CheXpert, a table whose patients are left out of train.
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
 
@@ -38,7 +42,11 @@ def import_data_set(
     """
     if leave_out is not None and layout != "chexpert":
         raise DataError("Only CheXpert has a table of images to leave out of train.")
-    if layout == "karpathy":
+    if table is not None and layout != "folder":
+        raise DataError("Only a folder of your own has a table of what its images show.")
+    if layout == "folder":
+        listing = list_folder(images or source, table)
+    elif layout == "karpathy":
         listing = list_karpathy(source, images)
     elif layout == "mimic-cxr":
         listing = list_mimic_cxr(source, images)
