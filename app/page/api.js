@@ -1,5 +1,7 @@
 /** The search service over HTTP. */
 
+import { fetchJson, sentJson } from './http.js';
+
 /**
  * @typedef {{number: number, model: string, digest: string}} Generation
  * @typedef {{name: string, count: number, generation: Generation | null}} CollectionSummary
@@ -19,28 +21,6 @@
  * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, k: number,
  *   filter: object | null, cursor: string | null}} SearchQuery
  */
-
-const OFFLINE = {
-  title: 'The service cannot be reached',
-  status: 0,
-  detail: 'No answer came from the search service. Check the connection, then try again.',
-};
-
-/** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
-export class ProblemError extends Error {
-  /** @param {{title?: string, status?: number, detail?: string, request_id?: string | null,
-   *   errors?: Array<{field: string}>}} problem @param {number | null} [retryAfter] seconds */
-  constructor(problem, retryAfter = null) {
-    super(problem.detail || problem.title || 'The service gave no reason.');
-    this.name = 'ProblemError';
-    this.title = problem.title || 'The search did not work';
-    this.status = problem.status ?? 0;
-    this.detail = this.message;
-    this.fields = (problem.errors ?? []).map(({ field }) => field);
-    this.requestId = problem.request_id ?? null;
-    this.retryAfter = retryAfter;
-  }
-}
 
 export class SearchApi {
   /** @param {string | URL} base address of the service */
@@ -70,18 +50,17 @@ export class SearchApi {
    * @returns {Promise<HitPage>}
    */
   search(collection, query, images, signal) {
-    const json = JSON.stringify(query);
     const address = `${path(collection)}/search`;
-    if (images.length === 0) return this.#ask(address, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: json, signal });
+    if (images.length === 0) return this.#ask(address, { ...sentJson(query), signal });
     const body = new FormData();
-    body.set('query', json);
+    body.set('query', JSON.stringify(query));
     for (const image of images) body.append('image', image, image instanceof File ? image.name : 'image');
     return this.#ask(address, { method: 'POST', body, signal });
   }
 
   /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */
   judge(collection, judgement) {
-    return this.#ask(`${path(collection)}/feedback`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(judgement) });
+    return this.#ask(`${path(collection)}/feedback`, sentJson(judgement));
   }
 
   /** @param {string} collection @param {string} id @param {AbortSignal} [signal] */
@@ -100,16 +79,8 @@ export class SearchApi {
   }
 
   /** @param {string} address @param {RequestInit} options @returns {Promise<any>} */
-  async #ask(address, options) {
-    let response;
-    try {
-      response = await fetch(this.resolve(address), { ...options, headers: { Accept: 'application/json', ...options.headers } });
-    } catch (error) {
-      if (options.signal?.aborted) throw error;
-      throw new ProblemError(OFFLINE);
-    }
-    if (response.ok) return response.json();
-    throw await problemOf(response);
+  #ask(address, options) {
+    return fetchJson(this.resolve(address), options);
   }
 }
 
@@ -121,18 +92,4 @@ function path(collection) {
 /** @param {string} collection @param {string} id */
 function imagePath(collection, id) {
   return `${path(collection)}/images/${encodeURIComponent(id)}`;
-}
-
-/** @param {Response} response @returns {Promise<ProblemError>} */
-async function problemOf(response) {
-  const seconds = Number.parseInt(response.headers.get('Retry-After') ?? '', 10);
-  const retryAfter = Number.isFinite(seconds) ? seconds : null;
-  const problem = await response.json().catch(() => ({}));
-  return new ProblemError({ title: response.statusText, ...problem, status: response.status }, retryAfter);
-}
-
-/** @param {unknown} error @returns {ProblemError} what a reader is told of it */
-export function problemFrom(error) {
-  if (error instanceof ProblemError) return error;
-  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
 }

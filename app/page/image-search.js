@@ -9,12 +9,13 @@
  * dialog closed); `search-change` when what is searched for or shown has changed, with `detail.state`.
  */
 
-import { ProblemError, problemFrom, SearchApi } from './api.js';
+import { SearchApi } from './api.js';
 import { expressionOf, noFilter } from './filter.js';
 import { FilterPanel } from './filter-panel.js';
 import { ImageDialog } from './image-dialog.js';
 import { takeImages } from './image-drop.js';
 import { combines } from './hit.js';
+import { ProblemError, problemFrom } from './http.js';
 import { landing } from './landing.js';
 import { Judgements } from './judgements.js';
 import { imageIsGone, noCollections } from './notices.js';

@@ -3,7 +3,7 @@
 import { h } from './dom.js';
 import { icon } from './icons.js';
 
-/** @typedef {import('./api.js').ProblemError} ProblemError */
+/** @typedef {import('./http.js').ProblemError} ProblemError */
 
 /**
  * @param {ProblemError} problem

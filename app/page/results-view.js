@@ -11,7 +11,7 @@ const SKELETON_TILES = 12;
 /**
  * @typedef {import('./api.js').Hit} Hit
  * @typedef {import('./api.js').HitPage} HitPage
- * @typedef {import('./api.js').ProblemError} ProblemError
+ * @typedef {import('./http.js').ProblemError} ProblemError
  */
 
 export class ResultsView {

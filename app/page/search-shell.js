@@ -76,9 +76,9 @@ export class SearchShell {
 }
 
 function shortcutDialog() {
-  const dialog = h('dialog', { class: 'shortcuts', 'aria-label': 'Keyboard shortcuts' }, h('h2', {}, 'Keyboard'),
+  const dialog = h('dialog', { class: 'box shortcuts', 'aria-label': 'Keyboard shortcuts' }, h('h2', {}, 'Keyboard'),
     h('dl', {}, ...SHORTCUTS.flatMap(([keys, act]) => [h('dt', {}, ...keys.split(' ').map((key) => h('kbd', {}, key))), h('dd', {}, act)])),
-    h('form', { method: 'dialog' }, h('button', { class: 'button primary' }, 'Close')));
+    h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, 'Close')));
   dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
   return dialog;
 }

@@ -1,4 +1,4 @@
-"""The search page and the description of the service, neither of which needs another server."""
+"""The pages and the description of the service, none of which needs another server."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -44,7 +44,13 @@ def swagger_ui_folder() -> Path:
 @router.get("/")
 async def get_page() -> Response:
     """The search page."""
-    return FileResponse(PAGE_FOLDER / "index.html", headers={"Cache-Control": "no-cache"})
+    return _page("index.html")
+
+
+@router.get("/operate")
+async def get_operate() -> Response:
+    """The operator's page; what it shows beyond lists is asked for with the admin key, where there is one."""
+    return _page("operate.html")
 
 
 @router.get("/docs")
@@ -57,3 +63,7 @@ async def get_docs() -> Response:
 async def get_docs_start() -> Response:
     """The script that shows the description; a file, because inline scripts are forbidden."""
     return Response(_START, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+
+
+def _page(name: str) -> Response:
+    return FileResponse(PAGE_FOLDER / name, headers={"Cache-Control": "no-cache"})

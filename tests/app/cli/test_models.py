@@ -38,13 +38,8 @@ def test_a_model_is_registered_shown_and_embedded_with(work: Work) -> None:
     work.run("reindex", "c", "--model", digest[:12], "--activate")
     shown = work.run("models", "show", "second").stdout
     assert "image: resnet" in shown
-    assert [cell.strip() for cell in shown.splitlines()[-2].split("│")[1:6]] == [
-        "c",
-        "2",
-        "active",
-        "15",
-        "0",
-    ]
+    cells = [cell.strip() for cell in shown.splitlines()[-2].split("│")]
+    assert cells[1:6] == ["c", "2", "active", "15", "0"]
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:

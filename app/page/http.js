@@ -1,0 +1,64 @@
+/** Questions to the service, and the problems that it answers with. */
+
+const OFFLINE = {
+  title: 'The service cannot be reached',
+  status: 0,
+  detail: 'No answer came from the search service. Check the connection, then try again.',
+};
+
+/** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
+export class ProblemError extends Error {
+  /** @param {{title?: string, status?: number, detail?: string, request_id?: string | null,
+   *   errors?: Array<{field: string}>}} problem @param {number | null} [retryAfter] seconds */
+  constructor(problem, retryAfter = null) {
+    super(problem.detail || problem.title || 'The service gave no reason.');
+    this.name = 'ProblemError';
+    this.title = problem.title || 'The search did not work';
+    this.status = problem.status ?? 0;
+    this.detail = this.message;
+    this.fields = (problem.errors ?? []).map(({ field }) => field);
+    this.requestId = problem.request_id ?? null;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/**
+ * @param {string} address @param {RequestInit} [options]
+ * @returns {Promise<Response>} an answer that is no problem
+ */
+export async function fetchAnswer(address, options = {}) {
+  let response;
+  try {
+    response = await fetch(address, { ...options, headers: { Accept: 'application/json', ...options.headers } });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ProblemError(OFFLINE);
+  }
+  if (response.ok) return response;
+  throw await problemOf(response);
+}
+
+/** @param {string} address @param {RequestInit} [options] @returns {Promise<any>} */
+export async function fetchJson(address, options) {
+  const response = await fetchAnswer(address, options);
+  return response.json();
+}
+
+/** @param {object} body @returns {RequestInit} */
+export function sentJson(body) {
+  return { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+}
+
+/** @param {Response} response @returns {Promise<ProblemError>} */
+async function problemOf(response) {
+  const seconds = Number.parseInt(response.headers.get('Retry-After') ?? '', 10);
+  const retryAfter = Number.isFinite(seconds) ? seconds : null;
+  const problem = await response.json().catch(() => ({}));
+  return new ProblemError({ title: response.statusText, ...problem, status: response.status }, retryAfter);
+}
+
+/** @param {unknown} error @returns {ProblemError} what a reader is told of it */
+export function problemFrom(error) {
+  if (error instanceof ProblemError) return error;
+  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
+}

@@ -1,0 +1,150 @@
+/** The operator's page: jobs as they go on, generations, models, and the steps that change what is searched. */
+
+import { AdminKey } from './admin-key.js';
+import { CollectionList } from './collection-list.js';
+import { ConfirmDialog } from './confirm-dialog.js';
+import { fill, h } from './dom.js';
+import { problemFrom } from './http.js';
+import { icon } from './icons.js';
+import { JobList } from './job-list.js';
+import { keyForm } from './key-form.js';
+import { ModelList } from './model-list.js';
+import { problemNotice } from './notices.js';
+import { OperatorApi } from './operator-api.js';
+import { OperatorSteps } from './operator-steps.js';
+
+const JOBS_MS = 3000;
+const MODELS_MS = 30000;
+
+class OperatorPage {
+  #mayChange = false;
+  /** Whether there is any use in asking for jobs again. */
+  #asks = true;
+  /** @type {import('./operator-api.js').Collection[] | null} */
+  #collections = null;
+  /** What is shown, so that nothing is drawn again that has not changed. @type {Map<object, string>} */
+  #shown = new Map();
+
+  constructor() {
+    this.key = new AdminKey();
+    this.api = new OperatorApi(new URL('..', import.meta.url), this.key);
+    const steps = new OperatorSteps(this.api);
+    const ask = (step) => (...about) => this.dialog.ask(steps[step](...about));
+    this.jobs = new JobList({ follow: (job, signal) => this.api.follow(job, signal), ended: () => this.#lookAtModels(), cancel: ask('cancel'), promote: ask('promote'), waits: (job) => this.#waits(job) });
+    this.collections = new CollectionList({ mayChange: () => this.#mayChange, activate: ask('activate'), rollBack: ask('rollBack'), embed: ask('embed'), retrain: ask('retrain') });
+    this.models = new ModelList({ card: (digest) => this.api.card(digest) });
+    this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
+    this.told = h('p', { class: 'strip told', role: 'status', tabindex: '-1' });
+    this.jobsPlace = h('div', {}, this.jobs.element);
+    this.modelsPlace = h('div', {}, section('collections', 'Collections', this.collections.element), section('models', 'Models', this.models.element));
+    this.forget = h('button', { class: 'button', type: 'button', hidden: true, on: { click: () => this.#forgetKey() } }, 'Forget the key');
+    this.element = h('div', { class: 'operate' },
+      h('header', { class: 'operate-head' }, h('h1', {}, 'Operate'), this.forget),
+      this.told, section('jobs', 'Jobs', this.jobsPlace), this.modelsPlace, this.dialog.element);
+  }
+
+  async start() {
+    await this.#look();
+    setInterval(() => !document.hidden && this.#asks && this.#lookAtJobs(), JOBS_MS);
+    setInterval(() => !document.hidden && this.#lookAtModels(), MODELS_MS);
+    document.addEventListener('visibilitychange', () => !document.hidden && this.#lookAtModels());
+  }
+
+  async #look() {
+    await Promise.all([this.#lookAtJobs(), this.#lookAtModels()]);
+  }
+
+  async #lookAtJobs() {
+    try {
+      const jobs = await this.api.jobs();
+      this.#asks = true;
+      this.#allow(true);
+      this.#shown.delete(this.jobsPlace);
+      if (!this.jobs.element.isConnected) fill(this.jobsPlace, this.jobs.element);
+      this.jobs.show(jobs);
+    } catch (error) {
+      this.#refuse(problemFrom(error));
+    }
+  }
+
+  async #lookAtModels() {
+    try {
+      const [collections, models] = await Promise.all([this.api.collections(), this.api.models()]);
+      this.#collections = collections;
+      this.#show(this.collections, collections);
+      this.#show(this.models, models);
+      this.jobs.showWaiting();
+      this.modelsProblem?.remove();
+    } catch (error) {
+      this.modelsProblem?.remove();
+      this.modelsProblem = problemNotice(problemFrom(error), () => this.#lookAtModels());
+      this.modelsPlace.prepend(this.modelsProblem);
+    }
+  }
+
+  /** @param {CollectionList | ModelList} view @param {object[]} content */
+  #show(view, content) {
+    const text = JSON.stringify([this.#mayChange, content]);
+    if (this.#shown.get(view) === text) return;
+    this.#shown.set(view, text);
+    view.show(content);
+  }
+
+  /** @param {boolean} mayChange */
+  #allow(mayChange) {
+    this.forget.hidden = !this.key.isGiven;
+    if (this.#mayChange === mayChange) return;
+    this.#mayChange = mayChange;
+    if (this.#collections !== null) this.#show(this.collections, this.#collections);
+  }
+
+  /** @param {import('./http.js').ProblemError} problem */
+  #refuse(problem) {
+    const refused = problem.status === 401 && this.key.isGiven;
+    if (problem.status === 401 || problem.status === 403) {
+      this.#asks = false;
+      this.key.forget();
+      this.jobs.stop();
+      this.#allow(false);
+    }
+    // Asked again every few seconds, it must leave alone what is being typed.
+    if (this.#shown.get(this.jobsPlace) === problem.detail && !refused) return;
+    this.#shown.set(this.jobsPlace, problem.detail);
+    fill(this.jobsPlace, problem.status === 401 ? keyForm(problem, refused, (key) => this.#useKey(key)) : problemNotice(problem, () => this.#lookAtJobs()));
+    if (refused) this.jobsPlace.querySelector('input').focus();
+  }
+
+  /** @param {string} key */
+  #useKey(key) {
+    this.key.give(key);
+    this.#lookAtJobs();
+  }
+
+  #forgetKey() {
+    this.key.forget();
+    this.#lookAtJobs();
+  }
+
+  /** Whether a retraining made a model that is ready and not searched with. @param {import('./operator-api.js').Job} job */
+  #waits({ kind, result }) {
+    if (kind !== 'retrain' || !result?.generation) return false;
+    const generations = this.#collections?.find(({ name }) => name === result.collection)?.generations;
+    return (generations ?? []).some(({ number, state }) => number === result.generation && state !== 'active');
+  }
+
+  /** @param {string} sentence */
+  async #tell(sentence) {
+    fill(this.told, icon('right'), h('span', {}, sentence));
+    this.told.focus();
+    await this.#look();
+  }
+}
+
+/** @param {string} id @param {string} title @param {HTMLElement} content */
+function section(id, title, content) {
+  return h('section', { class: 'operate-section', 'aria-labelledby': id }, h('h2', { id }, title), content);
+}
+
+const page = new OperatorPage();
+document.querySelector('main').append(page.element);
+page.start();

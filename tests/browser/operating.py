@@ -1,0 +1,120 @@
+"""A service with a retraining that waits, and the operator's page as the operator sees it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.engine import open_engine
+from app.retraining import Judgement, Outcome
+from app.service import create_app
+from app.settings import Settings
+from index.comparison import compare
+from index.engine import SearchEngine
+from index.generations import require_active
+from index.jobs import add_job, claim_job, end_job
+from index.reindex import generation_for, reindex
+from tests.browser.service import SHAPES, index_shapes, running
+from tests.training.models.tiny import tiny_model, tiny_preprocessing
+from training.models.bundle import save_bundle
+from training.models.encoder import load_encoder
+from training.recipes.load import dump_recipe, load_recipe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+WORKER = "a worker"
+
+
+@dataclass(frozen=True)
+class Operated:
+    """A running service, and its catalogue beside it.
+
+    Attributes:
+        engine: On the service's home folder.
+        service: Address.
+        job: The retraining that waits.
+    """
+
+    engine: SearchEngine
+    service: str
+    job: int
+
+    @property
+    def active(self) -> int:
+        """The generation of the shapes that is searched."""
+        return self.engine.active(SHAPES).generation
+
+
+@contextmanager
+def operated(folder: Path, **settings: object) -> Iterator[Operated]:
+    """Index shapes, retrain their model, and serve them."""
+    home = index_shapes(folder / "home", folder / "data")
+    serving = home.model_copy(update={"refresh_s": 0.05, **settings})
+    engine = open_engine(serving)
+    job = _retrained(engine, folder / "further")
+    with running(create_app(Settings.model_validate(serving.model_dump()))) as service:
+        yield Operated(engine, service, job)
+    engine.close()
+
+
+def _retrained(engine: SearchEngine, folder: Path) -> int:
+    """What a retraining leaves behind: a model, a generation that nobody searches, and its job's result."""
+    with engine.catalogue.read() as session:
+        active, _ = require_active(session, SHAPES)
+    digest = save_bundle(
+        folder,
+        name="tiny, retrained",
+        model=tiny_model(seed=1),
+        preprocessing=tiny_preprocessing(),
+        metrics={"rsum": 280.25, "image_recall_at_1": 31.4},
+        recipe_yaml=dump_recipe(load_recipe("demo-scenes", [f"train.start_from=bundles/{active.digest}"])),
+    ).digest
+    encoder = load_encoder(folder, "cpu")
+    generation = generation_for(engine, SHAPES, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    compare(engine, active, generation)
+    judgement = Judgement(metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True)
+    outcome = Outcome(
+        verdict="waiting", collection=SHAPES, generation=generation.id, bundle=digest, judgement=judgement
+    )
+    number = running_job(engine, "retrain", SHAPES)
+    with engine.catalogue.write() as session:
+        end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
+    return number
+
+
+def running_job(engine: SearchEngine, kind: str, *arguments: str) -> int:
+    """A job that a worker has claimed."""
+    with engine.catalogue.write() as session:
+        number = add_job(session, kind, arguments).id
+        claim_job(session, number, WORKER)
+    return number
+
+
+class OperatorPage:
+    """What an operator looks at and presses."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        self.dialog = page.locator("dialog.confirm")
+        self.told = page.locator(".told")
+
+    def job(self, number: int) -> "Locator":
+        """The row of a job."""
+        return self.page.locator(f'[data-job="{number}"]')
+
+    def generation(self, collection: str, number: int) -> "Locator":
+        """The row of a generation."""
+        place = self.page.get_by_role("region", name=collection, exact=True)
+        return place.locator(f'[data-generation="{number}"]')
+
+    def press(self, name: str) -> "Locator":
+        """Press a button; gives the dialog that asks."""
+        self.page.get_by_role("button", name=name, exact=True).click()
+        return self.dialog
+
+    def confirm(self) -> None:
+        """Press the button that the dialog has for it."""
+        self.dialog.locator(".primary").click()

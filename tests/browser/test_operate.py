@@ -1,0 +1,200 @@
+"""The operator's page on a real service: what it shows, what it changes, and who may."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from index.activation import generation_of
+from index.catalogue.tables import EmbeddingRow
+from index.jobs import beat, end_job, get_job
+from tests.browser.conftest import Watch
+from tests.browser.operating import WORKER, Operated, OperatorPage, operated, running_job
+from tests.browser.search_page import expect
+from tests.browser.service import OTHER, SHAPES
+from tests.browser.test_layout import PHONE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.browser
+
+KEY = "a key of some length, with ä"
+OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Fails the test when its pages did what they should not."""
+    watch = Watch([])
+    yield watch
+    assert watch.problems == []
+
+
+@pytest.fixture
+def open_operated(chromium: "Browser", watch: Watch, tmp_path: Path) -> Iterator[OpenOperated]:
+    """Serves a retraining that waits, and opens the operator's page; settings of the browser by keyword."""
+    with ExitStack() as opened:
+
+        def open_page(served: dict[str, Any] | None = None, **settings: Any) -> tuple[Operated, OperatorPage]:
+            site = opened.enter_context(operated(tmp_path, **(served or {})))
+            watch.allow(site.service)
+            context = opened.enter_context(chromium.new_context(**settings))
+            page = context.new_page()
+            page.set_default_timeout(10_000)
+            watch.follow(page)
+            page.goto(f"{site.service}/operate")
+            return site, OperatorPage(page)
+
+        yield open_page
+
+
+def test_a_retraining_is_promoted_and_rolled_back(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    job = shown.job(site.job)
+    expect(job).to_contain_text("waits for you")
+    expect(job).to_contain_text("rsum 271.4 \u2192 280.3 on 15 held-out images (test): passed")
+    expect(shown.generation(SHAPES, 3)).to_contain_text("ready")
+    expect(shown.generation(SHAPES, 3)).to_contain_text("by 20 texts of held-out images")
+
+    expect(shown.press(f"Promote the model of job {site.job}")).to_contain_text("generation 3")
+    assert site.active == 1
+    shown.confirm()
+    expect(shown.told).to_have_text("shapes is now searched in generation 3 by tiny, retrained.")
+    expect(shown.told).to_be_focused()
+    expect(shown.dialog).not_to_be_visible()
+    assert site.active == 3
+    expect(shown.generation(SHAPES, 3)).to_contain_text("searched now")
+    expect(shown.generation(SHAPES, 1)).to_contain_text("searched before")
+    expect(job).not_to_contain_text("waits for you")
+    expect(job.get_by_role("button")).to_have_count(0)
+
+    expect(shown.press("Roll shapes back to generation 1")).to_contain_text("in generation 1, by tiny.")
+    shown.page.keyboard.press("Escape")
+    expect(shown.dialog).not_to_be_visible()
+    assert site.active == 3
+    shown.press("Roll shapes back to generation 1")
+    shown.page.keyboard.press("Enter")
+    expect(shown.told).to_have_text("shapes is now searched in generation 1 by tiny.")
+    assert site.active == 1
+    expect(job).to_contain_text("waits for you")
+
+    shown.press("Activate generation 3 of shapes")
+    shown.confirm()
+    expect(shown.generation(SHAPES, 3)).to_contain_text("searched now")
+    assert site.active == 3
+
+
+def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    number = running_job(site.engine, "retrain", OTHER)
+    job = shown.job(number)
+    expect(job).to_contain_text("running")
+    # Nothing but the events of the job can tell from now on.
+    shown.page.route("**/v1/jobs?limit=*", lambda _: None)
+    for done in (3, 7):
+        with site.engine.catalogue.write() as session:
+            beat(session, number, WORKER, {"what": "training", "done": done, "total": 10, "note": "loss 2.5"})
+        expect(job).to_contain_text(f"training: {done} of 10, loss 2.5")
+        expect(job.get_by_role("progressbar", name="training")).to_have_js_property("value", done)
+    shown.press(f"Cancel job {number}")
+    shown.confirm()
+    expect(job).to_contain_text("being cancelled")
+    expect(job.get_by_role("button")).to_have_count(0)
+    with site.engine.catalogue.write() as session:
+        end_job(session, number, WORKER, "cancelled")
+    expect(job).not_to_contain_text("being cancelled")
+    expect(job).to_contain_text("cancelled")
+    expect(job.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_jobs_are_given(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    _drop_a_vector(site, 3)
+    shown.page.reload()
+    expect(shown.generation(SHAPES, 3)).to_contain_text("1 missing")
+    given = {
+        f"Embed the rest of generation 3 of {SHAPES}": ("reindex", [SHAPES, "--generation", "3"]),
+        f"Retrain the model of {OTHER}": ("retrain", [OTHER, "--gain=0.0"]),
+    }
+    for number, (name, asked) in enumerate(given.items(), site.job + 1):
+        shown.press(name)
+        shown.confirm()
+        expect(shown.job(number)).to_contain_text("waits for a worker")
+        with site.engine.catalogue.read() as session:
+            job = get_job(session, number)
+        assert (job.kind, job.arguments) == asked
+
+
+def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOperated, watch: Watch) -> None:
+    watch.allow("status of 409")
+    site, shown = open_operated()
+    dialog = shown.press("Activate generation 3 of shapes")
+    _drop_a_vector(site, 3)
+    shown.confirm()
+    expect(dialog.get_by_role("alert")).to_contain_text("lacks 1 of the 60 images of 'shapes'")
+    assert site.active == 1
+    dialog.get_by_role("button", name="Leave it").click()
+    expect(shown.generation(SHAPES, 3)).to_contain_text("incomplete")
+
+
+def test_where_a_key_is_set_it_is_asked_for_and_kept_by_the_tab(
+    open_operated: OpenOperated, watch: Watch
+) -> None:
+    watch.allow("status of 401")
+    site, shown = open_operated({"admin_key": KEY})
+    field = shown.page.get_by_label("Admin key")
+    expect(shown.page.get_by_text("The admin key is needed")).to_be_visible()
+    expect(shown.generation(SHAPES, 1)).to_contain_text("searched now")
+    expect(shown.page.get_by_role("button")).to_have_text(["Use this key"])
+    field.fill("a key that is not it")
+    field.press("Enter")
+    expect(shown.page.get_by_role("alert")).to_have_text("That key was not taken. Check it, then try again.")
+    expect(field).to_be_focused()
+    field.fill(KEY)
+    field.press("Enter")
+    shown.press(f"Promote the model of job {site.job}")
+    shown.confirm()
+    expect(shown.told).to_contain_text("generation 3")
+    assert site.active == 3
+    shown.page.reload()
+    expect(shown.job(site.job)).to_be_visible()
+    shown.page.get_by_role("button", name="Forget the key").click()
+    expect(field).to_be_visible()
+    expect(shown.job(site.job)).to_have_count(0)
+
+
+def test_a_card_says_where_a_model_comes_from(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    card = shown.page.locator("[data-digest]").filter(has_text="tiny, retrained")
+    expect(card).to_contain_text("280.3 rsum")
+    card.locator("summary").press("Enter")
+    expect(card).to_contain_text(f"job {site.job} on shapes, waiting")
+    expect(card).to_contain_text("infonce")
+    expect(card).to_contain_text("shapes 3 (ready)")
+    with site.engine.catalogue.read() as session:
+        base = generation_of(session, SHAPES, 1).digest
+    expect(card).to_contain_text(f"model {base[:12]}")
+
+
+def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: Watch) -> None:
+    site, shown = open_operated(**PHONE)
+    expect(shown.job(site.job)).to_contain_text("waits for you")
+    shown.page.locator("summary").first.tap()
+    expect(shown.page.locator(".facts").first).to_be_visible()
+    wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    assert not shown.page.evaluate(wider)
+    for button in shown.page.get_by_role("button").all():
+        assert button.evaluate("button => button.offsetHeight") >= 40
+    shown.page.get_by_role("link", name="Search").tap()
+    shown.page.get_by_role("link", name="Operate").tap()
+    expect(shown.job(site.job)).to_be_visible()
+
+
+def _drop_a_vector(site: Operated, number: int) -> None:
+    """Take one image's vector out of a generation, as if the image had been written since."""
+    with site.engine.catalogue.write() as session:
+        rows = session.query(EmbeddingRow).filter_by(generation_id=number)
+        session.delete(rows.first())
