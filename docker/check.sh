@@ -4,11 +4,13 @@
 #     docker/check.sh [options of `buildah bud`, such as --build-arg TORCH_INDEX=]...
 #
 # The base image is made with debootstrap under the name that the Dockerfile asks for. It is kept for the next run;
-# everything else is removed at the end. pip's settings on this machine hold in the build too.
+# everything else is removed at the end. pip's settings on this machine hold in the build too. What the compose files
+# start is then checked by docker/check.
 #
 # Environment:
 #   RECOQUEST_CHECK_CACHE   folder for the base image and the work (default: ~/.cache/recoquest-docker-check)
 #   RECOQUEST_CHECK_KEEP    1 leaves what was built in the folder, to be looked at
+#   RECOQUEST_CHECK_READY   seconds that the service may take to be ready (default: 10); more on a busy machine
 #   DEBIAN_MIRROR           where debootstrap fetches from (default: debootstrap's own)
 #   STORAGE_DRIVER          buildah's storage driver (default: its own choice; vfs needs no overlay in the kernel)
 set -euo pipefail
@@ -17,13 +19,12 @@ readonly REPOSITORY=$(cd "$(dirname "$0")/.." && pwd)
 readonly DOCKERFILE=$REPOSITORY/docker/Dockerfile
 readonly CACHE=${RECOQUEST_CHECK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/recoquest-docker-check}
 readonly BASE_TAR=$CACHE/base-bookworm-python3.11.tar
+readonly TOOLS=$CACHE/tools-podman-compose-1.6.0
 readonly WORK=$CACHE/work
 readonly IMAGE=localhost/recoquest:check
-readonly BASE_SECONDS=900 BUILD_SECONDS=1800 READY_SECONDS=120 STOP_SECONDS=15
+readonly BASE_SECONDS=900 BUILD_SECONDS=3600 LARGEST_MB=2500
 readonly STORAGE=(--root "$WORK/storage" --runroot "$WORK/run" ${STORAGE_DRIVER:+--storage-driver "$STORAGE_DRIVER"})
 export TMPDIR=$WORK/tmp
-
-server=""
 
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 fail() { printf 'check failed: %s\n' "$*" >&2; exit 1; }
@@ -32,7 +33,7 @@ buildah_() { buildah "${STORAGE[@]}" "$@"; }
 require_tools() {
     local missing=() package
     [ "$(id -u)" = 0 ] || fail "run it as root; debootstrap and buildah's chroot isolation need it"
-    for package in buildah debootstrap python3 procps; do
+    for package in bubblewrap buildah debootstrap procps python3-venv; do
         dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
             missing+=("$package")
     done
@@ -42,7 +43,6 @@ require_tools() {
 clean_up() {
     local status=$?
     trap - EXIT
-    [ -z "$server" ] || kill -KILL $(descendants "$server") "$server" 2>/dev/null || true
     if [ "${RECOQUEST_CHECK_KEEP:-}" = 1 ]; then
         buildah_ rm --all >/dev/null
         say "kept: buildah ${STORAGE[*]} images"
@@ -55,18 +55,10 @@ clean_up() {
 # buildah leaves its storage mounted on itself; nothing is removed through a mount.
 remove_work() {
     local mount
-    for mount in $(awk -v work="$WORK/" 'index($5, work) == 1 {print $5}' /proc/self/mountinfo | tac); do
+    for mount in $(awk -v work="$WORK/" 'index($5, work) == 1 {print $5}' /proc/self/mountinfo | sort -r); do
         umount "$mount" || fail "$mount stays mounted, so $WORK was left as it is"
     done
     rm -rf --one-file-system "$WORK"
-}
-
-descendants() {
-    local child
-    for child in $(pgrep -P "$1"); do
-        echo "$child"
-        descendants "$child"
-    done
 }
 
 # A stand-in for the official image: the same Debian and Python, `python` in /usr/local/bin.
@@ -85,6 +77,14 @@ make_base() {
     rm -rf --one-file-system "$root"
 }
 
+# What resolves the compose files; it runs without Podman.
+install_tools() {
+    [ ! -x "$TOOLS/bin/podman-compose" ] || return 0
+    rm -rf "$TOOLS"
+    python3 -m venv "$TOOLS"
+    "$TOOLS/bin/pip" install --quiet podman-compose==1.6.0
+}
+
 import_base() {
     local name container
     name=$(sed -n 's/^ARG BASE=//p' "$DOCKERFILE")
@@ -95,42 +95,38 @@ import_base() {
     say "base image: $name"
 }
 
-build_image() {
+build() {
     local volume volumes=()
     python3 "$REPOSITORY/docker/pip_settings.py" "$WORK" >"$WORK/volumes"
     while read -r volume; do volumes+=(--volume "$volume"); done <"$WORK/volumes"
-    say "building"
     timeout "$BUILD_SECONDS" buildah "${STORAGE[@]}" bud --isolation=chroot \
-        --pull-never --format docker --file "$DOCKERFILE" --tag "$IMAGE" \
-        --secret "id=pip.conf,src=$WORK/pip.conf" "${volumes[@]}" "$@" "$REPOSITORY" ||
-        fail "the image did not build"
-    say "built; its size: $(buildah_ images --format '{{.Size}}' "$IMAGE")"
+        --pull-never --format docker --file "$DOCKERFILE" \
+        --secret "id=pip.conf,src=$WORK/pip.conf" "${volumes[@]}" "$@" "$REPOSITORY"
 }
 
-# Runs a command in the container, with the data folder on a volume and no capability, as the compose file does.
-in_container() {
-    buildah_ run --isolation=chroot --cap-drop=all --volume "$WORK/home:/var/lib/recoquest:rw" \
-        --env "RECOQUEST_PORT=$port" "$container" -- "$@"
+# Of the image for GPUs, only what needs neither a GPU nor gigabytes: that both packages can be had, and that an index
+# without CUDA is refused.
+check_gpu_build() {
+    local torch faiss
+    torch=$(sed -n 's/^ARG TORCH_VERSION=//p' "$DOCKERFILE")
+    faiss=$(python3 "$REPOSITORY/docker/requirements.py" "$REPOSITORY/pyproject.toml" gpu | grep '^faiss')
+    # Three signs: a build for CPUs in a folder of this machine has a longer version.
+    "$TOOLS/bin/pip" install --quiet --dry-run --no-deps --ignore-installed --target "$WORK/gpu" \
+        --only-binary=:all: --python-version=3.11 --platform=manylinux{_2_28,2014}_x86_64 "torch===$torch" "$faiss" ||
+        fail "there is no torch $torch with CUDA, or no $faiss"
+    ! build --target build --build-arg DEVICE=gpu >"$WORK/gpu.log" 2>&1 ||
+        fail "DEVICE=gpu took torch from an index without CUDA"
+    grep -q 'DEVICE=gpu needs a torch with CUDA' "$WORK/gpu.log" || fail "DEVICE=gpu: $(tail -n 20 "$WORK/gpu.log")"
+    say "for GPUs: torch $torch with CUDA and $faiss can be had"
 }
 
-# Prints the status of an answer and its body, or why there is none.
-http_get() {
-    python3 - "$1" <<'PYTHON'
-import http.client
-import sys
-
-connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1].split("/")[0]), timeout=10)
-try:
-    connection.request("GET", "/" + sys.argv[1].partition("/")[2])
-    answer = connection.getresponse()
-    print(answer.status, answer.read(300).decode("utf-8", "replace"))
-except OSError as error:
-    print("none", error)
-PYTHON
-}
+in_container() { buildah_ run --isolation=chroot --cap-drop=all "$container" -- "$@"; }
 
 check_contents() {
-    local user version torch compilers
+    local size user version torch compilers
+    size=$(du --summarize --one-file-system --block-size=1MB "$root" | cut --fields=1)
+    [ "$size" -lt "$LARGEST_MB" ] || fail "the image has $size MB, more than $LARGEST_MB"
+    say "size: $size MB"
     user=$(in_container python -c 'import getpass, os; print(os.getuid(), os.getgid(), getpass.getuser())')
     [ "$user" = "10001 10001 recoquest" ] || fail "the image runs as '$user'"
     say "user: $user"
@@ -144,61 +140,9 @@ check_contents() {
     [ -z "$compilers" ] || fail "the image carries compilers: $compilers"
 }
 
-# Starts what the image starts, on a loopback port.
-start_server() {
-    local command=() word
-    while read -r word; do command+=("$word"); done < <(
-        buildah_ inspect --type image "$IMAGE" | python3 -c '
-import json, sys
-config = json.load(sys.stdin)["Docker"]["config"]
-print(*config["Entrypoint"], *config["Cmd"], sep="\n")'
-    )
-    say "starting: ${command[*]}"
-    started=$(date +%s%N)
-    in_container "${command[@]}" --host 127.0.0.1 --port "$port" >"$WORK/server.log" 2>&1 &
-    server=$!
-}
-
-check_answers() {
-    local answer
-    until answer=$(http_get "$port/readyz") && [ "${answer%% *}" = 200 ]; do
-        kill -0 "$server" 2>/dev/null || fail "the service ended: $(tail -n 20 "$WORK/server.log")"
-        [ $(($(date +%s%N) - started)) -lt $((READY_SECONDS * 1000000000)) ] ||
-            fail "not ready within $READY_SECONDS s: $answer; $(tail -n 20 "$WORK/server.log")"
-        sleep 0.2
-    done
-    say "ready after $((($(date +%s%N) - started) / 1000000)) ms: $answer"
-    answer=$(http_get "$port/livez")
-    [ "${answer%% *}" = 200 ] || fail "/livez answered $answer"
-    say "alive: $answer"
-    in_container python /opt/recoquest/healthcheck.py || fail "the image's health check says no"
-    ! RECOQUEST_PORT=1 python3 "$REPOSITORY/docker/healthcheck.py" 2>/dev/null ||
-        fail "the health check says yes where nothing listens"
-}
-
-check_stop() {
-    local process stopped uid program
-    for process in $(descendants "$server"); do
-        uid=$(awk '/^Uid:/ {print $2}' "/proc/$process/status")
-        program=$(readlink "/proc/$process/exe")
-        [[ $uid != 10001 || $program != *python* ]] || break
-    done
-    [[ $uid = 10001 && $program = *python* ]] || fail "no Python process runs as the image's user"
-    stopped=$(date +%s%N)
-    kill -TERM "$process"
-    timeout "$STOP_SECONDS" tail --pid "$process" -f /dev/null || fail "SIGTERM did not stop it in $STOP_SECONDS s"
-    # A service that ends by the signal itself, its work done, stopped as well as one that exits with 0.
-    wait "$server" || grep -q 'subprocess exited on terminated' "$WORK/server.log" ||
-        fail "it ended with an error: $(tail -n 20 "$WORK/server.log")"
-    server=""
-    say "stopped $((($(date +%s%N) - stopped) / 1000000)) ms after SIGTERM"
-}
-
-# The compose file mounts the root read-only: nothing may have been written outside the volume and /tmp.
-check_writes() {
-    local written
-    written=$(find "$root" -xdev -user 10001 -not -path "$root/tmp*" -not -path "$root/var/lib/recoquest*" -print)
-    [ -z "$written" ] || fail "the service wrote outside its volume and /tmp: $written"
+check_services() {
+    buildah_ inspect --type image "$IMAGE" |
+        PYTHONPATH=$REPOSITORY/docker PYTHONDONTWRITEBYTECODE=1 "$TOOLS/bin/python" -m check "$root" "$WORK"
 }
 
 require_tools
@@ -207,19 +151,16 @@ exec 9>"$CACHE/lock"
 flock --nonblock 9 || fail "another check uses $CACHE"
 trap clean_up EXIT
 remove_work
-mkdir -p "$TMPDIR" "$WORK/home"
-chown 10001:10001 "$WORK/home"
+mkdir -p "$TMPDIR"
 
 make_base
+install_tools
 import_base
-build_image "$@"
+check_gpu_build
+say "building"
+build --tag "$IMAGE" "$@" || fail "the image did not build"
 container=$(buildah_ from --pull-never "$IMAGE")
 root=$(buildah_ mount "$container")
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 check_contents
-start_server
-check_answers
-check_stop
-check_writes
-buildah_ umount "$container" >/dev/null
+check_services
 say "the image is sound"
