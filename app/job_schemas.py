@@ -11,7 +11,7 @@ from index.jobs import Job, JobState
 
 
 class TidyJob(Request):
-    """Remove generations beyond those to be kept, and files that nothing uses."""
+    """Remove old generations, folders of old jobs, and files that nothing uses."""
 
     kind: Literal["tidy"]
 

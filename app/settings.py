@@ -91,6 +91,16 @@ class Settings(BaseSettings):
     job_stop_s: float = Field(
         default=30.0, ge=0, description="How long a job may take to stop before it is killed."
     )
+    train_processes: int = Field(
+        default=0,
+        ge=0,
+        description="Processes that share a training job or a retraining; 0: one for each GPU.",
+    )
+    keep_jobs_days: int = Field(
+        default=90,
+        ge=0,
+        description="After how many days `recoquest tidy` removes what ended jobs have written; 0: never.",
+    )
 
     retrain: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Collections that workers retrain by themselves, separated by commas."

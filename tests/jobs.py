@@ -70,9 +70,16 @@ class Jobs:
 
 
 @contextmanager
-def opened_jobs(home: Path, queue_url: str | None) -> Iterator[Jobs]:
+def opened_jobs(home: Path, queue_url: str | None, train_processes: int = 0) -> Iterator[Jobs]:
     """The jobs of a home folder; on a busy machine a worker may say nothing for seconds and keep its own."""
-    settings = Settings(home=home, device="cpu", queue_url=queue_url, job_lease_s=15, job_stop_s=8)
+    settings = Settings(
+        home=home,
+        device="cpu",
+        queue_url=queue_url,
+        job_lease_s=15,
+        job_stop_s=8,
+        train_processes=train_processes,
+    )
     catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
     try:
         yield Jobs(settings, catalogue, queue)

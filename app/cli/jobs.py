@@ -133,11 +133,12 @@ def watch(job: Number, home: Home = None) -> None:
 def log(job: Number, home: Home = None) -> None:
     """Print what a job has printed so far."""
     with _opened(home) as (settings, catalogue):
-        _get(catalogue, job)
+        found = _get(catalogue, job)
     try:
         sys.stdout.write((_folder(settings, job) / "log.txt").read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
-        typer.echo("It has not begun yet.", err=True)
+        gone = "It is not kept any more." if found.has_ended else "It has not begun yet."
+        typer.echo(gone, err=True)
 
 
 @jobs.command()

@@ -51,7 +51,7 @@ def retrain(
         stoppable(f"Stopped. The same command goes on from there, in {out}."),
     ):
         base = _searched_with(engine, collection)
-        new = _trained(engine, collection, out, _recipe(out, base, recipe, overrides or []), settings.device)
+        new = _trained(engine, settings, collection, out, _recipe(out, base, recipe, overrides or []))
         judgement = _judged(out, base, new, metric, gain, settings.device, batch_size)
         rejected = judgement is not None and not judgement.passed
         generation = None if rejected else _embedded(engine, settings, collection, new, batch_size)
@@ -84,7 +84,7 @@ def _recipe(out: Path, base: "BundleInfo", recipe: str | None, overrides: list[s
     from app.retraining import continued_recipe
     from training.recipes.load import dump_recipe, load_recipe
 
-    kept = out / "recipe.yaml"
+    kept = _kept_recipe(out)
     if kept.is_file():
         return load_recipe(str(kept))
     resolved = continued_recipe(base, recipe, overrides)
@@ -93,10 +93,15 @@ def _recipe(out: Path, base: "BundleInfo", recipe: str | None, overrides: list[s
     return resolved
 
 
+def _kept_recipe(out: Path) -> Path:
+    return out / "recipe.yaml"
+
+
 def _trained(
-    engine: "SearchEngine", collection: str, out: Path, recipe: "Recipe", device: str
+    engine: "SearchEngine", settings: "Settings", collection: str, out: Path, recipe: "Recipe"
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
+    from app.processes.together import process_count, train_together
     from index.export import export_collection
     from training.models.bundle import read_bundle
     from training.trainer.run import train
@@ -111,7 +116,12 @@ def _trained(
             f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
         )
     if not run.bundle.exists():
-        train(recipe, data, run.path, resume=run.recover(), device=device)
+        resume, device = run.recover(), settings.device
+        count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
+        if count > 1:
+            train_together(count, str(_kept_recipe(out)), data, run.path, [], resume=resume, device=device)
+        else:
+            train(recipe, data, run.path, resume=resume, device=device)
     return read_bundle(run.bundle)
 
 

@@ -6,7 +6,8 @@ from app.cli.options import Home, indexed
 
 
 def tidy(home: Home = None) -> None:
-    """Remove generations beyond those to be kept, and files that no image and no generation uses."""
+    """Remove old generations, folders of old jobs, and files that no image and no generation uses."""
+    from app.jobs.housekeeping import remove_old_folders
     from app.settings import load_settings
     from index.leftovers import remove_leftovers
     from index.retention import drop_old_generations
@@ -17,5 +18,8 @@ def tidy(home: Home = None) -> None:
             dropped = drop_old_generations(engine, collection, settings.keep_generations)
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
+        folders = remove_old_folders(settings, engine.catalogue)
+        if folders:
+            typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
         remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
     typer.echo("Leftovers are removed.")

@@ -18,11 +18,15 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: TorchDevice = "auto",
+    processes: Annotated[
+        int, typer.Option("--processes", min=0, help="That train together here; 0: one for each GPU.")
+    ] = 1,
 ) -> None:
     """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.
 
-    torchrun --nproc-per-node N --no-python recoquest train ... does it with N processes together.
+    Started by torchrun, as on several machines, it is one of the processes that train together.
     """
+    from app.processes.together import process_count, train_together
     from training.classification.load import shipped as of_classification
     from training.errors import RecipeError
     from training.language_models.load import shipped as of_language_models
@@ -37,6 +41,10 @@ def train(
         if recipe in of_language_models().names:
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides or [])
+        count = process_count(processes, resolved, out, resume=resume, device=device)
+        if count > 1:
+            train_together(count, recipe, data, out, overrides or [], resume=resume, device=device)
+            return
         result = run_training(resolved, data, out, resume=resume, device=device)
     if not speaks:
         return

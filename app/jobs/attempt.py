@@ -191,7 +191,11 @@ class Attempt:
 
 def _environment(settings: Settings, folder: JobFolder) -> dict[str, str]:
     """The environment of a job's process: this one's, with the worker's settings and no relative path."""
-    values = {"HOME": str(settings.home.absolute()), "DEVICE": settings.device}
+    values = {
+        "HOME": str(settings.home.absolute()),
+        "DEVICE": settings.device,
+        "TRAIN_PROCESSES": str(settings.train_processes),
+    }
     if settings.database_url is not None:
         url = make_url(settings.database_url)
         if url.get_backend_name() == "sqlite" and url.database:

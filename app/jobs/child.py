@@ -1,8 +1,6 @@
 """The process of a job: a command of `recoquest` that ends with the worker that has started it."""
 
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -10,9 +8,10 @@ from app.cli.endings import ended
 from app.cli.main import build
 from app.jobs.environment import write_environment
 from app.jobs.kinds import command_line
+from app.processes.lifeline import end_with
+from app.settings import load_settings
 from training.host import keep_order_of_sums
 
-_PR_SET_PDEATHSIG = 1
 # Searches on the same machine come first.
 _NICENESS = 10
 
@@ -26,14 +25,12 @@ def main(parent: int, folder: Path, kind: str, arguments: list[str]) -> None:
         kind: Of the job.
         arguments: As the job was given.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+    end_with(parent)
     os.nice(_NICENESS)
     keep_order_of_sums()
 
     def run() -> None:
-        command = command_line(kind, arguments, folder)
+        command = command_line(kind, arguments, folder, load_settings().train_processes)
         write_environment(folder / "environment.json", command)
         build()(command)
 

@@ -18,7 +18,8 @@ class Kind:
         output: The option that names what the command writes, if it has one that the worker sets.
         place: What that option is set to, inside the job's folder.
         result: The file inside the job's folder that holds what came out, as a JSON object.
-        run: Whether what it writes is the folder of a run, which goes on with --resume.
+        run: Whether what it writes is the folder of a run, which several processes may share, and which goes
+            on with --resume.
         bundle: The folder inside the job's folder that holds the encoder that came out.
     """
 
@@ -44,20 +45,22 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def command_line(kind: str, arguments: Sequence[str], folder: Path) -> list[str]:
+def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: int) -> list[str]:
     """The arguments of `recoquest` that do a job, or go on with it.
 
     Args:
         kind: One of `KINDS`.
         arguments: As the job was given.
         folder: Of the job.
+        processes: That share a training, unless the arguments say another number.
     """
     # Not above: it brings torch, which only the process of a job has a need for.
     from training.trainer.run_folder import RunFolder
 
     known = KINDS[kind]
+    shared = ["--processes", str(processes)] if known.run else []
     goes_on = known.run and RunFolder(folder / known.place).recover()
-    return [kind, *known.placed(folder), *(["--resume"] if goes_on else []), *arguments]
+    return [kind, *known.placed(folder), *shared, *(["--resume"] if goes_on else []), *arguments]
 
 
 def read_result(kind: str, folder: Path) -> dict[str, Any] | None:

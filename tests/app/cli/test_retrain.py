@@ -11,6 +11,7 @@ from index.feedback import JudgedQuery, judge
 from tests.e2e.work import TINY, Work
 from training.data.manifest import read_manifest
 from training.recipes.load import load_recipe
+from training.trainer.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +66,16 @@ def test_the_manifest_has_what_was_said_of_images_for_training_only(work: Work) 
         assert same.metadata == record.metadata
         path = read_manifest(work.folder / "export" / "data").image_path(same)
         assert path.read_bytes() == (work.data / record.image).read_bytes()
+
+
+def test_one_in_two_processes_trains_and_is_judged_like_any_other(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_TRAIN_PROCESSES", "2")
+    arguments = ("retrain", "scenes", "--out", "two", "--gain", 1000, "--device", "cpu")
+    work.run(*arguments, "--set", "train.epochs=1")
+    assert len(load_checkpoint(work.folder / "two" / "run" / "checkpoints" / "last.pt").random) == 2
+    assert _result(work, "two")["verdict"] == "rejected"
 
 
 def test_one_that_passes_waits_for_a_person_and_then_takes_over(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import Jobs, opened_jobs
+from training.data.sample import write_sample_data
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
@@ -13,3 +14,10 @@ def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
     url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
     with opened_jobs(tmp_path / "home", url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("samples")
+    write_sample_data(folder, images=60)
+    return folder / "scenes"

@@ -44,17 +44,18 @@ def test_progress_that_is_none_is_none(tmp_path: Path) -> None:
 
 def test_a_training_goes_on_from_its_checkpoint_and_begins_anew_without_one(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    begun = ["train", "--out", str(run), "recipe", "--data", "d"]
-    assert command_line("train", begun[3:], tmp_path) == begun
+    given = ["recipe", "--data", "d"]
+    begun = ["train", "--out", str(run), "--processes", "2", *given]
+    assert command_line("train", given, tmp_path, 2) == begun
     # A process that is killed before its first checkpoint leaves a folder in which no run could begin.
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / ".last.pt.part").touch()
-    assert command_line("train", begun[3:], tmp_path) == begun
+    assert command_line("train", given, tmp_path, 2) == begun
     assert not run.exists()
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "last.pt").touch()
-    assert command_line("train", begun[3:], tmp_path) == [*begun[:3], "--resume", *begun[3:]]
-    assert command_line("tidy", [], tmp_path) == ["tidy"]
+    assert command_line("train", given, tmp_path, 2) == [*begun[:5], "--resume", *given]
+    assert command_line("tidy", [], tmp_path, 2) == ["tidy"]
 
 
 def test_a_result_is_read_where_there_is_one(tmp_path: Path) -> None:

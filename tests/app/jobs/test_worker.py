@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +19,9 @@ from index.generations import Generation
 from index.ingest import ingest_manifest
 from index.jobs import Job, cancel_job
 from index.reindex import generation_for
-from tests.e2e.work import TINY
+from tests.app.jobs.trainings import OVERRIDES, give_training, in_training, wait_for_the_lock
 from tests.index.samples import make_bundle, make_manifest, make_records
 from tests.jobs import Jobs
-from training.data.sample import write_sample_data
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
@@ -32,32 +30,7 @@ from training.trainer.run import train
 # They begin many processes, each of which takes seconds to import what it needs.
 pytestmark = pytest.mark.timeout(900)
 
-EPOCHS = 10
-OVERRIDES = [
-    *TINY,
-    f"train.epochs={EPOCHS}",
-    "train.batch_size=8",
-    "train.checkpoint_minutes=0",
-    "train.log_every_steps=1",
-]
 IMAGES = 600
-
-
-@pytest.fixture(scope="session")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("samples")
-    write_sample_data(folder, images=60)
-    return folder / "scenes"
-
-
-def _give_training(jobs: Jobs, scenes: Path) -> int:
-    sets = [part for override in OVERRIDES for part in ("--set", override)]
-    return jobs.give("train", "demo-scenes", "--data", scenes.name, *sets, folder=scenes.parent)
-
-
-def _in_training(job: Job) -> bool:
-    assert not job.has_ended, job
-    return job.progress is not None and job.progress["what"] == "training" and job.progress["done"] >= 5
 
 
 def _child(worker: "subprocess.Popen[bytes]") -> int:
@@ -69,15 +42,6 @@ def _child(worker: "subprocess.Popen[bytes]") -> int:
 
 def _folder(jobs: Jobs, number: int) -> JobFolder:
     return JobFolder.of(jobs.settings, number)
-
-
-def _wait_for_the_lock(folder: JobFolder) -> None:
-    """Wait until no process of the job is left."""
-    deadline = time.monotonic() + 10
-    while (lock := folder.lock()) is None:
-        assert time.monotonic() < deadline, "the job's process outlives its worker"
-        time.sleep(0.05)
-    os.close(lock)
 
 
 def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path: Path) -> None:
@@ -119,12 +83,12 @@ def test_each_of_many_jobs_is_begun_once_by_one_of_two_workers(jobs: Jobs, tmp_p
 def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_been(
     jobs: Jobs, scenes: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
-    number = _give_training(jobs, scenes)
+    number = give_training(jobs, scenes)
     with jobs.worker() as worker:
-        jobs.wait(number, _in_training)
+        jobs.wait(number, in_training)
         worker.send_signal(how)
         worker.wait(60)
-    _wait_for_the_lock(_folder(jobs, number))
+    wait_for_the_lock(_folder(jobs, number))
     left = jobs.get(number)
     assert left.state == ("running" if how is signal.SIGKILL else "queued")
     with jobs.worker():
@@ -146,9 +110,9 @@ def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_be
 def test_a_worker_that_was_only_asleep_gives_its_job_up_and_never_do_two_processes_work_on_it(
     jobs: Jobs, scenes: Path
 ) -> None:
-    number = _give_training(jobs, scenes)
+    number = give_training(jobs, scenes)
     with jobs.worker() as asleep:
-        first = jobs.wait(number, _in_training)
+        first = jobs.wait(number, in_training)
         asleep.send_signal(signal.SIGSTOP)
         with jobs.worker():
             taken = jobs.wait(number, lambda job: job.worker not in (None, first.worker) or job.has_ended)
@@ -193,7 +157,7 @@ def test_an_embedding_whose_worker_is_killed_goes_on_with_the_next(
         jobs.wait(number, _embedding)
         worker.kill()
         worker.wait()
-    _wait_for_the_lock(_folder(jobs, number))
+    wait_for_the_lock(_folder(jobs, number))
     with engine.catalogue.read() as session:
         missing = count_missing_images(session, begun)
     assert 0 < missing < IMAGES
@@ -208,9 +172,9 @@ def test_an_embedding_whose_worker_is_killed_goes_on_with_the_next(
 
 @pytest.mark.slow
 def test_a_cancelled_job_stops_and_the_next_one_begins(jobs: Jobs, scenes: Path) -> None:
-    number, other = _give_training(jobs, scenes), jobs.give("tidy")
+    number, other = give_training(jobs, scenes), jobs.give("tidy")
     with jobs.worker():
-        jobs.wait(number, _in_training)
+        jobs.wait(number, in_training)
         with jobs.catalogue.write() as session:
             assert cancel_job(session, number).cancelling
         cancelled = jobs.wait(number)
@@ -223,22 +187,22 @@ def test_a_cancelled_job_stops_and_the_next_one_begins(jobs: Jobs, scenes: Path)
 
 @pytest.mark.slow
 def test_a_job_that_does_not_stop_is_killed(jobs: Jobs, scenes: Path) -> None:
-    number = _give_training(jobs, scenes)
+    number = give_training(jobs, scenes)
     with jobs.worker() as worker:
-        jobs.wait(number, _in_training)
+        jobs.wait(number, in_training)
         child = _child(worker)
         os.kill(child, signal.SIGSTOP)
         with jobs.catalogue.write() as session:
             cancel_job(session, number)
         assert jobs.wait(number).state == "cancelled"
-    _wait_for_the_lock(_folder(jobs, number))
+    wait_for_the_lock(_folder(jobs, number))
 
 
 @pytest.mark.slow
 def test_a_job_that_the_system_kills_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
-    number = _give_training(jobs, scenes)
+    number = give_training(jobs, scenes)
     with jobs.worker() as worker:
-        jobs.wait(number, _in_training)
+        jobs.wait(number, in_training)
         child = _child(worker)
         os.kill(child, signal.SIGKILL)
         failed = jobs.wait(number)

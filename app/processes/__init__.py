@@ -1,0 +1,1 @@
+"""Processes that end with the one that has started them, and training in several of them."""

@@ -1,0 +1,122 @@
+"""Training jobs in two processes: they are stopped, killed and gone on with together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.jobs.folder import JobFolder
+from index.jobs import cancel_job
+from tests.app.jobs.trainings import SETS, give_training, in_training
+from tests.e2e.work import COMMAND
+from tests.jobs import Jobs, opened_jobs
+from training.models.bundle import read_bundle
+from training.trainer.checkpoint import load_checkpoint
+
+# They begin many processes, each of which takes seconds to import what it needs.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROCESSES = 2
+MEMBER = "app.processes.member"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with opened_jobs(tmp_path / "home", None, train_processes=PROCESSES) as opened:
+        yield opened
+
+
+def _run(jobs: Jobs, number: int) -> Path:
+    return JobFolder.of(jobs.settings, number).path / "run"
+
+
+def _processes(run: Path) -> dict[int, str]:
+    """The processes of a training, and their command lines."""
+    found = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if str(run) in words:
+            found[int(file.parent.name)] = " ".join(words)
+    return found
+
+
+def _members(run: Path) -> list[int]:
+    return [process for process, line in _processes(run).items() if MEMBER in line]
+
+
+def _wait_until_none_is_left(run: Path) -> None:
+    deadline = time.monotonic() + 10
+    while left := _processes(run):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def _train_by_hand(scenes: Path, out: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES))
+    command = ("train", "demo-scenes", "--data", str(scenes), "--out", str(out), "--device", "cpu", *SETS)
+    threads = max(1, len(os.sched_getaffinity(0)) // PROCESSES)
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    subprocess.run(
+        [sys.executable, *torchrun, "--no-python", *COMMAND, *command], check=True, env=environment
+    )
+
+
+def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
+    jobs: Jobs, scenes: Path, tmp_path: Path
+) -> None:
+    number = give_training(jobs, scenes)
+    run = _run(jobs, number)
+    with jobs.worker() as worker:
+        jobs.wait(number, in_training)
+        assert len(_members(run)) == PROCESSES
+        worker.kill()
+        worker.wait()
+    _wait_until_none_is_left(run)
+    assert jobs.get(number).state == "running"
+    with jobs.worker():
+        done = jobs.wait(number)
+    assert (done.state, done.attempts, done.lapses) == ("done", 2, 1), jobs.log(number)
+    _wait_until_none_is_left(run)
+    assert done.progress is not None
+    assert done.progress["done"] == done.progress["total"]
+    assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open() if '"train"' in line]
+    assert steps == list(range(1, len(steps) + 1))
+    _train_by_hand(scenes, tmp_path / "by-hand")
+    assert read_bundle(run / "bundle").digest == read_bundle(tmp_path / "by-hand" / "bundle").digest
+
+
+def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs: Jobs, scenes: Path) -> None:
+    number = give_training(jobs, scenes)
+    run = _run(jobs, number)
+    with jobs.worker():
+        jobs.wait(number, in_training)
+        with jobs.catalogue.write() as session:
+            cancel_job(session, number)
+        assert jobs.wait(number).state == "cancelled"
+        _wait_until_none_is_left(run)
+    stopped = load_checkpoint(run / "checkpoints" / "last.pt")
+    assert len(stopped.random) == PROCESSES
+    assert "Stopped." in jobs.log(number)
+    assert not (run / "bundle").exists()
+
+
+def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
+    number = give_training(jobs, scenes)
+    run = _run(jobs, number)
+    with jobs.worker():
+        jobs.wait(number, in_training)
+        os.kill(_members(run)[-1], signal.SIGKILL)
+        failed = jobs.wait(number)
+        _wait_until_none_is_left(run)
+    assert failed.state == "failed"
+    assert "Another process of the run ended without saying why" in (failed.error or ""), jobs.log(number)

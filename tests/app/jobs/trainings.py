@@ -1,0 +1,38 @@
+"""Trainings that tests give to workers: long enough to be stopped in the middle."""
+
+import os
+import time
+from pathlib import Path
+
+from app.jobs.folder import JobFolder
+from index.jobs import Job
+from tests.e2e.work import TINY
+from tests.jobs import Jobs
+
+EPOCHS = 10
+OVERRIDES = [
+    *TINY,
+    f"train.epochs={EPOCHS}",
+    "train.batch_size=8",
+    "train.checkpoint_minutes=0",
+    "train.log_every_steps=1",
+]
+SETS = [part for override in OVERRIDES for part in ("--set", override)]
+
+
+def give_training(jobs: Jobs, scenes: Path) -> int:
+    return jobs.give("train", "demo-scenes", "--data", scenes.name, *SETS, folder=scenes.parent)
+
+
+def in_training(job: Job) -> bool:
+    assert not job.has_ended, job
+    return job.progress is not None and job.progress["what"] == "training" and job.progress["done"] >= 5
+
+
+def wait_for_the_lock(folder: JobFolder) -> None:
+    """Wait until no process of the job is left."""
+    deadline = time.monotonic() + 10
+    while (lock := folder.lock()) is None:
+        assert time.monotonic() < deadline, "the job's process outlives its worker"
+        time.sleep(0.05)
+    os.close(lock)
