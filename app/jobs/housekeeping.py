@@ -9,17 +9,17 @@ from pathlib import Path
 from sqlalchemy import select
 
 from app.jobs.folder import JobFolder
-from app.jobs.kinds import KINDS
+from app.jobs.kinds import bundle_of
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.catalogue.tables import GenerationRow, ModelRow
+from index.catalogue.tables import ModelRow
 from index.jobs import Job, list_jobs
 
 
 def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
-    """Remove the folders of jobs that ended long ago, unless a generation is by the model in them.
+    """Remove the folders of jobs that ended long ago, unless the model in them is registered.
 
-    So the model of a retraining that waits for a person stays.
+    So what is searched with, and what waits for a person, stays.
 
     Args:
         settings: Say where they are, and how long they are kept.
@@ -37,17 +37,13 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
     since = datetime.now(UTC) - timedelta(days=settings.keep_jobs_days)
     with catalogue.read() as session:
         ended = [(job, job.ended) for job in list_jobs(session) if job.has_ended]
-        used = set(
-            session.execute(
-                select(ModelRow.digest).join(GenerationRow, GenerationRow.model_id == ModelRow.id)
-            ).scalars()
-        )
+        registered = set(session.execute(select(ModelRow.digest)).scalars())
     old = [job for job, at in ended if at is not None and datetime.fromisoformat(at) < since]
-    return [job.id for job in old if _remove(job, JobFolder.of(settings, job.id), used)]
+    return [job.id for job in old if _remove(job, JobFolder.of(settings, job.id), registered)]
 
 
-def _remove(job: Job, folder: JobFolder, used: set[str]) -> bool:
-    if not folder.path.is_dir() or _model(job, folder.path) in used:
+def _remove(job: Job, folder: JobFolder, registered: set[str]) -> bool:
+    if not folder.path.is_dir() or _model(job, folder.path) in registered:
         return False
     lock = folder.lock()
     if lock is None:
@@ -62,11 +58,11 @@ def _remove(job: Job, folder: JobFolder, used: set[str]) -> bool:
 
 def _model(job: Job, folder: Path) -> str | None:
     """The digest of the model that a job has trained."""
-    known = KINDS.get(job.kind)
-    if known is None or known.bundle is None:
+    bundle = bundle_of(job.kind, folder)
+    if bundle is None:
         return None
     try:
-        digest: str = json.loads((folder / known.bundle / "digest.json").read_bytes())["digest"]
+        digest: str = json.loads((bundle / "digest.json").read_bytes())["digest"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return digest

@@ -63,6 +63,12 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: i
     return [kind, *known.placed(folder), *shared, *(["--resume"] if goes_on else []), *arguments]
 
 
+def bundle_of(kind: str, folder: Path) -> Path | None:
+    """Where the encoder lies, in the folder of a job, that came out of it; None where its kind makes none."""
+    known = KINDS.get(kind)
+    return None if known is None or known.bundle is None else folder / known.bundle
+
+
 def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
     """What came out of a job that is done; None where its kind has no result, or the file is none."""
     name = KINDS[kind].result

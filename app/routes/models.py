@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.generation_schemas import ActivatedGeneration
 from app.jobs.folder import JobFolder
-from app.jobs.kinds import KINDS
+from app.jobs.kinds import bundle_of
 from app.model_schemas import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel
 from app.models import model_card
 from app.problems import Kind, RequestError, problem_responses
@@ -102,8 +102,7 @@ def _registered(services: Services, number: int) -> str:
     engine = services.engine
     with engine.catalogue.read() as session:
         job = get_job(session, number)
-    inside = KINDS[job.kind].bundle if job.kind in KINDS else None
-    bundle = None if inside is None else JobFolder.of(services.settings, number).path / inside
+    bundle = bundle_of(job.kind, JobFolder.of(services.settings, number).path)
     if bundle is None or not bundle.is_dir():
         raise RequestError(
             _NO_MODEL, f"Job {number} ({job.kind}) has made no model: give a train or retrain job that has."

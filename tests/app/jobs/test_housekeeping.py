@@ -70,7 +70,7 @@ def test_a_folder_that_a_process_still_writes_to_stays(jobs: Jobs) -> None:
     assert remove_old_folders(jobs.settings, jobs.catalogue) == [old]
 
 
-def test_the_models_of_generations_stay_and_the_command_says_what_went(jobs: Jobs, tmp_path: Path) -> None:
+def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_path: Path) -> None:
     used = make_bundle(tmp_path / "used", seed=0)
     unused = make_bundle(tmp_path / "unused", seed=1)
     engine = open_engine(jobs.settings)
