@@ -293,7 +293,7 @@ export class ImageSearch extends HTMLElement {
       const page = await this.#ask(null, request.signal);
       if (request !== this.#request) return;
       this.#cursor = page.next_cursor;
-      this.judgements.found(this.#state.collection, this.#state.query);
+      this.judgements.found(this.api.base.href, this.#state.collection, this.#state.query);
       this.results.showPage(page);
       this.#showOpened();
     } catch (error) {

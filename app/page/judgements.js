@@ -1,12 +1,14 @@
-/** What the reader says of hits: the service keeps it to learn from, the page shows it as long as it is open. */
+/** What the reader says of hits: the service keeps it to learn from, the tab to show it. */
 
 import { judgedOf } from './query.js';
+import { Said } from './said.js';
 
 /** @typedef {import('./query.js').Query} Query */
 
 export class Judgements {
-  /** @type {Map<string, boolean | null>} */
-  #said = new Map();
+  #said = new Said();
+  /** @type {string | null} */
+  #service = null;
   /** @type {string | null} */
   #collection = null;
   /** @type {object | null} */
@@ -21,8 +23,9 @@ export class Judgements {
     this.actions = actions;
   }
 
-  /** Say what the hits that are shown were found by. @param {string} collection @param {Query} query */
-  found(collection, query) {
+  /** Say what the hits that are shown were found by. @param {string} service its address @param {string} collection @param {Query} query */
+  found(service, collection, query) {
+    this.#service = service;
     this.#collection = collection;
     this.#query = judgedOf(query);
   }
@@ -34,7 +37,7 @@ export class Judgements {
 
   /** @param {string} id @returns {boolean | null} whether the hit is what was searched for; null: nothing was said */
   of(id) {
-    return this.#said.get(this.#key(id)) ?? null;
+    return this.#said.get(this.#key(id));
   }
 
   /** Say it; said twice, it is taken back. @param {string} id @param {boolean} relevant */
@@ -60,6 +63,6 @@ export class Judgements {
 
   /** @param {string} id */
   #key(id) {
-    return JSON.stringify([this.#collection, this.#query, id]);
+    return JSON.stringify([this.#service, this.#collection, this.#query, id]);
   }
 }

@@ -74,6 +74,21 @@ def test_what_was_said_belongs_to_its_query(open_search: OpenSearch) -> None:
     assert sent["query"] == {"text": "a red circle", "like": [{"id": liked}]}
 
 
+def test_what_was_said_is_shown_again_in_the_same_tab(open_search: OpenSearch) -> None:
+    search = open_search("?q=green")
+    search.settle()
+    say(search, search.tiles.nth(0), RIGHT)
+    say(search, search.tiles.nth(1), WRONG)
+    say(search, search.tiles.nth(1), WRONG)
+    say(search, search.tiles.nth(2), WRONG)
+    search.page.reload()
+    search.settle()
+    assert [pressed(search.tiles.nth(place)) for place in range(4)] == [[RIGHT], [], [WRONG], []]
+    other = open_search("?q=green")
+    other.settle()
+    assert pressed(other.tiles.nth(0)) == []
+
+
 def test_the_keyboard_judges_the_hit_that_has_the_focus(open_search: OpenSearch) -> None:
     search = open_search("?q=triangle")
     search.settle()
