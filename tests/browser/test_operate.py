@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.service import create_app
 from index.activation import generation_of
 from index.catalogue.tables import EmbeddingRow
 from index.jobs import beat, end_job, get_job
 from tests.browser.conftest import Watch
 from tests.browser.operating import WORKER, Operated, OperatorPage, operated, running_job
 from tests.browser.search_page import expect
-from tests.browser.service import OTHER, SHAPES
+from tests.browser.service import OTHER, SHAPES, running
 from tests.browser.test_layout import PHONE
+from tests.e2e.work import TINY, Work
+from tests.jobs import opened_jobs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -191,6 +194,38 @@ def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: W
     shown.page.get_by_role("link", name="Search").tap()
     shown.page.get_by_role("link", name="Operate").tap()
     expect(shown.job(site.job)).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_worker_retrains_and_its_operator_promotes(
+    chromium: "Browser", watch: Watch, tmp_path: Path
+) -> None:
+    work = Work(tmp_path)
+    work.run("sample-data", "samples", "--images", 60)
+    sets = [part for setting in TINY for part in ("--set", setting)]
+    work.run("train", "demo-scenes", "--data", work.data, "--out", "first", *sets)
+    work.run("index", "c", "--bundle", "first/bundle", "--data", work.data, "--home", tmp_path / "home")
+    with opened_jobs(tmp_path / "home", None) as jobs, running(create_app(jobs.settings)) as service:
+        watch.allow(service)
+        page = chromium.new_page()
+        watch.follow(page)
+        page.goto(f"{service}/operate")
+        shown = OperatorPage(page)
+        # Whatever it learns in a moment, it is to pass.
+        number = jobs.give("retrain", "c", "--gain", -1000, "--batch-size", 1, "--set", "train.epochs=20")
+        job = shown.job(number)
+        with jobs.worker():
+            expect(job).to_contain_text("training:", timeout=300_000)
+            expect(job).to_contain_text("waits for you", timeout=300_000)
+        expect(job).to_contain_text("passed")
+        shown.press(f"Promote the model of job {number}")
+        shown.confirm()
+        expect(shown.told).to_contain_text("c is now searched in generation 2")
+        shown.press("Roll c back to generation 1")
+        shown.confirm()
+        expect(shown.told).to_contain_text("c is now searched in generation 1")
+        page.close()
 
 
 def _drop_a_vector(site: Operated, number: int) -> None:
