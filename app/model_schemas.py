@@ -63,7 +63,7 @@ class Retraining(Answer):
 
     job: int
     collection: str = Field(description="Whose images, texts and judged hits it has learned from.")
-    verdict: str = Field(description="promoted, waiting or rejected.")
+    verdict: str = Field(description="promoted, waiting or rejected, as it ended.")
     judgement: Judgement | None = Field(description="Against the model that was searched; null: none.")
 
 

@@ -1,7 +1,7 @@
 """`recoquest models`: the registered encoders, seen one by one, and added to."""
 
 import json
-from dataclasses import asdict
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,12 +27,14 @@ models = typer.Typer(
 @models.command("list")
 def list_models(as_json: AsJson = False, home: Home = None) -> None:
     """List the registered models, the latest first."""
+    from app.model_schemas import ModelSummary
     from app.settings import load_settings
 
     with indexed(load_settings(home=home)) as engine:
         found = engine.models()
     if as_json:
-        typer.echo(json.dumps([asdict(info) for info in found], indent=2))
+        shown = [ModelSummary.of(info, loaded=False).model_dump(exclude={"loaded"}) for info in found]
+        typer.echo(json.dumps(shown, indent=2))
         return
     table = Table("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made")
     for info in found:
@@ -69,10 +71,11 @@ def register(
     bundle: Annotated[Path, typer.Argument(help="Folder of the trained encoder.")], home: Home = None
 ) -> None:
     """Copy a bundle into the home folder, so that collections can be begun or embedded with it."""
+    from app.engine import open_engine
     from app.settings import load_settings
     from index.models import register_model
 
-    with indexed(load_settings(home=home)) as engine:
+    with closing(open_engine(load_settings(home=home))) as engine:
         info = register_model(engine, bundle)
     typer.echo(info.digest)
     typer.echo(f"To embed a collection: recoquest reindex COLLECTION --model {info.digest[:12]}", err=True)

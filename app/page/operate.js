@@ -30,8 +30,20 @@ class OperatorPage {
     this.api = new OperatorApi(new URL('..', import.meta.url), this.key);
     const steps = new OperatorSteps(this.api);
     const ask = (step) => (...about) => this.dialog.ask(steps[step](...about));
-    this.jobs = new JobList({ follow: (job, signal) => this.api.follow(job, signal), ended: () => this.#lookAtModels(), cancel: ask('cancel'), promote: ask('promote'), waits: (job) => this.#waits(job) });
-    this.collections = new CollectionList({ mayChange: () => this.#mayChange, activate: ask('activate'), rollBack: ask('rollBack'), embed: ask('embed'), retrain: ask('retrain') });
+    this.jobs = new JobList({
+      follow: (job, signal) => this.api.follow(job, signal),
+      ended: () => this.#lookAtModels(),
+      waits: (job) => this.#waits(job),
+      cancel: ask('cancel'),
+      promote: ask('promote'),
+    });
+    this.collections = new CollectionList({
+      mayChange: () => this.#mayChange,
+      activate: ask('activate'),
+      rollBack: ask('rollBack'),
+      embed: ask('embed'),
+      retrain: ask('retrain'),
+    });
     this.models = new ModelList({ card: (digest) => this.api.card(digest) });
     this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
     this.told = h('p', { class: 'strip told', role: 'status', tabindex: '-1' });
@@ -110,7 +122,8 @@ class OperatorPage {
     // Asked again every few seconds, it must leave alone what is being typed.
     if (this.#shown.get(this.jobsPlace) === problem.detail && !refused) return;
     this.#shown.set(this.jobsPlace, problem.detail);
-    fill(this.jobsPlace, problem.status === 401 ? keyForm(problem, refused, (key) => this.#useKey(key)) : problemNotice(problem, () => this.#lookAtJobs()));
+    const asksForKey = problem.status === 401;
+    fill(this.jobsPlace, asksForKey ? keyForm(problem, refused, (key) => this.#useKey(key)) : problemNotice(problem, () => this.#lookAtJobs()));
     if (refused) this.jobsPlace.querySelector('input').focus();
   }
 

@@ -33,6 +33,7 @@ def test_a_model_is_registered_shown_and_embedded_with(work: Work) -> None:
     card = json.loads(work.run("models", "show", digest[:12], "--json").stdout)
     assert (card["digest"], card["generations"]) == (digest, [])
 
+    assert work.run("models", "register", "second", "--home", "empty").stdout == registered.stdout
     # Whatever becomes of the folder, the model is there.
     (work.folder / "second").rename(work.folder / "elsewhere")
     work.run("reindex", "c", "--model", digest[:12], "--activate")
