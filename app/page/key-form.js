@@ -17,7 +17,7 @@ export function keyForm(problem, refused, give) {
   };
   return h('form', { class: 'notice', on: { submit } }, icon('key'),
     h('h3', {}, problem.title),
-    h('p', { role: refused ? 'alert' : null }, refused ? 'That key was not taken. Check it, then try again.' : 'Jobs are seen, and anything is changed, by who has it. It stays in this tab until the tab is closed.'),
+    h('p', { role: refused ? 'alert' : null }, refused ? 'That key was not taken. Check it, then try again.' : 'Jobs and buttons are for whoever has it. It stays in this tab until the tab is closed.'),
     h('label', { for: 'admin-key', class: 'unseen' }, 'Admin key'),
     h('div', { class: 'key-row' }, input, h('button', { class: 'button primary' }, 'Use this key')));
 }

@@ -147,7 +147,7 @@ class OperatorPage {
 
   /** @param {string} sentence */
   async #tell(sentence) {
-    fill(this.told, icon('right'), h('span', {}, sentence));
+    fill(this.told, icon('done'), h('span', {}, sentence));
     this.told.focus();
     await this.#look();
   }
