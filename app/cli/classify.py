@@ -42,19 +42,21 @@ def classify(
     from training.classification.questions.config import QuestionRecipe
     from training.classification.questions.run import answer_questions
     from training.classification.texts.run import classify_texts
+    from training.tasks.opening import RunOptions
 
     resolved = load_classification_recipe(recipe, overrides or [])
+    options = RunOptions(out, resume=resume, device=device)
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
         if isinstance(resolved, ImageRecipe):
-            of_images = classify_images(resolved, data, out, resume=resume, device=device)
+            of_images = classify_images(resolved, data, options)
             rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
             tables = [_label_table(of_images.test), _image_table(resolved, of_images.test)]
         elif isinstance(resolved, QuestionRecipe):
-            of_questions = answer_questions(resolved, data, out, resume=resume, device=device)
+            of_questions = answer_questions(resolved, data, options)
             rejected, what, checkpoint = of_questions.rejected, "questions or images", of_questions.checkpoint
             tables = [_answer_table(resolved, of_questions.metrics)]
         else:
-            of_texts = classify_texts(resolved, data, out, resume=resume, device=device)
+            of_texts = classify_texts(resolved, data, options)
             rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
             tables = [_text_table(resolved, of_texts.metrics)]
     if rejected:

@@ -29,10 +29,12 @@ def language_model(
     """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes."""
     from training.language_models.load import load_language_recipe
     from training.language_models.run import train_language_model
+    from training.tasks.opening import RunOptions
 
     resolved = load_language_recipe(recipe, overrides or [])
+    options = RunOptions(out, resume=resume, device=device)
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
-        result = train_language_model(resolved, data, out, resume=resume, device=device)
+        result = train_language_model(resolved, data, options)
     if result.rejected:
         typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
     console().print(_table(resolved, result.test))

@@ -19,7 +19,7 @@ from training.language_models.measures import ELBO, measure
 from training.language_models.model import SentenceVae
 from training.language_models.task import LanguageModelTask
 from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, open_run
+from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
 from training.trainer.checkpoint import load_checkpoint, load_weights
@@ -44,32 +44,20 @@ class LanguageModelResult:
     rejected: int
 
 
-def train_language_model(
-    recipe: LanguageModelRecipe,
-    data: Path,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    show_progress: bool = True,
-) -> LanguageModelResult:
+def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOptions) -> LanguageModelResult:
     """Train a variational language model and measure it on test sentences (RECLAIM, section 5.3).
 
-    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
-    the resolved `recipe.yaml`. The global random generators are seeded.
+    The global random generators are seeded.
 
     Args:
         recipe: What to train and how.
         data: Folder with train.txt, valid.txt and test.txt, a sentence a line.
-        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
-        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
-        show_progress: Show bars on standard error.
+        options: Where the run lies, and how it goes.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
-    run: OpenRun[SentenceBatch] = open_run(recipe, out, resume=resume, device=device)
+    run: OpenRun[SentenceBatch] = open_run(recipe, options)
     corpora = {
         name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
     }
@@ -94,10 +82,12 @@ def train_language_model(
         chosen_by=ELBO,
         fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
     )
-    loop = run.fit(problem, show_progress=show_progress)
+    loop = run.fit(problem)
     load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
     loop.task.eval()
-    test = measured(loader(corpora["test"].sentences), draws=recipe.test_draws, show_progress=show_progress)
+    test = measured(
+        loader(corpora["test"].sentences), draws=recipe.test_draws, show_progress=options.show_progress
+    )
     sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
     run.folder.write_results(
         {

@@ -16,6 +16,25 @@ from training.trainer.optimisation import adam
 from training.trainer.run_folder import RunFolder
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where a run of a task lies, and how it goes.
+
+    Attributes:
+        out: Empty or new; with `resume`, the folder of a run with the same recipe and data. It then holds
+            `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and the
+            resolved `recipe.yaml`.
+        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
+        show_progress: Show bars on standard error.
+    """
+
+    out: Path
+    resume: bool = False
+    device: str = "auto"
+    show_progress: bool = True
+
+
 @dataclass(frozen=True)
 class OpenRun(Generic[Drawn]):
     """A run that may begin or go on.
@@ -25,14 +44,16 @@ class OpenRun(Generic[Drawn]):
         folder: Of the run.
         fabric: Device and precision.
         checkpoint: To go on from; None: the run begins.
+        show_progress: Show bars on standard error.
     """
 
     recipe: TaskRecipe
     folder: RunFolder
     fabric: Fabric
     checkpoint: Checkpoint | None
+    show_progress: bool
 
-    def fit(self, problem: Problem[Drawn], *, show_progress: bool) -> TaskLoop[Drawn]:
+    def fit(self, problem: Problem[Drawn]) -> TaskLoop[Drawn]:
         """Train to the end; the folder then holds the best checkpoint.
 
         Raises:
@@ -46,7 +67,7 @@ class OpenRun(Generic[Drawn]):
         else:
             loop.restore(self.checkpoint)
         with MetricsLog(self.folder.path, loop.position.step) as log:
-            loop.run(log, show_progress=show_progress)
+            loop.run(log, show_progress=self.show_progress)
         return loop
 
     def _loop(self, problem: Problem[Drawn]) -> TaskLoop[Drawn]:
@@ -59,27 +80,21 @@ class OpenRun(Generic[Drawn]):
         return TaskLoop(self.recipe, self.fabric, problem, task, wrapped, self.folder)
 
 
-def open_run(recipe: TaskRecipe, out: Path, *, resume: bool, device: str) -> OpenRun[Drawn]:
+def open_run(recipe: TaskRecipe, options: RunOptions) -> OpenRun[Drawn]:
     """Check the folder before any data are read, choose the device, and seed the global generators.
-
-    Args:
-        recipe: Of the run.
-        out: Empty or new; with `resume`, the folder of a run with the same recipe.
-        resume: Go on from the last checkpoint.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
 
     Raises:
         TrainingError: The folder is not fit for that.
         RecipeError: There is no such device, or there are several processes.
     """
     pin_threads()
-    folder, checkpoint = RunFolder(out), None
-    if resume:
+    folder, checkpoint = RunFolder(options.out), None
+    if options.resume:
         checkpoint = folder.read_checkpoint(recipe)
     else:
         folder.check_unused()
-    fabric = build_fabric(recipe.train.precision, device)
+    fabric = build_fabric(recipe.train.precision, options.device)
     if fabric.world_size > 1:
         raise RecipeError("This command runs in one process: start it without torchrun.")
     seed_everything(recipe.train.seed)
-    return OpenRun(recipe, folder, fabric, checkpoint)
+    return OpenRun(recipe, folder, fabric, checkpoint, options.show_progress)

@@ -14,6 +14,7 @@ from training.language_models.model import SentenceVae
 from training.language_models.published import NAMES, published
 from training.language_models.run import train_language_model
 from training.recipes.load import dump_recipe, parse_as
+from training.tasks.opening import RunOptions
 
 RECIPES = {name: load_language_recipe(name) for name in shipped().names}
 OF_TABLES = [name for name in RECIPES if not name.startswith("lm-small-")]
@@ -61,7 +62,9 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     """Two steps at small scale end in figures."""
     recipe = shrunk(RECIPES[name])
     data = write_sentences(tmp_path / "data", train=16, valid=8, test=8)
-    result = train_language_model(recipe, data, tmp_path / "out", device="cpu", show_progress=False)
+    result = train_language_model(
+        recipe, data, RunOptions(tmp_path / "out", device="cpu", show_progress=False)
+    )
     assert all(math.isfinite(value) for value in result.test.values())
 
 

@@ -14,6 +14,7 @@ from training.language_models.config import LanguageModelRecipe
 from training.language_models.load import load_language_recipe
 from training.language_models.run import LanguageModelResult, train_language_model
 from training.tasks.loop import TaskLoop
+from training.tasks.opening import RunOptions
 from training.trainer.checkpoint import load_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
@@ -31,7 +32,9 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(recipe: LanguageModelRecipe, data: Path, out: Path, *, resume: bool = False) -> LanguageModelResult:
-    return train_language_model(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+    return train_language_model(
+        recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False)
+    )
 
 
 @pytest.fixture(scope="module")

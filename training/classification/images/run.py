@@ -12,7 +12,7 @@ from training.classification.images.training_images import opened
 from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, open_run
+from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.trainer.batch_norm import check_batch_norm
 from training.trainer.batches import Batch
@@ -36,33 +36,21 @@ class ImageResult:
     rejected: int
 
 
-def classify_images(
-    recipe: ImageRecipe,
-    data: Path,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    show_progress: bool = True,
-) -> ImageResult:
+def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> ImageResult:
     """Train a classifier on an image encoder and measure the AUC of each label (ReCo, section 4.3).
 
-    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
-    the resolved `recipe.yaml`. The global random generators are seeded.
+    The global random generators are seeded.
 
     Args:
         recipe: What to train and how.
         data: Folder of a manifest with labels.
-        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
-        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
-        show_progress: Show bars on standard error.
+        options: Where the run lies, and how it goes.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
-    run: OpenRun[Batch] = open_run(recipe, out, resume=resume, device=device)
+    run: OpenRun[Batch] = open_run(recipe, options)
     start = build_start(recipe, load_pretrained=run.checkpoint is None)
     manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
     splits = labelled_splits(manifest, recipe.data)
@@ -82,7 +70,7 @@ def classify_images(
         start.preprocessing,
         run.fabric.device,
         broken,
-        show_progress=show_progress,
+        show_progress=options.show_progress,
     ) as images:
         check_batch_norm(classifier, smallest=images.batch_size)
         problem = Problem(
@@ -93,10 +81,10 @@ def classify_images(
             chosen_by=MEAN_AUC,
             fingerprint=splits.fingerprint + start.digest,
         )
-        loop = run.fit(problem, show_progress=show_progress)
+        loop = run.fit(problem)
     load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
     loop.task.eval()
-    test = scorer.measure(splits.test, show_progress=show_progress)
+    test = scorer.measure(splits.test, show_progress=options.show_progress)
     left_out = report(manifest.rejections, broken, _unscored(scorer, splits))
     result = ImageResult(test, loop.metrics, run.folder.best, left_out)
     run.folder.write_results(_written(recipe, start, splits, result, loop.position.step))

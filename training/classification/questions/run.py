@@ -21,7 +21,7 @@ from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.tokenizer import build_tokenizer
 from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, open_run
+from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
 from training.trainer.batch_norm import check_batch_norm
@@ -44,33 +44,21 @@ class QuestionResult:
     rejected: int
 
 
-def answer_questions(
-    recipe: QuestionRecipe,
-    data: Path,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    show_progress: bool = True,
-) -> QuestionResult:
+def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> QuestionResult:
     """Train a model that answers questions about images, and score it (RECLAIM, appendix B.4).
 
-    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
-    the resolved `recipe.yaml`. The global random generators are seeded.
+    The global random generators are seeded.
 
     Args:
         recipe: What to train and how.
         data: Folder of VQA v2 with the questions, annotations and images of train2014 and val2014.
-        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
-        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
-        show_progress: Show bars on standard error.
+        options: Where the run lies, and how it goes.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
-    run: OpenRun[QuestionBatch] = open_run(recipe, out, resume=resume, device=device)
+    run: OpenRun[QuestionBatch] = open_run(recipe, options)
     whole, val = (
         read_questions(data, part, max_rejected=recipe.data.max_rejected) for part in ("train2014", "val2014")
     )
@@ -78,13 +66,13 @@ def answer_questions(
     answers = _answers(train, recipe)
     device_of_run = run.fabric.device
     with (
-        opened(train, data, recipe, device_of_run, show_progress=show_progress) as seen,
-        opened(val.items, data, recipe, device_of_run, show_progress=show_progress) as held_out,
+        opened(train, data, recipe, device_of_run, show_progress=options.show_progress) as seen,
+        opened(val.items, data, recipe, device_of_run, show_progress=options.show_progress) as held_out,
     ):
         problem = _problem(
             recipe, seen, held_out, answers, run.fabric, load_pretrained=run.checkpoint is None
         )
-        loop = run.fit(problem, show_progress=show_progress)
+        loop = run.fit(problem)
     rejected = report(whole.rejections, val.rejections, seen.broken, held_out.broken)
     run.folder.write_results(
         {

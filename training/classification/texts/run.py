@@ -18,7 +18,7 @@ from training.classification.texts.tasks import GLUE
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.tokenizer import build_tokenizer
 from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, open_run
+from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
 
@@ -38,32 +38,20 @@ class TextResult:
     rejected: int
 
 
-def classify_texts(
-    recipe: TextRecipe,
-    data: Path,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    show_progress: bool = True,
-) -> TextResult:
+def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextResult:
     """Fine-tune a text classifier on a GLUE task and measure it on the task's development sets.
 
-    `out` then holds `results.json`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
-    the resolved `recipe.yaml`. The global random generators are seeded.
+    The global random generators are seeded.
 
     Args:
         recipe: What to train and how.
         data: Folder of the task with `train.tsv` and its development files.
-        out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
-        resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
-        show_progress: Show a bar on standard error.
+        options: Where the run lies, and how it goes.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
-    run: OpenRun[ExampleBatch] = open_run(recipe, out, resume=resume, device=device)
+    run: OpenRun[ExampleBatch] = open_run(recipe, options)
     names = ("train", *GLUE[recipe.task].dev)
     tables = {
         name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
@@ -72,7 +60,7 @@ def classify_texts(
     rejected = report(*(table.rejections for table in tables.values()))
     train = kept_share(tables["train"].examples, recipe.data)
     problem = _problem(recipe, train, tables, run.fabric, load_pretrained=run.checkpoint is None)
-    loop = run.fit(problem, show_progress=show_progress)
+    loop = run.fit(problem)
     examples = {name: len(table.examples) for name, table in tables.items()}
     run.folder.write_results(
         {

@@ -15,6 +15,7 @@ from training.classification.images.run import classify_images
 from training.classification.load import load_classification_recipe, shipped
 from training.models.bundle import save_bundle
 from training.recipes.load import parse_as
+from training.tasks.opening import RunOptions
 
 RECIPES = {
     name: recipe
@@ -71,7 +72,7 @@ def test_recipe_of_another_number_trains(name: str, squares: Path, bundle: Path,
 def check_trains(name: str, squares: Path, bundle: Path, folder: Path) -> None:
     """Two steps at small scale end in the AUC of both labels."""
     recipe = shrunk(RECIPES[name], bundle)
-    result = classify_images(recipe, squares, folder / "out", device="cpu", show_progress=False)
+    result = classify_images(recipe, squares, RunOptions(folder / "out", device="cpu", show_progress=False))
     assert result.test.auc.keys() == {"bright", "red"}
     assert math.isfinite(result.validation["mean_auc"])
 

@@ -24,6 +24,7 @@ from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
 from training.tasks.loop import TaskLoop
+from training.tasks.opening import RunOptions
 from training.trainer.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
@@ -36,7 +37,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(recipe: ImageRecipe, data: Path, out: Path, *, resume: bool = False) -> ImageResult:
-    return classify_images(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+    return classify_images(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 
 @pytest.fixture(scope="module")

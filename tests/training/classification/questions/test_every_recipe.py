@@ -13,6 +13,7 @@ from training.classification.questions.model import AnswerModel
 from training.classification.questions.published import published
 from training.classification.questions.run import answer_questions
 from training.recipes.load import parse_as
+from training.tasks.opening import RunOptions
 
 RECIPES = {
     name: recipe
@@ -57,5 +58,5 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     tree["train"] |= {"batch_size": 8, "epochs": 1, "precision": "fp32"}
     data = write_vqa(tmp_path / "data", train=8, val=4)
     recipe = parse_as(QuestionRecipe, tree, name)
-    result = answer_questions(recipe, data, tmp_path / "out", device="cpu", show_progress=False)
+    result = answer_questions(recipe, data, RunOptions(tmp_path / "out", device="cpu", show_progress=False))
     assert 0 <= result.metrics["vqa_score"] <= 1

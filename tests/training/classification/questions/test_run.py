@@ -13,6 +13,7 @@ from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.errors import DataError, RecipeError
 from training.tasks.loop import TaskLoop
+from training.tasks.opening import RunOptions
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 8  # two epochs of 48 questions by 12
@@ -24,7 +25,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(recipe: QuestionRecipe, data: Path, out: Path, *, resume: bool = False) -> QuestionResult:
-    return answer_questions(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+    return answer_questions(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from training.classification.texts.config import TextRecipe
 from training.classification.texts.model import TextClassifier
 from training.classification.texts.run import classify_texts
 from training.recipes.load import parse_as
+from training.tasks.opening import RunOptions
 
 RECIPES = {
     name: recipe
@@ -88,7 +89,7 @@ def check_trains(name: str, folder: Path) -> None:
     recipe = shrunk(RECIPES[name])
     write = write_sts if recipe.task == "sts-b" else write_sst
     data = write(folder / "data", train=16 if recipe.data.share == 1 else 32, dev=8)
-    result = classify_texts(recipe, data, folder / "out", device="cpu", show_progress=False)
+    result = classify_texts(recipe, data, RunOptions(folder / "out", device="cpu", show_progress=False))
     assert result.metrics
     assert all(math.isfinite(value) for value in result.metrics.values())
 

@@ -17,6 +17,7 @@ from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
 from training.errors import DataError
 from training.tasks.loop import TaskLoop
+from training.tasks.opening import RunOptions
 from training.trainer.checkpoint import load_checkpoint
 from training.trainer.errors import TrainingError, TrainingInterruptedError
 
@@ -29,7 +30,7 @@ def sst(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(recipe: TextRecipe, data: Path, out: Path, *, resume: bool = False) -> TextResult:
-    return classify_texts(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+    return classify_texts(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 
 @pytest.fixture(scope="module")
