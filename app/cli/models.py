@@ -91,10 +91,7 @@ def _print(card: "ModelCard") -> None:
         ("Towers", card.towers and ", ".join(f"{kind}: {tower}" for kind, tower in card.towers.items())),
         ("Recipe", training and f"{training.recipe}, objective {training.objective}"),
         ("From", training and training.started_from),
-        (
-            "Retrained",
-            retraining and f"job {retraining.job} of {retraining.collection}: {retraining.verdict}",
-        ),
+        ("Retrained", retraining and f"job {retraining.job}, {retraining.collection}: {retraining.verdict}"),
         ("Searched", ", ".join(card.collections)),
     ):
         if value:

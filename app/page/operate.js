@@ -74,6 +74,7 @@ class OperatorPage {
       this.#shown.delete(this.jobsPlace);
       if (!this.jobs.element.isConnected) fill(this.jobsPlace, this.jobs.element);
       this.jobs.show(jobs);
+      if (this.modelsProblem?.isConnected) this.#lookAtModels();
     } catch (error) {
       this.#refuse(problemFrom(error));
     }

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
-from app.jobs.kinds import KINDS
+from app.jobs.kinds import bundle_of
 from index.engine import SearchEngine
 from index.jobs import add_job, claim_job, end_job
 from index.reindex import generation_for, reindex
@@ -78,7 +78,8 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
 ) -> None:
     base = read_bundle(home.bundle).digest
     number = end(engine, "retrain", {})
-    bundle = JobFolder.of(home.settings, number).path / str(KINDS["retrain"].bundle)
+    bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
+    assert bundle is not None
     digest = trained_further(bundle, base)
     answer = local.post("/v1/models", json={"job": number})
     assert (answer.status_code, answer.headers["Location"]) == (201, f"/v1/models/{digest}")

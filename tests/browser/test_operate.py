@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.service import create_app
+from app.settings import Settings
 from index.activation import generation_of
 from index.catalogue.tables import EmbeddingRow
 from index.jobs import beat, end_job, get_job
@@ -194,6 +195,36 @@ def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: W
     shown.page.get_by_role("link", name="Search").tap()
     shown.page.get_by_role("link", name="Operate").tap()
     expect(shown.job(site.job)).to_be_visible()
+
+
+def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
+    open_operated: OpenOperated, watch: Watch
+) -> None:
+    watch.allow("ERR_INTERNET_DISCONNECTED")
+    site, shown = open_operated()
+    shown.page.context.set_offline(True)
+    notice = shown.page.get_by_role("alert")
+    expect(notice).to_contain_text("The service cannot be reached")
+    shown.page.context.set_offline(False)
+    expect(shown.job(site.job)).to_contain_text("waits for you")
+    expect(notice).to_have_count(0)
+
+
+def test_a_service_that_holds_nothing_says_how_to_begin(
+    chromium: "Browser", watch: Watch, tmp_path: Path
+) -> None:
+    page = chromium.new_page()
+    with running(create_app(Settings(home=tmp_path, device="cpu"))) as service:
+        watch.allow(service)
+        watch.follow(page)
+        page.goto(f"{service}/operate")
+        for place, words in (
+            ("Jobs", "recoquest jobs start"),
+            ("Collections", "recoquest index"),
+            ("Models", "recoquest models register"),
+        ):
+            expect(page.get_by_role("region", name=place)).to_contain_text(words)
+        page.close()
 
 
 @pytest.mark.slow
