@@ -85,12 +85,12 @@ class Attempt:
                 log.flush()
                 return subprocess.Popen(
                     [*child, str(os.getpid()), str(self._folder.path), job.kind, *job.arguments],
-                    stdin=subprocess.DEVNULL,
+                    # What the job's process starts inherits it, also those that train together.
+                    stdin=lock,
                     stdout=log,
                     stderr=log,
                     cwd=job.folder,
                     env=_environment(self._settings, self._folder),
-                    pass_fds=(lock,),
                     start_new_session=True,
                 )
         finally:

@@ -49,7 +49,8 @@ class JobFolder:
     def lock(self) -> int | None:
         """Lock the folder for whoever holds the descriptor that is returned; None while another does.
 
-        It is let go when all processes that have inherited it have closed it or ended.
+        It is let go when all processes that have inherited it have closed it or ended. Nothing can be read
+        from it.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:

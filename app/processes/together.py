@@ -69,8 +69,6 @@ def train_together(
     process = subprocess.Popen(
         [sys.executable, "-m", "app.processes.launcher", str(os.getpid()), str(count), *command],
         env={"OMP_NUM_THREADS": str(threads), **os.environ},
-        # A job's process has the lock of its folder open, and the launcher is to hold it too.
-        close_fds=False,
         # Ctrl-C at a terminal is passed on below, once.
         start_new_session=True,
     )

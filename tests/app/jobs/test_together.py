@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from app.jobs.folder import JobFolder
 from index.jobs import cancel_job
-from tests.app.jobs.trainings import SETS, give_training, in_training
+from tests.app.jobs.trainings import SETS, give_training, in_training, wait_for_the_lock
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs
 from training.models.bundle import read_bundle
@@ -53,13 +52,6 @@ def _members(run: Path) -> list[int]:
     return [process for process, line in _processes(run).items() if MEMBER in line]
 
 
-def _wait_until_none_is_left(run: Path) -> None:
-    deadline = time.monotonic() + 10
-    while left := _processes(run):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
 def _train_by_hand(scenes: Path, out: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES))
     command = ("train", "demo-scenes", "--data", str(scenes), "--out", str(out), "--device", "cpu", *SETS)
@@ -80,12 +72,13 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
         assert len(_members(run)) == PROCESSES
         worker.kill()
         worker.wait()
-    _wait_until_none_is_left(run)
+    wait_for_the_lock(JobFolder.of(jobs.settings, number))
+    assert not _processes(run)
     assert jobs.get(number).state == "running"
     with jobs.worker():
         done = jobs.wait(number)
     assert (done.state, done.attempts, done.lapses) == ("done", 2, 1), jobs.log(number)
-    _wait_until_none_is_left(run)
+    assert not _processes(run)
     assert done.progress is not None
     assert done.progress["done"] == done.progress["total"]
     assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
@@ -103,7 +96,7 @@ def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs:
         with jobs.catalogue.write() as session:
             cancel_job(session, number)
         assert jobs.wait(number).state == "cancelled"
-        _wait_until_none_is_left(run)
+        assert not _processes(run)
     stopped = load_checkpoint(run / "checkpoints" / "last.pt")
     assert len(stopped.random) == PROCESSES
     assert "Stopped." in jobs.log(number)
@@ -117,6 +110,6 @@ def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) ->
         jobs.wait(number, in_training)
         os.kill(_members(run)[-1], signal.SIGKILL)
         failed = jobs.wait(number)
-        _wait_until_none_is_left(run)
+        assert not _processes(run)
     assert failed.state == "failed"
     assert "Another process of the run ended without saying why" in (failed.error or ""), jobs.log(number)
