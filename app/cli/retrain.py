@@ -158,6 +158,8 @@ def _judged(
         return None
     _write(kept, found.model_dump_json(indent=2))
     verdict = "passes" if found.passed else "does not pass"
+    if new.digest == base.digest:
+        typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
     typer.echo(
         f"{found.metric} on {found.images:,} images held out ({found.held_out}): {found.before:.2f} before, "
         f"{found.after:.2f} after: the new model {verdict}."

@@ -17,7 +17,7 @@ from tests.browser.operating import WORKER, Operated, OperatorPage, operated, ru
 from tests.browser.search_page import expect
 from tests.browser.service import OTHER, SHAPES, running
 from tests.browser.test_layout import PHONE
-from tests.e2e.work import TINY, Work
+from tests.e2e.work import FURTHER, TINY, Work
 from tests.jobs import opened_jobs
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def test_a_worker_retrains_and_its_operator_promotes(
         page.goto(f"{service}/operate")
         shown = OperatorPage(page)
         # Whatever it learns in a moment, it is to pass.
-        number = jobs.give("retrain", "c", "--gain", -1000, "--batch-size", 1, "--set", "train.epochs=20")
+        number = jobs.give("retrain", "c", "--gain", -1000, "--batch-size", 1, *FURTHER)
         job = shown.job(number)
         with jobs.worker():
             expect(job).to_contain_text("training:", timeout=300_000)

@@ -12,14 +12,14 @@ from index.activation import generation_of
 from index.engine import SearchEngine
 from index.jobs import Job
 from tests.e2e.load import TEXTS, Load, check_all, reference_of
-from tests.e2e.work import TINY, Work, service
+from tests.e2e.work import FURTHER, TINY, Work, service
 from tests.jobs import Jobs, opened_jobs
 from training.data.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, "--set", "train.epochs=20")
+RETRAINING = ("--gain", -1000, "--promote", "--batch-size", 1, *FURTHER)
 
 
 @pytest.fixture(scope="module")

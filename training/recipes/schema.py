@@ -152,8 +152,9 @@ class TrainConfig(Frozen):
     )
     start_from: str | None = Field(
         default=None,
-        description="Folder of a bundle whose weights training begins with; model and preprocessing are "
-        "then the bundle's. What the objective learns besides begins anew.",
+        description="Folder of a bundle whose weights training begins with, and keeps where no epoch is "
+        "better; model and preprocessing are then the bundle's. What the objective learns besides begins "
+        "anew.",
     )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)

@@ -85,8 +85,11 @@ class TrainingLoop:
             TrainingError: A loss or a gradient is not finite.
         """
         self.task.train()
-        self._figures.restart_clock()
         done = self.position.step
+        if not done and self.recipe.train.start_from is not None:
+            # What the run starts from is the best until a step makes it better.
+            self._validate(log)
+        self._figures.restart_clock()
         with (
             StopSignal() as stop,
             prefetched(self.batches.from_position(self.position)) as batches,
@@ -171,17 +174,22 @@ class TrainingLoop:
         if not due and self.position.step < self.total_steps:
             return False
         self._figures.check()
-        if self.validation is not None:
-            # The loss is that of the weights that are kept, and of those that a resumed run has.
-            self.processes.share_statistics(self.loss.task)
-            figures = self.validation.measure()
-            if log is not None:
-                log.write(self.position.step, "validation", figures)
-            if is_better(self.recipe.train.select_by, figures, self.metrics):
-                self.metrics = figures
-                self.save("best.pt")
+        self._validate(log)
         self._figures.restart_clock()
         return True
+
+    def _validate(self, log: MetricsLog | None) -> None:
+        """Measure on the validation split, and keep the weights if they are the best so far."""
+        if self.validation is None:
+            return
+        # The loss is that of the weights that are kept, and of those that a resumed run has.
+        self.processes.share_statistics(self.loss.task)
+        figures = self.validation.measure()
+        if log is not None:
+            log.write(self.position.step, "validation", figures)
+        if is_better(self.recipe.train.select_by, figures, self.metrics):
+            self.metrics = figures
+            self.save("best.pt")
 
     def _checkpoint_due(self) -> bool:
         since = time.monotonic() - self._saved_at

@@ -8,7 +8,7 @@ import pytest
 from app.engine import open_engine
 from app.settings import Settings
 from index.feedback import JudgedQuery, judge
-from tests.e2e.work import TINY, Work
+from tests.e2e.work import FURTHER, TINY, Work
 from training.data.manifest import read_manifest
 from training.recipes.load import load_recipe
 from training.trainer.checkpoint import load_checkpoint
@@ -82,7 +82,7 @@ def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
-    arguments = ("retrain", "scenes", "--out", "easy", "--gain", -1000, "--set", "train.epochs=1")
+    arguments = ("retrain", "scenes", "--out", "easy", "--gain", -1000, *FURTHER)
     done = work.run(*arguments)
     result = _result(work, "easy")
     assert result["verdict"] == "waiting"
@@ -92,7 +92,7 @@ def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     assert (judgement["metric"], judgement["held_out"], judgement["passed"]) == ("rsum", "test", True)
     recipe = load_recipe(str(work.folder / "easy" / "recipe.yaml"))
     first = load_recipe(str(work.folder / "first" / "recipe.yaml"))
-    assert recipe.optimizer.lr == pytest.approx(first.optimizer.lr / 10)
+    assert recipe.optimizer.lr == pytest.approx(0.3 * first.optimizer.lr)
     assert Path(recipe.train.start_from or "").parent == (work.folder / "home" / "bundles").absolute()
     # Given again with --promote it trains and embeds nothing again.
     again = work.run(*arguments, "--promote")

@@ -1,5 +1,6 @@
 """Training that begins with the weights of a bundle."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_a_stopped_run_goes_on_and_remembers_where_it_began(
     resumed = run(recipe, scenes, tmp_path / "out", resume=True).bundle
     assert read_bundle(resumed).digest == read_bundle(straight).digest
     assert load_recipe(str(tmp_path / "out" / "recipe.yaml")).train.start_from == str(bundle)
+
+
+def test_a_start_that_no_epoch_improves_is_what_is_kept(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data", repeated=True)
+    first = run(tiny_recipe(epochs=10, select_by="loss"), data, tmp_path / "first")
+    recipe = tiny_recipe(start_from=str(first.bundle), select_by="loss")
+    wrecking = recipe.optimizer.model_copy(update={"lr": 1.0, "tower_lr": None})
+    second = run(recipe.model_copy(update={"optimizer": wrecking}), data, tmp_path / "second")
+    lines = map(json.loads, (tmp_path / "second" / "metrics.jsonl").read_text().splitlines())
+    start, *later = [line["loss"] for line in lines if line["kind"] == "validation"]
+    assert len(later) == 2
+    assert min(later) > start == second.metrics["loss"]
+    assert read_bundle(second.bundle).digest == read_bundle(first.bundle).digest
 
 
 def test_a_folder_that_is_no_bundle_is_refused(scenes: Path, tmp_path: Path) -> None:

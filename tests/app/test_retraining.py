@@ -1,0 +1,52 @@
+"""The recipe that goes on from a model, and which of two models is better."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.retraining import Judgement, continued_recipe, judge
+from tests.app.conftest import make_bundle, make_manifest
+from training.errors import RecipeError
+from training.models.bundle import BundleInfo, read_bundle
+from training.recipes.load import dump_recipe, load_recipe
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> BundleInfo:
+    return read_bundle(make_bundle(tmp_path_factory.mktemp("retraining") / "base", seed=0))
+
+
+def test_a_recipe_goes_on_shorter_and_slower_and_overrides_win(base: BundleInfo) -> None:
+    own = load_recipe("reco-flickr-small")
+    info = replace(base, recipe=dump_recipe(own))
+    found = continued_recipe(info, None, ["train.batch_size=8"])
+    assert found.optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
+    assert found.optimizer.tower_lr == pytest.approx(0.3 * (own.optimizer.tower_lr or 0))
+    assert (found.train.epochs, found.train.batch_size) == (5, 8)
+    assert found.train.start_from == str(base.folder)
+    assert continued_recipe(info, None, ["optimizer.lr=0.5", "train.epochs=1"]).optimizer.lr == 0.5
+    with pytest.raises(RecipeError, match="give --recipe"):
+        continued_recipe(base, None, [])
+
+
+def test_a_model_passes_by_what_it_gains_and_never_if_it_is_the_same(
+    base: BundleInfo, tmp_path: Path
+) -> None:
+    manifest = make_manifest(tmp_path / "data", images=12)
+    other = read_bundle(make_bundle(tmp_path / "other", seed=1))
+    same = read_bundle(Path(shutil.copytree(base.folder, tmp_path / "same")))
+
+    def judged(new: BundleInfo, gain: float) -> Judgement:
+        found = judge(base, new, manifest, gain=gain, label_template="a {labels}", device="cpu")
+        assert found is not None
+        return found
+
+    measured = judged(other, -1000)
+    risen = measured.after - measured.before
+    assert judged(other, risen - 0.1).passed
+    assert not judged(other, risen + 0.1).passed
+    unchanged = judged(same, -1000)
+    assert unchanged.before == unchanged.after == measured.before
+    assert not unchanged.passed
