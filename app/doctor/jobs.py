@@ -10,7 +10,7 @@ from index.catalogue import Catalogue
 from index.jobs import Job, get_job, list_jobs
 
 # A worker takes what waits, or says that it is at work, within 5 seconds.
-WATCH_SECONDS: Final = 8.0
+_WATCH_SECONDS: Final = 8.0
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -34,7 +34,7 @@ def examine_queue(settings: Settings) -> Finding:
     return Finding("queue", "ok", where)
 
 
-def examine_jobs(catalogue: Catalogue, watch_s: float = WATCH_SECONDS) -> Finding:
+def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Finding:
     """Look whether a worker is at work on what is to be done.
 
     Args:
