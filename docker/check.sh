@@ -123,7 +123,7 @@ check_gpu_build() {
 in_container() { buildah_ run --isolation=chroot --cap-drop=all "$container" -- "$@"; }
 
 check_contents() {
-    local size user version torch compilers
+    local size user version torch stale compilers
     size=$(du --summarize --one-file-system --block-size=1MB "$root" | cut --fields=1)
     [ "$size" -lt "$LARGEST_MB" ] || fail "the image has $size MB, more than $LARGEST_MB"
     say "size: $size MB"
@@ -136,6 +136,8 @@ check_contents() {
         fail "torch cannot be imported"
     say "torch: $torch"
     in_container python -c 'import faiss' || fail "FAISS cannot be imported"
+    stale=$(in_container python -v -c 'import transformers' 2>&1 | grep --count 'bytecode is stale' || true)
+    [ "$stale" = 0 ] || fail "Python compiles $stale modules again at every start"
     compilers=$(in_container python -c 'import shutil; print(*filter(shutil.which, ["cc", "gcc", "c++"]))')
     [ -z "$compilers" ] || fail "the image carries compilers: $compilers"
 }
