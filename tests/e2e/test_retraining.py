@@ -16,6 +16,7 @@ from tests.e2e.work import FURTHER, TINY, Work, service
 from tests.jobs import Jobs, opened_jobs
 from training.data.manifest import read_manifest
 from training.models.encoder import load_encoder
+from training.trainer.checkpoint import load_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,8 +35,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 @pytest.fixture
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
-    with opened_jobs(tmp_path / "home", url) as opened:
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else None
+    processes = 2 if request.param == "two processes" else 1
+    with opened_jobs(tmp_path / "home", url, train_processes=processes) as opened:
         yield opened
 
 
@@ -77,7 +79,13 @@ def _killed(jobs: Jobs, number: int, when: str) -> None:
 
 @pytest.mark.parametrize(
     ("jobs", "killed_in"),
-    [("sqlite", ""), ("sqlite", "training"), ("sqlite", "embedding"), ("redis", "training")],
+    [
+        ("sqlite", ""),
+        ("sqlite", "training"),
+        ("sqlite", "embedding"),
+        ("redis", "training"),
+        ("two processes", "training"),
+    ],
     indirect=["jobs"],
 )
 def test_feedback_becomes_a_model_that_takes_over_and_is_taken_back_under_load(
@@ -101,7 +109,10 @@ def test_feedback_becomes_a_model_that_takes_over_and_is_taken_back_under_load(
                 load.stop.wait(0.05)
     result = done.result or {}
     assert (result["verdict"], back.json()["number"]) == ("promoted", 1)
-    exported = read_manifest(jobs.settings.home / "jobs" / str(number) / "retraining" / "data")
+    retraining = jobs.settings.home / "jobs" / str(number) / "retraining"
+    trained = load_checkpoint(retraining / "run" / "checkpoints" / "last.pt")
+    assert len(trained.random) == jobs.settings.train_processes
+    exported = read_manifest(retraining / "data")
     said = [record for record in exported.records if set(record.texts) & set(TEXTS) or record.not_texts]
     assert said
     assert {record.split for record in said} == {"train"}
