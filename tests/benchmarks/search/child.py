@@ -1,7 +1,7 @@
 """One contestant in a process of its own; prints what it found as a line of JSON.
 
-Its arguments are an action, the contestant's name, the workload's folder, the folder of its files, the number
-of threads, and for `search` the recall to reach, for `start` the effort.
+Its arguments are the process that it ends with, an action, the contestant's name, the workload's folder, the
+folder of its files, the number of threads, and for `search` the recall to reach, for `start` the effort.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import typer
 
+from app.processes.lifeline import end_with
 from tests.benchmarks.search.registry import CONTESTANTS
 
 _SEARCHES: Final = 200
@@ -23,7 +24,8 @@ _K: Final = 10
 
 def main() -> None:
     """Do what the arguments say."""
-    action, name, workload, files, threads, *value = sys.argv[1:]
+    parent, action, name, workload, files, threads, *value = sys.argv[1:]
+    end_with(int(parent))
     _ACTIONS[action](name, Path(workload), Path(files), int(threads), *value)
 
 

@@ -144,8 +144,9 @@ def _call(
 def _process(
     action: str, name: str, workload: Workload, files: Path, threads: int, *values: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a child, which ends at the latest with the block."""
-    arguments: Sequence[str] = (action, name, str(workload.folder), str(files), str(threads), *values)
+    """Run a child, which ends at the latest with the block, or with this process."""
+    parent = str(os.getpid())
+    arguments: Sequence[str] = (parent, action, name, str(workload.folder), str(files), str(threads), *values)
     with subprocess.Popen(
         [sys.executable, "-m", _CHILD, *arguments],
         stdout=subprocess.PIPE,

@@ -127,4 +127,7 @@ def test_whoever_ends_the_benchmark_ends_its_children(tmp_path: Path) -> None:
             time.sleep(0.02)
         benchmark.terminate()
         assert benchmark.wait(60) == 143
-    assert not any(Path("/proc", child).exists() for child in begun)
+    # The system ends what the benchmark had no time to.
+    while any(Path("/proc", child).exists() for child in begun):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
