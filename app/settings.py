@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from huey import crontab
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy import make_url
 
 from training.errors import RecoquestError
 
@@ -162,6 +163,21 @@ class Settings(BaseSettings):
         """The catalogue's SQLAlchemy URL, the default one filled in."""
         return self.database_url or f"sqlite:///{self.home / 'catalogue.sqlite3'}"
 
+    def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """An environment like the one given, in which another process has these settings in any folder.
+
+        The admin key is left out: a job answers no requests.
+        """
+        fields = type(self).model_fields
+        kept = {name: value for name, value in environment.items() if _field_of(name) not in fields}
+        values = {name: getattr(self, name) for name in self.model_fields_set - {"admin_key"}}
+        # Neither may depend on the folder that the process works in.
+        values["home"] = self.home.absolute()
+        if self.database_url is not None:
+            values["database_url"] = _absolute(self.database_url)
+        given = {PREFIX + n.upper(): _as_text(value) for n, value in values.items() if value is not None}
+        return {**kept, **given}
+
     def printable(self) -> dict[str, Any]:
         """Every setting resolved, as JSON values and without a password."""
         values = self.model_dump(mode="json")
@@ -196,6 +212,23 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     candidates = (name for name in names if name.upper().startswith(PREFIX))
     return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
+
+
+def _field_of(variable: str) -> str:
+    return variable.upper().removeprefix(PREFIX).lower() if variable.upper().startswith(PREFIX) else ""
+
+
+def _as_text(value: object) -> str:
+    """A setting as a variable that is read as the same setting."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _absolute(url: str) -> str:
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return url
+    database = os.path.abspath(parsed.database)  # noqa: PTH100
+    return parsed.set(database=database).render_as_string(hide_password=False)
 
 
 def _explain(errors: Iterable[Mapping[str, Any]]) -> str:

@@ -10,12 +10,11 @@ from threading import Event
 from typing import Final, Literal
 
 import structlog
-from sqlalchemy import make_url
 from sqlalchemy.orm import Session
 
 from app.jobs.folder import ATTEMPT, JobFolder
 from app.jobs.kinds import KINDS, read_result
-from app.settings import PREFIX, Settings
+from app.settings import Settings
 from index.catalogue import Catalogue
 from index.errors import CatalogueError, DiskFullError
 from index.jobs import Job, beat, end_job, release_job
@@ -90,11 +89,15 @@ class Attempt:
                     stdout=log,
                     stderr=log,
                     cwd=job.folder,
-                    env=_environment(self._settings, self._folder),
+                    env=self._environment(),
                     start_new_session=True,
                 )
         finally:
             os.close(lock)
+
+    def _environment(self) -> dict[str, str]:
+        settings = self._settings.environment_of_a_job(os.environ)
+        return {**settings, PROGRESS_VARIABLE: str(self._folder.progress)}
 
     def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
@@ -187,19 +190,3 @@ class Attempt:
             name = signal.Signals(-code).name
             return f"Something ended it by {name}; the system does so for want of memory. See the log."
         return self._folder.last_sentence() or f"It ended with the code {code}: see the log."
-
-
-def _environment(settings: Settings, folder: JobFolder) -> dict[str, str]:
-    """The environment of a job's process: this one's, with the worker's settings and no relative path."""
-    values = {
-        "HOME": str(settings.home.absolute()),
-        "DEVICE": settings.device,
-        "TRAIN_PROCESSES": str(settings.train_processes),
-    }
-    if settings.database_url is not None:
-        url = make_url(settings.database_url)
-        if url.get_backend_name() == "sqlite" and url.database:
-            url = url.set(database=os.path.abspath(url.database))  # noqa: PTH100
-        values["DATABASE_URL"] = url.render_as_string(hide_password=False)
-    ours = {PREFIX + name: value for name, value in values.items()}
-    return {**os.environ, **ours, PROGRESS_VARIABLE: str(folder.progress)}

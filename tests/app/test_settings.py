@@ -1,11 +1,53 @@
 """Settings: sources in order, unknown names refused, nothing secret printed."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from app.settings import Settings, SettingsError, load_settings, unknown_variables
+
+# Every setting with a value that is not its default.
+OTHERS: Final[dict[str, Any]] = {
+    "home": "kept/here",
+    "database_url": "sqlite:///kept/catalogue.sqlite3",
+    "host": "0.0.0.0",
+    "port": 8123,
+    "device": "cuda:1",
+    "threads": 3,
+    "admin_key": "a-very-secret-key",
+    "max_body_bytes": 20_000,
+    "max_json_bytes": 20_001,
+    "max_image_bytes": 20_002,
+    "max_image_pixels": 20_003,
+    "max_text_length": 100,
+    "max_filter_length": 101,
+    "concurrent_decodes": 5,
+    "encode_batch_size": 6,
+    "encode_batch_wait_ms": 0.25,
+    "encode_queue_size": 7,
+    "encode_deadline_s": 1e-7,
+    "readiness_timeout_s": 8.5,
+    "readiness_cache_s": 9.5,
+    "refresh_s": 0.1,
+    "keep_generations": 10,
+    "open_feedback": not Settings.model_fields["open_feedback"].default,
+    "max_feedback": 11,
+    "queue_url": "redis://:secret@host:6379/1?password=x",
+    "job_lease_s": 12.5,
+    "job_stop_s": 13.5,
+    "train_processes": 14,
+    "keep_jobs_days": 0,
+    "retrain": ("scenes", "cxr"),
+    "retrain_at": "0 3 * * 0",
+    "retrain_feedback": 15,
+    "retrain_promote": True,
+    "cors_origins": ("https://a.org", "https://b.org"),
+    "frame_ancestors": ("https://c.org",),
+    "log_level": "error",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +124,43 @@ def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY") as refused:
         load_settings()
     assert "short-and" not in str(refused.value)
+
+
+def test_a_job_has_every_setting_of_its_worker_but_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, elsewhere = tmp_path / "worker", tmp_path / "elsewhere"
+    worker.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(worker)
+    assert OTHERS.keys() == Settings.model_fields.keys()
+    settings = Settings(**OTHERS)
+    assert [
+        name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
+    ] == []
+    around = {"PATH": "/bin", "recoquest_home": "other", "RECOQUEST_ADMIN_KEY": "a-very-secret-key"}
+    given = settings.environment_of_a_job(around)
+    assert "a-very-secret-key" not in given.values()
+    assert "recoquest_home" not in given
+    assert given["PATH"] == "/bin"
+    monkeypatch.chdir(elsewhere)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    expected = {
+        **settings.model_dump(),
+        "home": worker / "kept/here",
+        "database_url": f"sqlite:///{worker}/kept/catalogue.sqlite3",
+        "admin_key": None,
+    }
+    assert load_settings().model_dump() == expected
+
+
+def test_a_job_of_a_worker_without_settings_has_none_but_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = Settings().environment_of_a_job({})
+    assert given == {"RECOQUEST_HOME": os.fspath(tmp_path / "recoquest-data")}
+    password = "postgresql+psycopg://me:p%40ss@db/x?sslmode=require"
+    given = Settings(database_url=password).environment_of_a_job({})
+    assert given["RECOQUEST_DATABASE_URL"] == password

@@ -50,7 +50,12 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
     elsewhere = jobs.give("tidy", folder=tmp_path / "gone")
     unknown = jobs.give("dance")
     (jobs.settings.home / "jobs" / str(bad)).mkdir(parents=True)
-    with jobs.worker():
+    settings = tmp_path / "worker.env"
+    settings.write_text(
+        "RECOQUEST_KEEP_GENERATIONS=7\nRECOQUEST_KEEP_JOBS_DAYS=0\nRECOQUEST_REFRESH_S=0.5\n"
+        "RECOQUEST_CORS_ORIGINS=https://a.org,https://b.org\nRECOQUEST_ADMIN_KEY=a-very-secret-key\n"
+    )
+    with jobs.worker("--env-file", str(settings)):
         done = jobs.wait(good)
         assert (done.state, done.error, done.attempts) == ("done", None, 1)
         failed = jobs.wait(bad)
@@ -63,7 +68,11 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
     assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())
     assert kept["command"] == ["recoquest", "tidy"]
-    assert kept["settings"]["device"] == "cpu"
+    given = [
+        kept["settings"][name] for name in ("keep_generations", "keep_jobs_days", "refresh_s", "cors_origins")
+    ]
+    assert given == [7, 0, 0.5, ["https://a.org", "https://b.org"]]
+    assert (kept["settings"]["device"], kept["settings"]["admin_key"]) == ("cpu", None)
     assert kept["packages"]["torch"] == "2.13.0" or kept["packages"]["torch"].startswith("2.13.0+")
 
 
