@@ -56,7 +56,7 @@ async def require_feedback(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> None:
-    """Let everybody judge hits, or only who may change anything, as the settings say.
+    """Let those judge hits who may change anything, or everybody, where the settings open it.
 
     A page of another site cannot judge in a reader's name: browsers send no JSON there unasked.
 

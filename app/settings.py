@@ -77,8 +77,8 @@ class Settings(BaseSettings):
     )
 
     open_feedback: bool = Field(
-        default=True,
-        description="Whether everybody who searches may judge hits; false: only who may change anything.",
+        default=False,
+        description="Whether everybody who searches may judge hits; False: only who may change anything.",
     )
     max_feedback: int = Field(default=100_000, ge=0, description="Most judgements that a collection keeps.")
 

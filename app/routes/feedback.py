@@ -1,4 +1,4 @@
-"""What people say of hits: taken from everybody who searches, counted for whoever runs the service."""
+"""What people say of hits: taken from who may say it, counted for whoever runs the service."""
 
 from http import HTTPStatus
 

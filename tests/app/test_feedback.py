@@ -33,8 +33,8 @@ def home(on_either: Indexed) -> Indexed:
 
 @pytest.fixture(scope="module")
 def far(home: Indexed) -> Iterator[TestClient]:
-    """A reader on another machine."""
-    with serve(home) as running:
+    """A reader on another machine, where everybody may judge."""
+    with serve(home, open_feedback=True) as running:
         yield running
 
 
@@ -98,18 +98,22 @@ def test_the_operator_counts(home: Indexed, far: TestClient) -> None:
     problem(far.get(FEEDBACK), 403, "only-from-this-machine")
 
 
-def test_feedback_can_be_kept_to_those_who_may_change_things(home: Indexed) -> None:
-    with serve(home, open_feedback=False) as closed:
+def test_only_who_may_change_things_judges_unless_it_is_opened(home: Indexed) -> None:
+    with serve(home) as closed:
         problem(say(closed, True), 403, "only-from-this-machine")
-    with serve(home, open_feedback=False, admin_key=SecretStr(KEY)) as keyed:
+    with serve(home, NEAR) as near:
+        assert say(near, True, hit="image-4").status_code == 200
+    with serve(home, NEAR, admin_key=SecretStr(KEY)) as keyed:
         problem(say(keyed, True), 401, "admin-key-needed")
         keyed.headers["Authorization"] = f"Bearer {KEY}"
         assert say(keyed, True).status_code == 200
-    assert len(kept(home)) == 1
+    assert [image for _, image, _ in kept(home)] == ["image-4", "image-3"]
+    with serve(home, open_feedback=True, admin_key=SecretStr(KEY)) as opened:
+        assert say(opened, False).status_code == 200
 
 
 def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> None:
-    with serve(home, max_feedback=1) as small:
+    with serve(home, NEAR, max_feedback=1) as small:
         assert say(small, True).status_code == 200
         problem(say(small, True, hit="image-4"), 409, "feedback-full")
         assert say(small, False).status_code == 200
