@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
+ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 _TIME_PARTS = ("minute", "hour", "day", "month", "weekday")
@@ -168,8 +169,8 @@ class Settings(BaseSettings):
 
         The admin key is left out: a job answers no requests.
         """
-        fields = type(self).model_fields
-        kept = {name: value for name, value in environment.items() if _field_of(name) not in fields}
+        known = _known_variables()
+        kept = {name: value for name, value in environment.items() if name.upper() not in known}
         values = {name: getattr(self, name) for name in self.model_fields_set - {"admin_key"}}
         # Neither may depend on the folder that the process works in.
         values["home"] = self.home.absolute()
@@ -191,12 +192,16 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
     """Read settings: arguments win over the environment, the environment over the file.
 
     Args:
-        env_file: Lines of NAME=value; a name that is not a setting is refused.
+        env_file: Lines of NAME=value; a name that is not a setting is refused. None: the file that
+            RECOQUEST_ENV_FILE names, if it is set.
         values: Settings given by the caller; those that are None are left to the other sources.
 
     Raises:
         SettingsError: The file is missing, or a setting is unknown or not valid.
     """
+    named = os.environ.get(ENV_FILE_VARIABLE)
+    if env_file is None and named:
+        env_file = Path(named)
     if env_file is not None and not env_file.is_file():
         raise SettingsError(f"The settings file {env_file} does not exist.")
     given = {name: value for name, value in values.items() if value is not None}
@@ -209,13 +214,13 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
     """Names in the environment that look like settings and are none: a likely slip of the pen."""
     names = os.environ if environment is None else environment
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = _known_variables()
     candidates = (name for name in names if name.upper().startswith(PREFIX))
     return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
 
 
-def _field_of(variable: str) -> str:
-    return variable.upper().removeprefix(PREFIX).lower() if variable.upper().startswith(PREFIX) else ""
+def _known_variables() -> set[str]:
+    return {ENV_FILE_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)}
 
 
 def _as_text(value: object) -> str:

@@ -2,12 +2,11 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from app.cli.options import Device, Home
+from app.cli.options import Device, EnvFile, Home
 
 if TYPE_CHECKING:
     from app.doctor import Finding
@@ -18,7 +17,7 @@ _MARKS: Final = {"ok": "ok", "doubtful": "??", "wrong": "!!"}
 def doctor(
     home: Home = None,
     device: Device = None,
-    env_file: Annotated[Path | None, typer.Option("--env-file", help="Settings as NAME=value lines.")] = None,
+    env_file: EnvFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""

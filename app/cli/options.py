@@ -21,6 +21,9 @@ Home = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N [RECOQUEST_DEVICE, auto].")
 ]
+EnvFile = Annotated[
+    Path | None, typer.Option("--env-file", help="Settings as NAME=value lines [RECOQUEST_ENV_FILE].")
+]
 TorchDevice = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]

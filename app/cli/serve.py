@@ -1,14 +1,13 @@
 """`recoquest serve`: serve the search over HTTP, with its web page."""
 
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.endings import DEBUG_VARIABLE
 from app.cli.listening import bind, url_of
-from app.cli.options import Device, Home
+from app.cli.options import Device, EnvFile, Home
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -25,7 +24,7 @@ def serve(
     ] = None,
     home: Home = None,
     device: Device = None,
-    env_file: Annotated[Path | None, typer.Option("--env-file", help="Settings as NAME=value lines.")] = None,
+    env_file: EnvFile = None,
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
     from app.settings import load_settings, unknown_variables

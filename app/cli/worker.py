@@ -1,18 +1,17 @@
 """`recoquest worker`: do the jobs that wait, beside the service."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.options import Device, Home
+from app.cli.options import Device, EnvFile, Home
 
 
 def worker(
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Jobs done at the same time.")] = 1,
     home: Home = None,
     device: Device = None,
-    env_file: Annotated[Path | None, typer.Option("--env-file", help="Settings as NAME=value lines.")] = None,
+    env_file: EnvFile = None,
 ) -> None:
     """Do jobs as they come (see `recoquest jobs`); Ctrl-C leaves what was begun to the next worker."""
     from app.jobs.worker import Worker

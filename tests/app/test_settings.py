@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from app.settings import Settings, SettingsError, load_settings, unknown_variables
+from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
 
 # Every setting with a value that is not its default.
 OTHERS: Final[dict[str, Any]] = {
@@ -52,7 +52,8 @@ OTHERS: Final[dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in unknown_variables() + [f"RECOQUEST_{field.upper()}" for field in Settings.model_fields]:
+    settings = [f"RECOQUEST_{field.upper()}" for field in Settings.model_fields]
+    for name in [*unknown_variables(), ENV_FILE_VARIABLE, *settings]:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -82,9 +83,25 @@ def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, line: str, said: str)
         load_settings(env_file)
 
 
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="does not exist"):
         load_settings(tmp_path / "none.env")
+    monkeypatch.setenv(ENV_FILE_VARIABLE, str(tmp_path / "named.env"))
+    with pytest.raises(SettingsError, match=r"named\.env does not exist"):
+        load_settings()
+
+
+def test_the_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, named = tmp_path / "given.env", tmp_path / "named.env"
+    given.write_text("RECOQUEST_PORT=1\n")
+    named.write_text("RECOQUEST_PORT=2\nRECOQUEST_HOST=b\n")
+    monkeypatch.setenv(ENV_FILE_VARIABLE, str(named))
+    assert (load_settings().port, load_settings().host) == (2, "b")
+    chosen = load_settings(given)
+    assert (chosen.port, chosen.host) == (1, Settings.model_fields["host"].default)
+    assert unknown_variables() == []
+    monkeypatch.setenv(ENV_FILE_VARIABLE, "")
+    assert load_settings().port == Settings.model_fields["port"].default
 
 
 def test_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +155,15 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     assert [
         name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
     ] == []
-    around = {"PATH": "/bin", "recoquest_home": "other", "RECOQUEST_ADMIN_KEY": "a-very-secret-key"}
+    around = {
+        "PATH": "/bin",
+        "recoquest_home": "other",
+        "RECOQUEST_ADMIN_KEY": "a-very-secret-key",
+        ENV_FILE_VARIABLE: "worker.env",
+    }
     given = settings.environment_of_a_job(around)
     assert "a-very-secret-key" not in given.values()
-    assert "recoquest_home" not in given
+    assert not {"recoquest_home", ENV_FILE_VARIABLE} & given.keys()
     assert given["PATH"] == "/bin"
     monkeypatch.chdir(elsewhere)
     for name, value in given.items():

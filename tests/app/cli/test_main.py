@@ -136,6 +136,21 @@ def test_what_a_user_can_mend_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [["collections"], ["tidy"], ["backup", "before.tar"]])
+def test_the_settings_file_that_a_variable_names_holds_for_every_command(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recoquest.env"
+    file.write_text(f"RECOQUEST_HOME={tmp_path}/elsewhere\n")
+    monkeypatch.delenv("RECOQUEST_HOME", raising=False)
+    monkeypatch.setenv("RECOQUEST_ENV_FILE", str(file))
+    with pytest.raises(SystemExit):
+        ended(partial(build(), command))
+    printed = capsys.readouterr()
+    assert f"{tmp_path}/elsewhere" in printed.out + printed.err
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
     listed = runner.invoke(build(), ["recipes"])
     assert listed.exit_code == 0
