@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
+from index.passwords import without_password
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
@@ -176,15 +177,15 @@ class Settings(BaseSettings):
         values["home"] = self.home.absolute()
         if self.database_url is not None:
             values["database_url"] = _absolute(self.database_url)
-        given = {PREFIX + n.upper(): _as_text(value) for n, value in values.items() if value is not None}
+        given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
         return {**kept, **given}
 
     def printable(self) -> dict[str, Any]:
         """Every setting resolved, as JSON values and without a password."""
         values = self.model_dump(mode="json")
-        values["database_url"] = _without_password(self.catalogue_url)
+        values["database_url"] = without_password(self.catalogue_url)
         if self.queue_url is not None:
-            values["queue_url"] = _without_password(self.queue_url)
+            values["queue_url"] = without_password(self.queue_url)
         return values
 
 
@@ -211,6 +212,11 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
         raise SettingsError(_explain(error.errors(include_url=False, include_input=False))) from None
 
 
+def as_text(value: object) -> str:
+    """A setting as a variable from which the same setting is read."""
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+
+
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
     """Names in the environment that look like settings and are none: a likely slip of the pen."""
     names = os.environ if environment is None else environment
@@ -221,11 +227,6 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 
 def _known_variables() -> set[str]:
     return {ENV_FILE_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)}
-
-
-def _as_text(value: object) -> str:
-    """A setting as a variable that is read as the same setting."""
-    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _absolute(url: str) -> str:
@@ -245,11 +246,3 @@ def _explain(errors: Iterable[Mapping[str, Any]]) -> str:
         else:
             parts.append(f"{PREFIX}{name}: {error['msg'].removeprefix('Value error, ')}")
     return f"The settings cannot be used: {'; '.join(parts)}."
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    credentials, at, address = rest.rpartition("@")
-    if not at:
-        return url
-    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{address}"

@@ -25,6 +25,7 @@ from app.cli.retrain import retrain
 from app.cli.sample_data import sample_data
 from app.cli.search import search
 from app.cli.serve import serve
+from app.cli.settings import settings
 from app.cli.tidy import tidy
 from app.cli.train import train
 from app.cli.worker import worker
@@ -75,6 +76,7 @@ def build() -> typer.Typer:
     recoquest.command()(worker)
     recoquest.add_typer(jobs)
     recoquest.command()(tidy)
+    recoquest.command()(settings)
     recoquest.command()(doctor)
     recoquest.command()(backup)
     recoquest.command()(restore)

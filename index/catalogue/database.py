@@ -17,6 +17,7 @@ from index.catalogue.direct import DirectRead
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import CatalogueError, DiskFullError
+from index.passwords import without_password
 
 BUSY_SECONDS = 60
 _POSTGRESQL_DISK_FULL = "53100"
@@ -35,7 +36,7 @@ class Catalogue:
     @property
     def url(self) -> str:
         """Where the database is, without its password."""
-        return self._engine.url.render_as_string(hide_password=True)
+        return without_password(self._engine.url.render_as_string(hide_password=True))
 
     @contextmanager
     def read(self) -> Iterator[Session]:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import build
 from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
+from index.catalogue.database import Catalogue
 
 # Every setting with a value that is not its default.
 OTHERS: Final[dict[str, Any]] = {
@@ -124,11 +127,56 @@ def test_the_catalogue_is_in_the_home_folder_unless_a_url_is_given(tmp_path: Pat
     [
         ("postgresql://me:secret@db:5432/x", "postgresql://me:***@db:5432/x"),
         ("postgresql://me:p@ss@db/x", "postgresql://me:***@db/x"),
-        ("sqlite:///data/c.sqlite3", "sqlite:///data/c.sqlite3"),
+        ("postgresql://me:p?s@db/x?sslmode=require", "postgresql://me:***@db/x?sslmode=require"),
+        (
+            "postgresql://db/x?user=me&password=se@cret&port=1",
+            "postgresql://db/x?user=me&password=***&port=1",
+        ),
+        ("postgresql://db/x?SSLP%61ssword=secret", "postgresql://db/x?SSLP%61ssword=***"),
+        ("postgresql:///x?password=secret", "postgresql:///x?password=***"),
+        ("sqlite:///data@home:1/c.sqlite3", "sqlite:///data@home:1/c.sqlite3"),
     ],
 )
 def test_printed_settings_hold_no_password(url: str, shown: str) -> None:
     assert Settings(database_url=url).printable()["database_url"] == shown
+
+
+def test_sentences_about_the_catalogue_hold_no_password() -> None:
+    pytest.importorskip("psycopg", reason="the driver is missing: pip install psycopg[binary]")
+    catalogue = Catalogue("postgresql+psycopg://me:se%40cret@db/x?password=se@cret&port=1")
+    assert catalogue.url == "postgresql+psycopg://me:***@db/x?password=***&port=1"
+    catalogue.close()
+
+
+def test_a_printed_queue_holds_no_password() -> None:
+    queue = Settings(queue_url="redis://host:6379/0?password=secret&db=1").printable()["queue_url"]
+    assert queue == "redis://host:6379/0?password=***&db=1"
+    queue = Settings(queue_url="unix://:secret@/run/redis?db=1").printable()["queue_url"]
+    assert queue == "unix://:***@/run/redis?db=1"
+
+
+def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "recoquest.env"
+    file.write_text(
+        "RECOQUEST_ADMIN_KEY=a-very-secret-key\nRECOQUEST_RETRAIN=a, b\n"
+        "RECOQUEST_DATABASE_URL=postgresql://me:secret@db/x?password=secret\n"
+    )
+    monkeypatch.setenv("RECOQUEST_PORT", "8123")
+    printed = CliRunner().invoke(build(), ["settings", "--env-file", str(file)])
+    lines = printed.output.splitlines()
+    assert len(lines) == len(Settings.model_fields)
+    assert "secret" not in printed.output
+    assert {
+        "RECOQUEST_PORT=8123",
+        "RECOQUEST_RETRAIN=a,b",
+        "RECOQUEST_DATABASE_URL=postgresql://me:***@db/x?password=***",
+        "RECOQUEST_HOME=recoquest-data  # default",
+        "RECOQUEST_THREADS=  # default",
+        "RECOQUEST_ADMIN_KEY=**********",
+    } <= set(lines)
+    as_json = CliRunner().invoke(build(), ["settings", "--env-file", str(file), "--json"]).output
+    assert json.loads(as_json) == load_settings(file).printable()
+    assert "secret" not in as_json
 
 
 def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ COMMANDS = [
     "sample-data",
     "search",
     "serve",
+    "settings",
     "train",
 ]
 
