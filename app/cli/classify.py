@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from app.cli.endings import stoppable
-from app.cli.options import TorchDevice
+from app.cli.options import Device, chosen_device
 from app.cli.output import console
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def classify(
         typer.Option("--set", help="key=value, such as encoder=runs/cxr/bundle; may be repeated."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
-    device: TorchDevice = "auto",
+    device: Device = None,
 ) -> None:
     """Train a classifier: labels of images behind an encoder, a task of GLUE, or answers to questions."""
     from training.classification.images.config import ImageRecipe
@@ -45,7 +45,7 @@ def classify(
     from training.tasks.opening import RunOptions
 
     resolved = load_classification_recipe(recipe, overrides or [])
-    options = RunOptions(out, resume=resume, device=device)
+    options = RunOptions(out, resume=resume, device=chosen_device(device))
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)

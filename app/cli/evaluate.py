@@ -11,9 +11,10 @@ from app.cli.endings import stoppable
 from app.cli.options import (
     BatchSize,
     Data,
+    Device,
     MaxRejected,
     SplitName,
-    TorchDevice,
+    chosen_device,
     name_left_out,
     read_split,
 )
@@ -55,7 +56,7 @@ def evaluate(
     ] = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
-    device: TorchDevice = "auto",
+    device: Device = None,
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
     from training.data.shortcuts.fixed import FixedShortcuts
@@ -67,7 +68,7 @@ def evaluate(
 
     keep_freed_memory()
     ids = None if shortcut is None else checked_shortcut(shortcut)
-    encoder = load_encoder(bundle, device, for_pairs=True)
+    encoder = load_encoder(bundle, chosen_device(device), for_pairs=True)
     if ids is not None and "text" not in encoder.modalities:
         raise RecoquestError(
             "This encoder was trained without texts, so none can share a shortcut: leave --shortcut out."

@@ -48,6 +48,7 @@ def add(
     settings = load_settings(home=home)
     with indexed(settings) as engine, engine.catalogue.write() as session:
         judge(session, collection, query, hit, relevant, most=settings.max_feedback)
+    typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
 
 
 def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":

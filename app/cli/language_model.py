@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from app.cli.endings import stoppable
-from app.cli.options import TorchDevice
+from app.cli.options import Device, chosen_device
 from app.cli.output import console
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def language_model(
         list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
-    device: TorchDevice = "auto",
+    device: Device = None,
 ) -> None:
     """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes."""
     from training.language_models.load import load_language_recipe
@@ -32,7 +32,7 @@ def language_model(
     from training.tasks.opening import RunOptions
 
     resolved = load_language_recipe(recipe, overrides or [])
-    options = RunOptions(out, resume=resume, device=device)
+    options = RunOptions(out, resume=resume, device=chosen_device(device))
     with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
         result = train_language_model(resolved, data, options)
     if result.rejected:

@@ -24,7 +24,6 @@ Device = Annotated[
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Settings as NAME=value lines [RECOQUEST_ENV_FILE].")
 ]
-TorchDevice = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
@@ -38,6 +37,13 @@ MaxRejected = Annotated[
 
 class NothingIndexedError(RecoquestError):
     """The home folder has no catalogue."""
+
+
+def chosen_device(device: str | None) -> str:
+    """The device that was given as an option, or else in the settings."""
+    from app.settings import load_settings
+
+    return load_settings(device=device).device
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import Data, TorchDevice
+from app.cli.options import Data, Device, chosen_device
 
 
 def train(
@@ -17,7 +17,7 @@ def train(
         list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
-    device: TorchDevice = "auto",
+    device: Device = None,
     processes: Annotated[
         int, typer.Option("--processes", min=0, help="That train together here; 0: one for each GPU.")
     ] = 1,
@@ -41,11 +41,12 @@ def train(
         if recipe in of_language_models().names:
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides or [])
-        count = process_count(processes, resolved, out, resume=resume, device=device)
+        place = chosen_device(device)
+        count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:
-            train_together(count, recipe, data, out, overrides or [], resume=resume, device=device)
+            train_together(count, recipe, data, out, overrides or [], resume=resume, device=place)
             return
-        result = run_training(resolved, data, out, resume=resume, device=device)
+        result = run_training(resolved, data, out, resume=resume, device=place)
     if not speaks:
         return
     if result.rejections:

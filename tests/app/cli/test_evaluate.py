@@ -51,6 +51,15 @@ def test_without_a_shortcut_there_is_one_report(
     assert "Read from vectors" in printed
 
 
+def test_the_device_is_that_of_the_settings_unless_one_is_given(
+    runner: CliRunner, bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_DEVICE", "cuda:99")
+    refused = runner.invoke(build(), ["evaluate", str(bundle), "--data", str(data), "--split", "val"])
+    assert "no device 'cuda:99' here" in str(refused.exception)
+    evaluated(runner, bundle, data)
+
+
 def test_with_a_shortcut_the_clean_report_comes_first(
     runner: CliRunner, bundle: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,8 @@ def work(tmp_path: Path) -> Work:
 
 
 def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None:
-    work.run("feedback", "add", "c", "image-003", "--text", "größer", "--relevant")
+    said = work.run("feedback", "add", "c", "image-003", "--text", "größer", "--relevant").stdout
+    assert said == "c: image-003 is kept as relevant.\n"
     work.run("feedback", "add", "c", "image-004", "--like", "image-001", "--not-relevant")
     work.run("feedback", "add", "c", "image-003", "--text", "größer", "--not-relevant")
     listed = work.run("feedback", "list").stdout

@@ -137,6 +137,23 @@ def test_what_a_user_can_mend_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "demo-scenes", "--processes", "0"],
+        ["classify", "glue-rte-bert-base"],
+        ["language-model", "lm-small-ivae"],
+    ],
+)
+def test_what_trains_does_so_on_the_device_of_the_settings(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECOQUEST_DEVICE", "cuda:99")
+    with pytest.raises(SystemExit) as left:
+        ended(partial(build(), [*command, "--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]))
+    assert (left.value.code, "no device 'cuda:99' here" in capsys.readouterr().err) == (1, True)
+
+
 @pytest.mark.parametrize("command", [["collections"], ["tidy"], ["backup", "before.tar"]])
 def test_the_settings_file_that_a_variable_names_holds_for_every_command(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
