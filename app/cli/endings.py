@@ -124,7 +124,8 @@ def _closed_pipe() -> int:
 
 def _missing_module(error: ModuleNotFoundError) -> int:
     if error.name == "faiss":
-        return _say("faiss is not installed: run `pip install recoquest[cpu]` or `recoquest[gpu]`.", MENDABLE)
+        advice = 'run `pip install -c constraints.txt ".[cpu]"`, or ".[gpu]", in the checkout'
+        return _say(f"faiss is not installed: {advice}.", MENDABLE)
     return _defect(error)
 
 

@@ -60,7 +60,8 @@ def _versions(_settings: Settings) -> Finding:
         except PackageNotFoundError:
             continue
     if not any(name.startswith("faiss") for name in found):
-        return Finding("versions", "wrong", "faiss is not installed: run `pip install recoquest[cpu]`.")
+        advice = 'run `pip install -c constraints.txt ".[cpu]"` in the checkout'
+        return Finding("versions", "wrong", f"faiss is not installed: {advice}.")
     return Finding("versions", "ok", ", ".join(found))
 
 
