@@ -17,6 +17,8 @@ from training.recipes.load import apply_overrides, parse_recipe
 from training.recipes.schema import Recipe
 
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
+Verdict = Literal["promoted", "waiting", "rejected"]
+
 _METRICS: Final = ("rsum", "precision_at_10")
 # Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
 _EPOCHS: Final = 5
@@ -47,6 +49,13 @@ class Judgement(_Kept):
     passed: bool
 
 
+class KeptJudgement(_Kept):
+    """A judgement, and the digest of the model that was searched with when it was made."""
+
+    against: str
+    judgement: Judgement
+
+
 class Outcome(_Kept):
     """What became of a retraining.
 
@@ -59,7 +68,7 @@ class Outcome(_Kept):
         judgement: None where the collection has nothing held out to measure with.
     """
 
-    verdict: Literal["promoted", "waiting", "rejected"]
+    verdict: Verdict
     collection: str
     generation: int | None
     bundle: str

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import GenerationRow, ImageRow
 from index.completeness import count_missing_images, images_without_vectors
-from index.errors import IncompleteGenerationError, UnknownGenerationError
+from index.errors import ActiveChangedError, IncompleteGenerationError, UnknownGenerationError
 from index.generations import (
     Generation,
     find_generation,
@@ -24,15 +24,19 @@ _NAMED_MISSING: Final = 3
 _ANNOUNCED_SECONDS: Final = 300
 
 
-def activate(session: Session, generation: Generation, *, texts: bool = False) -> None:
+def activate(
+    session: Session, generation: Generation, *, texts: bool = False, instead_of: str | None = None
+) -> None:
     """Make a generation the one that is searched, and retire the one before.
 
     Args:
         session: Of a transaction of its own.
         generation: What to search from now on.
         texts: Whether its bundle has a text encoder, so that texts must have vectors too.
+        instead_of: Digest of the only model that it may take the place of; None: of any.
 
     Raises:
+        ActiveChangedError: Another model is searched with; nothing changes.
         IncompleteGenerationError: Some images or texts of the collection have no vector in it; nothing
             changes.
         GenerationError: It is gone.
@@ -40,6 +44,8 @@ def activate(session: Session, generation: Generation, *, texts: bool = False) -
     # First of all the lock: an image that another writer adds now must not be missed.
     next_sequence(session, generation.collection_id)
     get_generation(session, generation.id)
+    if instead_of is not None:
+        _require_active_model(session, generation, instead_of)
     require_complete(session, generation, texts=texts)
     ours = GenerationRow.collection_id == generation.collection_id
     session.execute(
@@ -125,6 +131,16 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
         known = ", ".join(map(str, numbers)) or "none"
         raise UnknownGenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
     return get_generation(session, number)[0]
+
+
+def _require_active_model(session: Session, generation: Generation, digest: str) -> None:
+    active = find_generation(session, generation.collection_id, "active")
+    if active is None or active.digest != digest:
+        found = "nothing" if active is None else f"{active.model!r} (generation {active.id})"
+        raise ActiveChangedError(
+            f"{generation.collection!r} is searched with {found} by now, which generation {generation.id} by "
+            f"{generation.model!r} was not to replace: nothing was changed."
+        )
 
 
 def _later_than_all(session: Session, collection_id: int) -> str:

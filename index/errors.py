@@ -94,6 +94,10 @@ class IncompleteGenerationError(GenerationError):
     """A generation that lacks images or texts of its collection, so that it cannot be searched in full."""
 
 
+class ActiveChangedError(GenerationError):
+    """Another generation came to be searched than the one that was to be replaced."""
+
+
 class QueryError(RecoquestError):
     """A search that cannot be made as asked.
 

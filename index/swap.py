@@ -19,6 +19,7 @@ def swap(
     settle_s: float,
     batch_size: int = 64,
     show_progress: bool = True,
+    instead_of: str | None = None,
 ) -> int:
     """Give a generation what it lacks and make it the one that is searched, in one step.
 
@@ -33,11 +34,13 @@ def swap(
         settle_s: How long services may take to notice and to load it.
         batch_size: Images a forward pass.
         show_progress: Show a bar on standard error.
+        instead_of: Digest of the only model that it may take the place of; None: of any.
 
     Returns:
         How many images had to be embedded.
 
     Raises:
+        ActiveChangedError: Another model came to be searched with; it stays.
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     catch_up = partial(
@@ -53,7 +56,7 @@ def swap(
         embedded += catch_up().images
         try:
             with engine.catalogue.write() as session:
-                activate(session, generation, texts="text" in encoder.modalities)
+                activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
         except IncompleteGenerationError:
             continue
         return embedded

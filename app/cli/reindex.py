@@ -86,13 +86,23 @@ def swap_to(
     encoder: "Encoder",
     load_seconds: float,
     batch_size: int,
+    instead_of: str | None = None,
 ) -> None:
-    """Make a generation the one that is searched, and drop those that are too old to roll back to."""
+    """Make a generation the one that is searched, and drop those that are too old to roll back to.
+
+    Raises:
+        ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
+    """
     from index.retention import drop_old_generations
     from index.swap import swap
 
     embedded = swap(
-        engine, generation, encoder, settle_s=settings.refresh_s + load_seconds, batch_size=batch_size
+        engine,
+        generation,
+        encoder,
+        settle_s=settings.refresh_s + load_seconds,
+        batch_size=batch_size,
+        instead_of=instead_of,
     )
     if embedded:
         typer.echo(f"{embedded:,} images that it lacked were embedded first.")

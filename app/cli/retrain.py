@@ -1,5 +1,6 @@
 """`recoquest retrain`: train a collection's model further on its own images, texts and feedback."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,10 +8,8 @@ import typer
 
 from app.cli.endings import stoppable
 from app.cli.options import BatchSize, Device, Home, indexed
-from app.cli.reindex import build_generation, open_generation, swap_to
 
 if TYPE_CHECKING:
-    from app.retraining import Judgement
     from app.settings import Settings
     from index.engine import SearchEngine
     from training.models.bundle import BundleInfo
@@ -40,7 +39,7 @@ def retrain(
     device: Device = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.retraining import Outcome
+    from app.cli.takeover import Takeover, write_kept
     from app.settings import load_settings
     from training.host import keep_freed_memory
 
@@ -50,46 +49,32 @@ def retrain(
         indexed(settings) as engine,
         stoppable(f"Stopped. The same command goes on from there, in {out}."),
     ):
-        base = _searched_with(engine, collection)
-        new = _trained(engine, settings, collection, out, _recipe(out, base, recipe, overrides or []))
-        judgement = _judged(out, base, new, metric, gain, settings.device, batch_size)
-        rejected = judgement is not None and not judgement.passed
-        generation = None if rejected else _embedded(engine, settings, collection, new, batch_size)
-        passed = judgement is not None and judgement.passed
-        if generation is not None and passed and promote:
-            _promoted(engine, settings, collection, generation, batch_size)
-    outcome = Outcome(
-        verdict="rejected" if rejected else "promoted" if passed and promote else "waiting",
-        collection=collection,
-        generation=generation,
-        bundle=new.digest,
-        judgement=judgement,
-    )
-    _write(out / "result.json", outcome.model_dump_json(indent=2))
+        kept = _recipe(engine, collection, out, recipe, overrides or [])
+        new = _trained(engine, settings, collection, out, kept)
+        outcome = Takeover(engine, settings, collection, out, new, metric, gain, promote, batch_size).decide()
+    write_kept(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
-        typer.echo(f"It waits for a person: recoquest activate {collection} {generation}")
+        typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
 
 
-def _searched_with(engine: "SearchEngine", collection: str) -> "BundleInfo":
-    from index.bundles import registered_bundle
-    from index.generations import require_active
-
-    with engine.catalogue.read() as session:
-        generation, _ = require_active(session, collection)
-    return registered_bundle(generation, engine.bundles_folder)
-
-
-def _recipe(out: Path, base: "BundleInfo", recipe: str | None, overrides: list[str]) -> "Recipe":
+def _recipe(
+    engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
+) -> "Recipe":
     """The recipe of the retraining, as it was when it began."""
+    from app.cli.takeover import searched_with, write_kept
     from app.retraining import continued_recipe
+    from index.bundles import install_bundle
     from training.recipes.load import dump_recipe, load_recipe
 
     kept = _kept_recipe(out)
     if kept.is_file():
         return load_recipe(str(kept))
-    resolved = continued_recipe(base, recipe, overrides)
-    out.mkdir(parents=True, exist_ok=True)
-    _write(kept, dump_recipe(resolved))
+    # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
+    copies = out.absolute() / "base"
+    _, base = searched_with(engine, collection)
+    resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
+    install_bundle(base, copies)
+    write_kept(kept, dump_recipe(resolved))
     return resolved
 
 
@@ -123,70 +108,3 @@ def _trained(
         else:
             train(recipe, data, run.path, resume=resume, device=device)
     return read_bundle(run.bundle)
-
-
-def _judged(
-    out: Path,
-    base: "BundleInfo",
-    new: "BundleInfo",
-    metric: str | None,
-    gain: float,
-    device: str,
-    batch_size: int,
-) -> "Judgement | None":
-    """The new model against the one that was searched when it was judged first."""
-    from app.retraining import Judgement, judge
-    from training.data.manifest import read_manifest
-    from training.evaluation.evaluate import label_template_of
-
-    kept = out / "judgement.json"
-    if kept.is_file():
-        found: Judgement | None = Judgement.model_validate_json(kept.read_bytes())
-    else:
-        found = judge(
-            base,
-            new,
-            read_manifest(out / "data"),
-            gain=gain,
-            metric=metric,
-            label_template=label_template_of(new.recipe),
-            device=device,
-            batch_size=batch_size,
-        )
-    if found is None:
-        typer.echo("Nothing is held out (split test or val) to judge the new model by.")
-        return None
-    _write(kept, found.model_dump_json(indent=2))
-    verdict = "passes" if found.passed else "does not pass"
-    if new.digest == base.digest:
-        typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
-    typer.echo(
-        f"{found.metric} on {found.images:,} images held out ({found.held_out}): {found.before:.2f} before, "
-        f"{found.after:.2f} after: the new model {verdict}."
-    )
-    return found
-
-
-def _embedded(
-    engine: "SearchEngine", settings: "Settings", collection: str, new: "BundleInfo", batch_size: int
-) -> int:
-    """The number of the generation by the new model, which lacks nothing."""
-    generation, encoder, _ = open_generation(engine, settings, collection, new.folder, None)
-    build_generation(engine, generation, encoder, batch_size)
-    return generation.id
-
-
-def _promoted(
-    engine: "SearchEngine", settings: "Settings", collection: str, number: int, batch_size: int
-) -> None:
-    """Search in a generation, unless that is what is done already."""
-    if engine.active(collection).generation != number:
-        generation, encoder, seconds = open_generation(engine, settings, collection, None, number)
-        swap_to(engine, settings, generation, encoder, seconds, batch_size)
-
-
-def _write(path: Path, content: str) -> None:
-    from training.atomic import atomic_file
-
-    with atomic_file(path) as file:
-        file.write(content.encode() + b"\n")

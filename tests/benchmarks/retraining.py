@@ -22,7 +22,7 @@ import typer
 
 from app.cli.retrain import retrain
 from app.engine import open_engine
-from app.retraining import Judgement
+from app.retraining import Judgement, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.feedback import JudgedQuery, judge
@@ -159,7 +159,9 @@ def _retrained(folder: Path, name: str, seed: int, arguments: argparse.Namespace
         home=folder / "home",
         device=arguments.device,
     )
-    return Judgement.model_validate_json((out / "judgement.json").read_bytes())
+    outcome = Outcome.model_validate_json((out / "result.json").read_bytes())
+    assert outcome.judgement is not None
+    return outcome.judgement
 
 
 def _print(rows: dict[int, _Row]) -> None:

@@ -8,7 +8,7 @@ from index import retention
 from index.activation import activate, announce, announced, generation_before, generation_of
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import GenerationError, UnknownGenerationError
+from index.errors import ActiveChangedError, GenerationError, UnknownGenerationError
 from index.generations import Generation
 from index.history import list_generations
 from index.request import SearchRequest
@@ -145,3 +145,16 @@ def test_the_active_generation_cannot_be_dropped(engine: SearchEngine) -> None:
     assert [info.number for info in list_generations(engine, "c")] == [second.id]
     with pytest.raises(UnknownGenerationError):
         drop_generation(engine, "c", first.id)
+
+
+def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_no_other(
+    engine: SearchEngine,
+) -> None:
+    first, second, third = _generations(engine, 3)
+    by_now = r"is searched with 'model-2' \(generation 3\) by now"
+    with pytest.raises(ActiveChangedError, match=by_now), engine.catalogue.write() as session:
+        activate(session, first, instead_of=second.digest)
+    assert engine.active("c").generation == third.id
+    with engine.catalogue.write() as session:
+        activate(session, first, instead_of=third.digest)
+    assert engine.active("c").generation == first.id

@@ -1,0 +1,127 @@
+"""Which model a retrained one is judged against, and takes the place of, where others come between."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import takeover
+from app.cli.reindex import build_generation, open_generation, swap_to
+from app.cli.takeover import Takeover, searched_with
+from app.engine import open_engine
+from app.retraining import Outcome
+from app.settings import Settings
+from index.engine import SearchEngine
+from index.export import export_collection
+from index.generations import Generation
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from training.models.bundle import read_bundle
+from training.recipes.load import dump_recipe, load_recipe
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A collection that is searched in its first generation, and what a retraining of it has just trained.
+
+    Attributes:
+        engine: The index.
+        settings: Its settings.
+        out: Folder of the retraining.
+        new: Folder of the bundle that came out of it.
+        first: The generation that is searched.
+        other: Another, by another model.
+    """
+
+    engine: SearchEngine
+    settings: Settings
+    out: Path
+    new: Path
+    first: Generation
+    other: Generation
+
+    def decide(self, gain: float, *, promote: bool) -> Outcome:
+        new = read_bundle(self.new)
+        return Takeover(
+            self.engine, self.settings, COLLECTION, self.out, new, None, gain, promote, batch_size=8
+        ).decide()
+
+    def search_in(self, generation: Generation) -> None:
+        found = open_generation(self.engine, self.settings, COLLECTION, None, generation.id)
+        swap_to(self.engine, self.settings, *found, batch_size=8)
+
+    def searched(self) -> int:
+        return self.engine.active(COLLECTION).generation
+
+
+@pytest.fixture
+def retrained(own: Indexed, tmp_path: Path) -> Iterator[Retrained]:
+    settings = Settings(home=own.settings.home, device="cpu", refresh_s=0.01, keep_generations=99)
+    with closing(open_engine(settings)) as engine:
+        first, base = searched_with(engine, COLLECTION)
+        out = tmp_path / "out"
+        out.mkdir()
+        recipe = load_recipe("demo-scenes", [f"train.start_from={base.folder}"])
+        (out / "recipe.yaml").write_text(dump_recipe(recipe))
+        export_collection(engine, COLLECTION, out / "data")
+        other, encoder, _ = open_generation(
+            engine, settings, COLLECTION, make_bundle(tmp_path / "other", seed=1), None
+        )
+        build_generation(engine, other, encoder, 8)
+        yield Retrained(engine, settings, out, make_bundle(tmp_path / "new", seed=2), first, other)
+
+
+def test_it_is_judged_against_what_is_searched_by_then(
+    retrained: Retrained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = retrained.decide(-1000, promote=False)
+    assert (waiting.verdict, retrained.searched()) == ("waiting", retrained.first.id)
+    retrained.search_in(retrained.other)
+    # What has passed against the first model does not pass against this one.
+    rejected = retrained.decide(1000, promote=True)
+    assert f"before, by {retrained.other.digest[:12]}" in capsys.readouterr().out
+    assert (rejected.verdict, rejected.generation) == ("rejected", None)
+    assert retrained.searched() == retrained.other.id
+    assert waiting.judgement is not None
+    assert rejected.judgement is not None
+    assert rejected.judgement.after == waiting.judgement.after
+    assert rejected.judgement.before != waiting.judgement.before
+
+
+def test_one_that_is_searched_with_already_is_not_judged_again(
+    retrained: Retrained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    promoted = retrained.decide(-1000, promote=True)
+    assert (promoted.verdict, promoted.generation) == ("promoted", retrained.searched())
+    capsys.readouterr()
+    # As after an attempt that was killed before it could write what came out.
+    assert retrained.decide(1000, promote=False) == promoted
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("changes", "verdict", "judged"), [(1, "promoted", 2), (9, "waiting", 3)])
+def test_a_model_that_is_searched_with_in_the_last_moment_is_not_replaced_unjudged(
+    retrained: Retrained,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: int,
+    verdict: str,
+    judged: int,
+) -> None:
+    left, others = iter(range(changes)), cycle([retrained.other, retrained.first])
+
+    def swap_after_somebody_else(*arguments: Any, **named: Any) -> None:
+        if next(left, None) is not None:
+            retrained.search_in(next(others))
+        swap_to(*arguments, **named)
+
+    monkeypatch.setattr(takeover, "swap_to", swap_after_somebody_else)
+    outcome = retrained.decide(-1000, promote=True)
+    printed = capsys.readouterr().out
+    assert (outcome.verdict, printed.count("the new model passes")) == (verdict, judged)
+    assert outcome.generation not in (None, retrained.first.id, retrained.other.id)
+    assert retrained.searched() == (outcome.generation if verdict == "promoted" else retrained.other.id)
+    assert ("It was judged 3 times" in printed) == (verdict == "waiting")
