@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import select, text
 
 from app.doctor.finding import Finding
-from app.doctor.jobs import examine_jobs
+from app.doctor.jobs import examine_jobs, examine_retraining
 from app.encoders import warm_up
 from app.engine import open_engine
 from app.settings import Settings
@@ -39,7 +39,9 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
     try:
         yield from _catalogue(engine)
         yield examine_jobs(engine.catalogue)
-        for name in engine.names():
+        names = engine.names()
+        yield examine_retraining(settings, names)
+        for name in names:
             yield _collection(engine, name)
         yield _images(engine)
         yield from _encoders(engine, settings)

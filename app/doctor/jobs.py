@@ -1,6 +1,7 @@
-"""The examination of jobs: the queue that wakes workers, and whether one is at work."""
+"""The examination of jobs: the queue that wakes workers, and whether these work and retrain as told."""
 
 import time
+from collections.abc import Collection
 from typing import Final
 
 from app.doctor.finding import Finding
@@ -58,6 +59,39 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
         f"{found}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
         "the settings of the service (home folder, database and queue).",
     )
+
+
+def examine_retraining(settings: Settings, collections: Collection[str]) -> Finding:
+    """Look whether workers can retrain by themselves what they are told to.
+
+    Args:
+        settings: Say what, and when.
+        collections: The names of all that there are.
+    """
+    subject, named = "retraining", settings.retrain
+    timed = settings.retrain_at is not None or settings.retrain_feedback is not None
+    unknown = [name for name in named if name not in collections]
+    if unknown:
+        known = ", ".join(sorted(collections)) or "none"
+        return Finding(
+            subject,
+            "doubtful",
+            f"RECOQUEST_RETRAIN names {', '.join(unknown)}, which is no collection and never retrained: "
+            f"those here are {known}.",
+        )
+    if named and not timed:
+        return Finding(
+            subject,
+            "doubtful",
+            "RECOQUEST_RETRAIN alone does nothing: set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK.",
+        )
+    if timed and not named:
+        return Finding(
+            subject,
+            "doubtful",
+            "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN.",
+        )
+    return Finding(subject, "ok", f"workers retrain {', '.join(named) or 'nothing'} by themselves")
 
 
 def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:

@@ -77,7 +77,7 @@ class Worker:
             self._stop.wait(every_s)
 
     def look(self) -> None:
-        """Queue again what lost its worker, wake somebody for what waits unheard, and give what is due.
+        """Queue again what lost its worker, give what is due, and wake somebody for what waits unheard.
 
         Raises:
             CatalogueError: The catalogue cannot be used.
@@ -92,10 +92,11 @@ class Worker:
             if lapsed is not None:
                 _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
                 queued.append(lapsed)
+        # First: what is due at this minute would be lost with a queue that cannot be reached.
+        give_retrainings(self._settings, self._catalogue, self._queue)
         if queued and self._queue.is_empty():
             for job in reversed(queued):
                 self._queue.put(job.id)
-        give_retrainings(self._settings, self._catalogue, self._queue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
         """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""

@@ -39,10 +39,11 @@ def states(home: Path) -> dict[str, str]:
 
 def test_a_sound_installation(home: Path) -> None:
     found = states(home)
-    assert [*found][-6:] == [
+    assert [*found][-7:] == [
         "queue",
         "catalogue",
         "jobs",
+        "retraining",
         f"collection {COLLECTION}",
         "images",
         "encoder tiny-0",

@@ -1,11 +1,12 @@
 """The doctor says whether workers can be woken, and whether one is at work."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.doctor import examine
-from app.doctor.jobs import examine_jobs, examine_queue
+from app.doctor.jobs import examine_jobs, examine_queue, examine_retraining
 from app.settings import Settings
 from index.jobs import beat, claim_job
 from tests.jobs import Jobs
@@ -48,6 +49,25 @@ def test_jobs_without_a_worker_are_told_of(jobs: Jobs) -> None:
         beat(session, first, "a worker that is gone", None)
     silent = examine_jobs(jobs.catalogue, watch_s=0.5)
     assert (silent.state, silent.found.partition(",")[0]) == ("doubtful", "1 running")
+
+
+@pytest.mark.parametrize(
+    ("values", "state", "said"),
+    [
+        ({}, "ok", "workers retrain nothing by themselves"),
+        ({"retrain": ("a", "b"), "retrain_at": "0 3 * * 0"}, "ok", "workers retrain a, b by themselves"),
+        ({"retrain": ("a",), "retrain_feedback": 5}, "ok", "workers retrain a by themselves"),
+        ({"retrain": ("a", "c"), "retrain_feedback": 5}, "doubtful", "names c, which is no collection"),
+        ({"retrain": ("a",)}, "doubtful", "set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK"),
+        ({"retrain_feedback": 5}, "doubtful", "name the collections in RECOQUEST_RETRAIN"),
+        ({"retrain_at": "0 3 * * 0"}, "doubtful", "name the collections in RECOQUEST_RETRAIN"),
+    ],
+)
+def test_retraining_that_never_happens_is_told_of(
+    tmp_path: Path, values: dict[str, Any], state: str, said: str
+) -> None:
+    found = examine_retraining(Settings(home=tmp_path, **values), ["b", "a"])
+    assert (found.state, said in found.found) == (state, True)
 
 
 @pytest.mark.slow

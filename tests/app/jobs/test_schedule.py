@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.engine import open_engine
-from app.jobs.queue import JobQueue
+from app.jobs.queue import JobQueue, QueueError
 from app.jobs.schedule import give_retrainings
+from app.jobs.worker import Worker
 from app.settings import Settings, SettingsError, load_settings
 from index.feedback import JudgedQuery, judge
-from index.jobs import Job, claim_job, end_job
+from index.jobs import Job, add_job, claim_job, end_job, list_jobs
 from tests.app.conftest import COLLECTION, Indexed
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)
@@ -61,6 +63,25 @@ def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give)
     _end(own, job)
     (again,) = give(NIGHT + timedelta(days=7), **at)
     assert again.arguments == [COLLECTION]
+
+
+def test_what_is_due_is_given_also_while_the_queue_cannot_be_reached(own: Indexed, tmp_path: Path) -> None:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        waiting = add_job(session, "tidy", [])
+    settings = Settings(
+        home=own.settings.home,
+        retrain=(COLLECTION,),
+        retrain_at="* * * * *",
+        queue_url=f"unix://{tmp_path}/no-redis",
+    )
+    with pytest.raises(QueueError):
+        Worker(settings).look()
+    with engine.catalogue.read() as session:
+        given = list_jobs(session, state="queued")
+    engine.close()
+    assert [(job.kind, job.arguments) for job in given] == [("retrain", [COLLECTION]), ("tidy", [])]
+    assert given[-1] == waiting
 
 
 def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> None:
