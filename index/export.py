@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import StoreError
-from index.feedback import learning_pairs
+from index.feedback import UsableFeedback, count_usable, learning_pairs
 from index.generations import require_collection
 from index.store import ImageStore
 from training.atomic import atomic_folder
@@ -29,12 +29,14 @@ class ExportReport:
         left_out: Images whose file is missing, or that no manifest can hold.
         liked: Pairs of a text that was searched for and an image for training that was found relevant.
         disliked: Such pairs of an image that was not: hard negatives.
+        judged: How many judgements these are from, and why others teach nothing.
     """
 
     images: int
     left_out: int
     liked: int
     disliked: int
+    judged: UsableFeedback
 
 
 @dataclass(slots=True)
@@ -70,7 +72,8 @@ def export_collection(
         export = _Export(engine.store, fresh / "images", taught)
         refused = Rejections(1, max_share=1.0)
         written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
-    return ExportReport(written, export.missing + len(refused), export.liked, export.disliked)
+        judged = count_usable(session, collection)
+    return ExportReport(written, export.missing + len(refused), export.liked, export.disliked, judged)
 
 
 @dataclass(slots=True)

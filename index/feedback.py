@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import and_, case, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
@@ -63,6 +63,28 @@ class FeedbackCounts:
     not_relevant: int
     queries: int
     latest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsableFeedback:
+    """How many judgements of hits a model can be trained on by pairs of a text and an image for training.
+
+    Attributes:
+        usable: Those.
+        held_out: Of the others, those of an image that is not for training (split `train`).
+        without_text: Those of a search by images only.
+        several_parts: Of a hit that was not relevant to several parts: nobody knows which it does not fit.
+    """
+
+    usable: int = 0
+    held_out: int = 0
+    without_text: int = 0
+    several_parts: int = 0
+
+    @property
+    def all(self) -> int:
+        """How many judgements there are."""
+        return self.usable + self.held_out + self.without_text + self.several_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +177,43 @@ def count_feedback(session: Session, collection: str, *, since: str = "") -> Fee
         select(func.count(FeedbackRow.query_digest.distinct()), func.max(FeedbackRow.created)).where(*counted)
     ).one()
     return FeedbackCounts(counts.get(True, 0), counts.get(False, 0), queries, latest)
+
+
+def count_usable(session: Session, collection: str, *, since: str = "") -> UsableFeedback:
+    """Count what a training on texts and images can learn from, of all feedback or that after a time.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    part = FeedbackRow.query
+    texts, images = part["texts"].as_string(), part["images"].as_string()
+    # A hit is no example of itself; see `_pairs`.
+    only_itself = and_(
+        part["images", 1].as_string().is_(None), part["images", 0].as_string() == ImageRow.external_id
+    )
+    several = or_(
+        part["texts", 1].as_string().is_not(None),
+        and_(images.is_not(None), not_(only_itself)),
+        part["unlike_texts"].as_string().is_not(None),
+        part["unlike_images"].as_string().is_not(None),
+    )
+    kind = case(
+        (ImageRow.split != "train", "held_out"),
+        (texts.is_(None), "without_text"),
+        (and_(not_(FeedbackRow.relevant), several), "several_parts"),
+        else_="usable",
+    ).label("kind")
+    counted = (
+        select(kind, func.count().label("judged"))
+        .select_from(FeedbackRow)
+        .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
+        .where(
+            FeedbackRow.collection_id == require_collection(session, collection).id,
+            FeedbackRow.created > since,
+        )
+        .group_by("kind")
+    )
+    return UsableFeedback(**{row.kind: row.judged for row in session.execute(counted)})
 
 
 def judgements(session: Session, collection: str) -> Iterator[Judgement]:

@@ -12,6 +12,7 @@ from app.cli.options import BatchSize, Device, Home, indexed
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.engine import SearchEngine
+    from index.feedback import UsableFeedback
     from training.models.bundle import BundleInfo
     from training.recipes.schema import Recipe
 
@@ -78,6 +79,23 @@ def _recipe(
     return resolved
 
 
+def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
+    """How many judgements are not learned from, and why; empty where all are."""
+    if not learned:
+        reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
+    else:
+        reasons = [
+            (judged.held_out, "of images that are not for training (split train)"),
+            (judged.without_text, "of searches by images only"),
+            (judged.several_parts, "of hits that were not relevant to several things at once"),
+        ]
+    parts = [f"{count:,} {why}" for count, why in reasons if count]
+    count = sum(count for count, _ in reasons)
+    return (
+        f"{count:,} of {judged.all:,} judgements are not learned from: {', '.join(parts)}." if parts else ""
+    )
+
+
 def _kept_recipe(out: Path) -> Path:
     return out / "recipe.yaml"
 
@@ -100,6 +118,8 @@ def _trained(
             f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
             f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
         )
+        if unlearned := _unlearned(found.judged, learned=feedback):
+            typer.echo(unlearned)
     if not run.bundle.exists():
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)

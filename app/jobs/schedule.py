@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import yaml
 from huey import crontab
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -9,8 +10,9 @@ from sqlalchemy.orm import Session
 from app.jobs.queue import JobQueue
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.catalogue.tables import CollectionRow
-from index.feedback import count_feedback
+from index.catalogue.tables import CollectionRow, ModelRow
+from index.feedback import count_usable
+from index.generations import find_active
 from index.jobs import Job, add_job, latest_job
 
 
@@ -54,5 +56,16 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
             return True
     if settings.retrain_feedback is None:
         return False
-    counts = count_feedback(session, collection, since=since)
-    return counts.relevant + counts.not_relevant >= settings.retrain_feedback
+    if not _learns_from_feedback(session, collection):
+        return False
+    return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
+
+
+def _learns_from_feedback(session: Session, collection: str) -> bool:
+    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
+    found = find_active(session, collection)
+    if found is None:
+        return False
+    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
+    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
+    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from index.backup import restore_backup, write_backup
+from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import (
     FeedbackFullError,
@@ -20,8 +22,10 @@ from index.feedback import (
     JudgedQuery,
     Judgement,
     LearningPair,
+    UsableFeedback,
     clear_feedback,
     count_feedback,
+    count_usable,
     judge,
     judgements,
     learning_pairs,
@@ -201,3 +205,21 @@ def test_what_judgements_teach(taught: SearchEngine) -> None:
     assert set(pairs.negatives) == {text("two dogs", 1), example(11, 1), text("a cat", 5)}
     assert len(pairs.positives) == 7
     assert len(pairs.negatives) == 3
+
+
+def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
+    # An example that is the hit itself leaves one part; another one does not.
+    say(taught, JudgedQuery(("two dogs",), ("image-006",)), 6, False)
+    say(taught, JudgedQuery(("two dogs",), ("image-006", "image-007")), 6, False)
+    say(taught, JudgedQuery(("two dogs",), ("image-007",)), 8, False)
+    with taught.catalogue.write() as session:
+        session.execute(update(ImageRow).values(split="train"))
+        assert count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
+        taught_by_text = {pair for pair in learning_pairs(session, "c").negatives if pair.text is not None}
+        assert taught_by_text == {text("two dogs", 1), text("a cat", 5), text("two dogs", 6)}
+        session.execute(update(ImageRow).where(ImageRow.external_id == "image-000").values(split="val"))
+        found = count_usable(session, "c")
+        assert found == UsableFeedback(6, 3, 2, 4)
+        assert found.all == len(said(taught))
+        newest = said(taught)[-2].created
+        assert count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)

@@ -43,6 +43,8 @@ def _result(work: Work, out: str) -> dict[str, object]:
 def test_a_model_that_does_not_pass_is_not_embedded(work: Work) -> None:
     done = work.run("retrain", "scenes", "--out", "strict", "--gain", 1000, "--set", "train.epochs=1")
     assert "from feedback 1 pairs of a text and an image, and 1 that do not go together" in done.stdout
+    said = "1 of 3 judgements are not learned from: 1 of images that are not for training (split train).\n"
+    assert said in done.stdout
     assert "the new model does not pass" in done.stdout
     result = _result(work, "strict")
     assert (result["verdict"], result["generation"]) == ("rejected", None)

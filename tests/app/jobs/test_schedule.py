@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Update, update
 
 from app.engine import open_engine
 from app.jobs.queue import JobQueue, QueueError
 from app.jobs.schedule import give_retrainings
 from app.jobs.worker import Worker
 from app.settings import Settings, SettingsError, load_settings
+from index.catalogue.tables import ImageRow, ModelRow
 from index.feedback import JudgedQuery, judge
 from index.jobs import Job, add_job, claim_job, end_job, list_jobs
 from tests.app.conftest import COLLECTION, Indexed
@@ -92,7 +94,25 @@ def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> Non
     assert len(give(now + timedelta(minutes=1), retrain_at="* * * * *")) == 1
 
 
+def _change(own: Indexed, change: Update) -> None:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        session.execute(change)
+    engine.close()
+
+
+def test_feedback_that_is_not_learned_from_gives_none(own: Indexed, give: Give) -> None:
+    _judge(own, 5, "of images that are held out")
+    assert give(retrain_feedback=5) == []
+    _change(own, update(ImageRow).values(split="train"))
+    _change(own, update(ModelRow).values(recipe="data: {text_unit: report}"))
+    assert give(retrain_feedback=5) == []
+    _change(own, update(ModelRow).values(recipe="data: {text_unit: sentence}"))
+    assert len(give(retrain_feedback=5)) == 1
+
+
 def test_enough_new_feedback_gives_one(own: Indexed, give: Give) -> None:
+    _change(own, update(ImageRow).values(split="train"))
     _judge(own, 4, "first")
     assert give(retrain_feedback=5) == []
     _judge(own, 1, "second")
