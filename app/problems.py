@@ -25,6 +25,7 @@ from index.errors import (
     FilterError,
     GenerationError,
     IncompleteGenerationError,
+    JobExistsError,
     JobStateError,
     NoActiveGenerationError,
     QueryError,
@@ -171,6 +172,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         retry_after_s=2,
     ),
     UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
+    JobExistsError: Kind("job-exists", "There is such a job", HTTPStatus.CONFLICT),
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",

@@ -137,5 +137,9 @@ class UnknownJobError(RecoquestError):
         super().__init__(f"There is no job {job}: `recoquest jobs list` shows those that there are.")
 
 
+class JobExistsError(RecoquestError):
+    """A job that is not given because another does the same already."""
+
+
 class JobStateError(RecoquestError):
     """A job that is not in a state in which this can be done with it."""

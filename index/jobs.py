@@ -3,7 +3,7 @@
 queued -> running -> done, failed or cancelled; a job whose worker stops or is lost is queued again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -82,11 +82,11 @@ def list_jobs(session: Session, *, state: JobState | None = None, limit: int | N
     return [_job(row) for row in session.execute(query).scalars()]
 
 
-def latest_job(session: Session, kind: str, first: str) -> Job | None:
-    """Return the latest job of a kind with this first argument, such as the collection that it is for."""
+def latest_job(session: Session, kind: str, wanted: Callable[[Sequence[str]], bool]) -> Job | None:
+    """Return the latest job of a kind whose arguments are wanted, such as those of one collection."""
     query = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.id.desc())
     rows = session.execute(query).scalars()
-    return next((_job(row) for row in rows if row.arguments[:1] == [first]), None)
+    return next((_job(row) for row in rows if wanted(row.arguments)), None)
 
 
 def job_that_made(session: Session, bundle: str) -> Job | None:

@@ -17,6 +17,7 @@ from huey.registry import Message
 from huey.serializer import Serializer
 from redis.exceptions import RedisError
 
+from app.jobs import retrainings
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.jobs import Job, add_job
@@ -103,8 +104,13 @@ def give_job(
         kind: One of `app.jobs.kinds.KINDS`.
         arguments: Of the command.
         folder: Where relative paths among them begin.
+
+    Raises:
+        JobExistsError: It is a retraining of a collection that another job retrains.
     """
     with catalogue.write() as session:
+        if kind == retrainings.KIND:
+            retrainings.refuse_second(session, arguments)
         job = add_job(session, kind, arguments, folder=folder)
     try:
         queue.put(job.id)

@@ -8,12 +8,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.jobs.queue import JobQueue
+from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, ModelRow
 from index.feedback import count_usable
 from index.generations import find_active
-from index.jobs import Job, add_job, latest_job
+from index.jobs import Job, add_job
 
 
 def give_retrainings(
@@ -35,18 +36,17 @@ def give_retrainings(
     given = []
     for collection in settings.retrain:
         with catalogue.write() as session:
-            # Of several workers, one after another looks.
-            row = select(CollectionRow.id).where(CollectionRow.name == collection).with_for_update()
+            row = select(CollectionRow.id).where(CollectionRow.name == collection)
             if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
                 promote = ["--promote"] if settings.retrain_promote else []
-                given.append(add_job(session, "retrain", [collection, *promote]))
+                given.append(add_job(session, KIND, [collection, *promote]))
     for job in given:
         queue.put(job.id)
     return given
 
 
 def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
-    last = latest_job(session, "retrain", collection)
+    last = last_retraining(session, collection)
     if last is not None and not last.has_ended:
         return False
     since = "" if last is None else last.created

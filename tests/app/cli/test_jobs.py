@@ -84,6 +84,16 @@ def test_help_of_a_job_is_that_of_its_command(work: Work) -> None:
     assert "--generation" in work.run("jobs", "start", "reindex", "--help").stdout
 
 
+def test_a_collection_has_one_retraining_at_a_time(work: Work) -> None:
+    work.run("jobs", "start", "retrain", "--gain", 1, "--promote", "scenes", "--set", "train.epochs=3")
+    for again in (("scenes",), ("--gain", "2", "scenes"), ("--promote", "--gain=2", "scenes")):
+        refused = work.run("jobs", "start", "retrain", *again, code=1)
+        assert "'scenes' is retrained by job 1 already, which is queued" in refused.stderr
+    assert work.run("jobs", "start", "retrain", "--metric", "scenes", "others").stdout == "2\n"
+    work.run("jobs", "cancel", 1)
+    assert work.run("jobs", "start", "retrain", "scenes").stdout == "3\n"
+
+
 def test_only_a_retraining_that_waits_can_be_promoted(work: Work) -> None:
     work.run("jobs", "start", "tidy")
     _begin(work, 1, result={"verdict": "none"})

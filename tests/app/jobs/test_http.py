@@ -87,6 +87,16 @@ def test_what_cannot_be_given_is_a_problem(
     assert local.get("/v1/jobs").json() == before
 
 
+def test_a_second_retraining_of_a_collection_is_refused(local: TestClient) -> None:
+    asked = {"kind": "retrain", "collection": COLLECTION}
+    first = local.post("/v1/jobs", json=asked).json()
+    second = local.post("/v1/jobs", json=asked)
+    assert (second.status_code, second.json()["type"]) == (409, "urn:recoquest:job-exists")
+    assert f"by job {first['id']}" in second.json()["detail"]
+    local.post(f"/v1/jobs/{first['id']}/cancel")
+    assert local.post("/v1/jobs", json=asked).status_code == 202
+
+
 @pytest.mark.parametrize("path", ["/v1/jobs/999", "/v1/jobs/999/events"])
 def test_a_job_that_is_not_there_is_a_problem(local: TestClient, path: str) -> None:
     answer = local.get(path)

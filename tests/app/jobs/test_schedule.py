@@ -67,6 +67,16 @@ def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give)
     assert again.arguments == [COLLECTION]
 
 
+def test_none_is_given_beside_one_that_somebody_else_gave(own: Indexed, give: Give) -> None:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        other = add_job(session, "retrain", ["--gain", "1", COLLECTION])
+    engine.close()
+    assert give(retrain_at="* * * * *") == []
+    _end(own, other)
+    assert len(give(retrain_at="* * * * *")) == 1
+
+
 def test_what_is_due_is_given_also_while_the_queue_cannot_be_reached(own: Indexed, tmp_path: Path) -> None:
     engine = open_engine(own.settings)
     with engine.catalogue.write() as session:
