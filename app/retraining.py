@@ -17,7 +17,7 @@ from training.recipes.load import apply_overrides, parse_recipe
 from training.recipes.schema import Recipe
 
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
-Verdict = Literal["promoted", "waiting", "rejected"]
+Verdict = Literal["promoted", "waiting", "rejected", "unchanged"]
 
 _METRICS: Final = ("rsum", "precision_at_10")
 # Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
@@ -61,17 +61,18 @@ class Outcome(_Kept):
 
     Attributes:
         verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
-            rejected: it did not pass, and nothing was embedded with it.
+            rejected: it did not pass, and nothing was embedded with it; unchanged: no epoch was better than
+            the model that the retraining went on from, so there is no new one.
         collection: That it was for.
-        generation: By the new model; None if it was rejected.
-        bundle: Digest of the new model.
+        generation: By the new model; None if it was rejected, or there is none.
+        bundle: Digest of the new model; None if there is none.
         judgement: None where the collection has nothing held out to measure with.
     """
 
     verdict: Verdict
     collection: str
     generation: int | None
-    bundle: str
+    bundle: str | None
     judgement: Judgement | None
 
 

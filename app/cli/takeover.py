@@ -81,7 +81,7 @@ class Takeover:
         """
         if self.new.digest == self._begun_with():
             typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
-            return self._outcome("rejected", None, self._judged(self.new))
+            return self._outcome("unchanged", None, self._judged(self.new))
         for _ in range(_MOST_JUDGEMENTS):
             active, base = searched_with(self.engine, self.collection)
             if base.digest == self.new.digest:
@@ -165,6 +165,6 @@ class Takeover:
             verdict=verdict,
             collection=self.collection,
             generation=generation,
-            bundle=self.new.digest,
+            bundle=None if verdict == "unchanged" else self.new.digest,
             judgement=judgement,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from index.engine import SearchEngine
 from index.export import export_collection
 from index.generations import Generation
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from training.data.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.recipes.load import dump_recipe, load_recipe
 
@@ -125,3 +126,22 @@ def test_a_model_that_is_searched_with_in_the_last_moment_is_not_replaced_unjudg
     assert outcome.generation not in (None, retrained.first.id, retrained.other.id)
     assert retrained.searched() == (outcome.generation if verdict == "promoted" else retrained.other.id)
     assert ("It was judged 3 times" in printed) == (verdict == "waiting")
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+def test_one_that_stays_as_it_was_is_no_new_model(
+    retrained: Retrained, capsys: pytest.CaptureFixture[str], held_out: bool
+) -> None:
+    if not held_out:
+        data = read_manifest(retrained.out / "data")
+        write_manifest(data.folder, [replace(record, split="train") for record in data.records])
+    stayed = replace(retrained, new=retrained.engine.bundles_folder / retrained.first.digest)
+    # Nor is it one where another is searched with by now, which it would pass against.
+    retrained.search_in(retrained.other)
+    outcome = stayed.decide(-1000, promote=True)
+    assert (outcome.verdict, outcome.bundle, outcome.generation) == ("unchanged", None, None)
+    assert (outcome.judgement is not None) == held_out
+    assert retrained.searched() == retrained.other.id
+    printed = capsys.readouterr().out
+    assert "No epoch made the model better" in printed
+    assert ("the new model does not pass" in printed) == held_out
