@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ import torch
 from app.doctor.finding import Finding
 from app.doctor.indexed import examine_indexed
 from app.doctor.jobs import examine_queue
-from app.settings import Settings, unknown_variables
+from app.settings import PREFIX, Settings, unknown_variables
 from index.memory import free_memory
 from training.atomic import atomic_file
 from training.errors import RecoquestError
@@ -48,8 +49,16 @@ def _guarded(subject: str, settings: Settings, look: Callable[[Settings], Findin
 def _settings() -> Finding:
     unknown = [name for name in unknown_variables() if name != "RECOQUEST_DEBUG"]
     if unknown:
-        return Finding("settings", "doubtful", f"{', '.join(unknown)}: not a setting, and without effect.")
+        found = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
+        advice = "mend the name or remove it; docs/configuration.md lists all settings"
+        return Finding("settings", "doubtful", f"{found}: {advice}.")
     return Finding("settings", "ok", "every RECOQUEST_ variable is a setting")
+
+
+def _slip(name: str) -> str:
+    """A variable that is no setting, with the setting that it may have been meant for."""
+    near = get_close_matches(name, [PREFIX + field.upper() for field in Settings.model_fields], n=1)
+    return f"{name} (for {near[0]}?)" if near else name
 
 
 def _versions(_settings: Settings) -> Finding:
@@ -75,13 +84,17 @@ def _memory(_settings: Settings) -> Finding:
 
 def _device(settings: Settings) -> Finding:
     device = choose_device(settings.device)
-    if device.type != "cuda":
-        return Finding("device", "ok", f"{device}; {torch.cuda.device_count()} GPUs are there")
     # A driver that does not fit shows in the first computation only.
     try:
         torch.ones(8, device=device).sum().item()
     except RuntimeError as error:
-        return Finding("device", "wrong", f"{device} does not compute: {error}")
+        reason = str(error).partition("\n")[0].rstrip(".")
+        advice = f"update its driver to one for CUDA {torch.version.cuda}, or give --device cpu"
+        if device.type != "cuda":
+            advice = "give --device cpu, or cuda where there is a GPU"
+        return Finding("device", "wrong", f"{device} does not compute: {reason}: {advice}.")
+    if device.type != "cuda":
+        return Finding("device", "ok", f"{device}; {torch.cuda.device_count()} GPUs are there")
     total = torch.cuda.get_device_properties(device).total_memory
     return Finding("device", "ok", f"{torch.cuda.get_device_name(device)}, {total / _GIB:.0f} GiB")
 

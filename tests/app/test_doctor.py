@@ -124,7 +124,11 @@ def test_the_command_ends_with_one_where_something_is_wrong(
     with pytest.raises(SystemExit) as ended:
         run()
     said = capsys.readouterr().out
-    assert (ended.value.code, "?? settings: RECOQUEST_PROT: not a setting" in said) == (0, True)
+    slip = (
+        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?): not a setting, and without effect: "
+        "mend the name or remove it"
+    )
+    assert (ended.value.code, slip in said) == (0, True)
     _lose_an_image(home)
     monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home), "--json"])
     with pytest.raises(SystemExit) as ended:
@@ -137,3 +141,13 @@ def test_the_command_ends_with_one_where_something_is_wrong(
 def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
     assert "wrong" not in states(tmp_path / "nowhere").values()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_device_that_does_not_compute_is_told_of_with_what_to_do(tmp_path: Path) -> None:
+    # A device of torch that takes tensors and has no values, as a GPU whose driver is too old has none.
+    (found,) = [
+        one for one in examine(Settings(home=tmp_path / "nowhere", device="meta")) if one.subject == "device"
+    ]
+    assert found.state == "wrong"
+    assert found.found.startswith("meta does not compute: ")
+    assert found.found.endswith(": give --device cpu, or cuda where there is a GPU.")
