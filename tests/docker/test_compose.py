@@ -13,15 +13,10 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.metrics import Metrics
 from app.settings import PREFIX, Settings
+from tests.docker.compose import read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages
 
 OVERLAYS = ("production", "monitoring", "gpu")
-
-
-def read_compose(name: str | None = None) -> dict[str, Any]:
-    file = ROOT / "docker-compose.yml" if name is None else ROOT / "docker" / f"compose.{name}.yml"
-    found: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
-    return found
 
 
 @pytest.fixture
