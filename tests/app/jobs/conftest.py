@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.engine import open_engine
+from index.engine import SearchEngine
 from tests.jobs import Jobs, opened_jobs
 from training.data.sample import write_sample_data
 
@@ -14,6 +16,14 @@ def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
     url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
     with opened_jobs(tmp_path / "home", url) as opened:
         yield opened
+
+
+@pytest.fixture
+def engine(jobs: Jobs) -> Iterator[SearchEngine]:
+    """The search engine on the home folder of the jobs."""
+    opened = open_engine(jobs.settings)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

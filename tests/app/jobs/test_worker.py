@@ -5,12 +5,10 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from index.activation import generation_of
 from index.completeness import count_missing_images
@@ -131,13 +129,6 @@ def test_a_worker_that_was_only_asleep_gives_its_job_up_and_never_do_two_process
     lines = (_folder(jobs, number).path / "run" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines if '"train"' in line]
     assert steps == list(range(1, len(steps) + 1))
-
-
-@pytest.fixture
-def engine(jobs: Jobs) -> Iterator[SearchEngine]:
-    opened = open_engine(jobs.settings)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
