@@ -39,6 +39,17 @@ class PostgresqlServer:
         """Drop a database, whoever is still connected."""
         self._execute(f"DROP DATABASE {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
 
+    @contextmanager
+    def owned(self, user: str, password: str, database: str) -> Iterator[None]:
+        """Have a user with a database of its own, as the official image makes them, until the block ends."""
+        self._execute(f"CREATE ROLE {user} SUPERUSER LOGIN PASSWORD '{password}'")
+        self._execute(f"CREATE DATABASE {database} OWNER {user}")
+        try:
+            yield
+        finally:
+            self.drop(self.url(database))
+            self._execute(f"DROP ROLE {user}")
+
     def _execute(self, statement: str) -> None:
         engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
         try:

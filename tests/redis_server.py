@@ -1,11 +1,11 @@
-"""A Redis server for tests, on a Unix socket in a folder of its own."""
+"""Redis servers for tests: on a Unix socket in a folder of its own, or on a loopback port."""
 
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,25 +18,46 @@ def serve_redis(program: str) -> Iterator[str]:
     # Not pytest's folder: the path of a Unix socket may have 107 bytes at most.
     folder = Path(tempfile.mkdtemp(prefix="recoquest-redis-"))
     address = folder / "socket"
-    options = ("--port", "0", "--unixsocket", str(address), "--save", "", "--appendonly", "no")
-    server = subprocess.Popen([program, *options], cwd=folder, stdout=subprocess.DEVNULL)
+    command = (program, "--port", "0", "--unixsocket", str(address), "--save", "", "--appendonly", "no")
     try:
-        _wait_until_up(address, server)
-        yield f"unix://{address}"
+        with _running(command, folder, socket.AF_UNIX, str(address)):
+            yield f"unix://{address}"
     finally:
-        server.kill()
-        server.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_until_up(address: Path, server: "subprocess.Popen[bytes]") -> None:
+@contextmanager
+def redis_on_loopback(command: Sequence[str], folder: Path) -> Iterator[str]:
+    """Run the command of a server on a free port in a folder, and give HOST:PORT, until the block ends."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        host, port = free.getsockname()
+    with _running((*command, "--bind", host, "--port", str(port)), folder, socket.AF_INET, (host, port)):
+        yield f"{host}:{port}"
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], folder: Path, family: socket.AddressFamily, address: str | tuple[str, int]
+) -> Iterator[None]:
+    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    try:
+        _wait_until_up(family, address, server)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _wait_until_up(
+    family: socket.AddressFamily, address: str | tuple[str, int], server: "subprocess.Popen[bytes]"
+) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         assert server.poll() is None, "the Redis server ended at its start"
         assert time.monotonic() < deadline, "the Redis server did not start"
-        with closing(socket.socket(socket.AF_UNIX)) as client:
+        with closing(socket.socket(family)) as client:
             try:
-                client.connect(str(address))
+                client.connect(address)
                 return
             except OSError:
                 time.sleep(0.05)

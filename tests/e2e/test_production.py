@@ -1,25 +1,78 @@
-"""The settings of docker/compose.production.yml with real processes: service, worker, PostgreSQL, Redis."""
+"""Service and worker by the settings of docker/compose.production.yml, on PostgreSQL and Redis."""
 
 import os
+import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
 from app.engine import open_engine
-from app.settings import Settings
-from index.ingest import ingest_manifest
+from app.settings import PREFIX, Settings
 from index.reindex import generation_for
-from tests.e2e.work import COMMAND, Work, service
-from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.docker.compose import merged_services
+from tests.e2e.work import COMMAND, FURTHER, TINY, Work, service
+from tests.index.samples import make_bundle
+from tests.postgresql import PostgresqlServer
+from tests.redis_server import redis_on_loopback
 from training.models.encoder import load_encoder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEY = "a key of at least sixteen letters"
-PATIENCE_S = 120
+SECRETS = {"POSTGRES_PASSWORD": "letters0and1digits", "RECOQUEST_ADMIN_KEY": KEY}
+PATIENCE_S = 600
+
+
+@dataclass(frozen=True)
+class Production:
+    """The services of the compose files, with the addresses of this machine's servers in their settings."""
+
+    service: dict[str, Any]
+    worker: dict[str, Any]
+
+    def settings(self, home: Path) -> Settings:
+        """Those of the service, with its volume elsewhere."""
+        values = self.service["environment"].items()
+        return Settings(home=home, **{name.removeprefix(PREFIX).lower(): value for name, value in values})
+
+
+@pytest.fixture
+def production(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Production]:
+    services = merged_services("production", **SECRETS)
+    database, queue = services["postgres"]["environment"], services["redis"]["command"]
+    if shutil.which(queue[0]) is None:
+        pytest.skip("Redis is not installed: `apt-get install redis-server` brings redis-server")
+    owner = (database["POSTGRES_USER"], database["POSTGRES_PASSWORD"], database["POSTGRES_DB"])
+    with postgresql.owned(*owner), redis_on_loopback(queue, tmp_path) as redis:
+        for name in ("recoquest", "worker"):
+            environment = services[name]["environment"]
+            url = make_url(environment["RECOQUEST_DATABASE_URL"])
+            assert (url.host, url.username, url.password, url.database) == ("postgres", *owner)
+            local = url.set(host=None, query={"host": str(postgresql.folder)})
+            environment["RECOQUEST_DATABASE_URL"] = local.render_as_string(hide_password=False)
+            before, after = environment["RECOQUEST_QUEUE_URL"].split("redis:6379")
+            environment["RECOQUEST_QUEUE_URL"] = f"{before}{redis}{after}"
+        yield Production(services["recoquest"], services["worker"])
+
+
+@pytest.fixture
+def work(production: Production, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Images in the catalogue, by commands as they run in a container beside the service."""
+    work = Work(tmp_path)
+    sets = [part for setting in TINY for part in ("--set", setting)]
+    for name, value in production.service["environment"].items():
+        monkeypatch.setenv(name, value)
+    work.run("sample-data", "samples", "--images", 60)
+    work.run("train", "demo-scenes", "--data", work.data, "--out", "first", *sets)
+    work.run("index", "c", "--bundle", "first/bundle", "--data", work.data)
+    return work
 
 
 def _generation(client: httpx.Client) -> int:
@@ -29,40 +82,50 @@ def _generation(client: httpx.Client) -> int:
     return number
 
 
-def _wait_for(client: httpx.Client, job: str) -> None:
+def _wait_for(client: httpx.Client, job: str) -> dict[str, Any]:
+    """A job that is done; until then the service answers searches."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := client.get(job).json())["state"] in ("queued", "running"):
         assert time.monotonic() < deadline, found
         _generation(client)
         time.sleep(0.1)
     assert found["state"] == "done", found
+    return dict(found)
 
 
-def test_a_job_changes_the_model_while_the_service_answers(
-    tmp_path: Path, postgresql_url: str, redis_url: str
+def test_jobs_train_and_change_the_model_while_the_service_answers(
+    production: Production, work: Work, tmp_path: Path
 ) -> None:
-    settings = Settings(home=tmp_path / "home", database_url=postgresql_url, device="cpu")
-    engine = open_engine(settings)
-    manifest = make_manifest(tmp_path / "data", make_records(20))
-    first, second = (make_bundle(tmp_path / name, seed=seed, name=name) for seed, name in enumerate("ab"))
-    ingest_manifest(engine, "c", load_encoder(first.folder, "cpu"), manifest, show_progress=False)
-    new = generation_for(engine, "c", load_encoder(second.folder, "cpu"))
-    engine.close()
-    shared = {"database_url": postgresql_url, "queue_url": redis_url, "admin_key": KEY, "device": "cpu"}
-    environment = {f"RECOQUEST_{name.upper()}": value for name, value in shared.items()}
-    worker = subprocess.Popen(
-        [*COMMAND, "worker"], cwd=tmp_path, env={**os.environ, "RECOQUEST_HOME": "home", **environment}
-    )
+    environment = {**os.environ, "RECOQUEST_HOME": "home", **production.worker["environment"]}
+    worker = subprocess.Popen([*COMMAND, *production.worker["command"]], cwd=tmp_path, env=environment)
     try:
-        with service(Work(tmp_path), **shared) as (client, _):
-            assert _generation(client) != new.id
-            asked = {"kind": "reindex", "collection": "c", "generation": new.id, "activate": True}
-            assert client.post("/v1/jobs", json=asked).status_code == 401
+        with service(work) as (client, _):
+            first = _generation(client)
+            assert client.post("/v1/jobs", json={"kind": "tidy"}).status_code == 401
+            given = work.run("jobs", "start", "retrain", "c", "--gain", -1000, "--promote", *FURTHER)
             client.headers["authorization"] = f"Bearer {KEY}"
-            given = client.post("/v1/jobs", json=asked)
-            assert given.status_code == 202, given.text
-            _wait_for(client, given.headers["location"])
-            assert _generation(client) == new.id
+            retrained = _wait_for(client, f"/v1/jobs/{given.stdout.strip()}")["result"]
+            assert retrained["verdict"] == "promoted"
+            assert _generation(client) == retrained["generation"] != first
+
+            asked = _reindexing(production.settings(tmp_path / "home"), tmp_path / "other")
+            given_over_http = client.post("/v1/jobs", json=asked)
+            assert given_over_http.status_code == 202, given_over_http.text
+            _wait_for(client, given_over_http.headers["location"])
+            assert _generation(client) == asked["generation"]
     finally:
         worker.terminate()
         assert worker.wait(timeout=60) in (0, 143, -15)
+    assert not list((tmp_path / "home").glob("*.sqlite3")), "the production settings still write SQLite"
+
+
+def _reindexing(settings: Settings, folder: Path) -> dict[str, Any]:
+    """A job that swaps to another model."""
+    engine = open_engine(settings)
+    try:
+        new = generation_for(
+            engine, "c", load_encoder(make_bundle(folder, seed=1, name="other").folder, "cpu")
+        )
+    finally:
+        engine.close()
+    return {"kind": "reindex", "collection": "c", "generation": new.id, "activate": True}
