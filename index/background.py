@@ -1,5 +1,6 @@
 """The background of a collection's scores: what is usual there, so that a score can be called unusual."""
 
+import math
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,8 +178,10 @@ class Background:
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
         if self.blades == 1 and not self.unsigned:
-            # Scores are linear in the query: neither has to be taken from all of them.
-            mean, spread = float(self.mean @ query), float(np.linalg.norm(self.deviations @ query))
+            # Scores are linear in the query: neither has to be taken from all of them. BLAS would take
+            # several threads for the product, which wait for each other whenever other work has the cores.
+            mean = float(self.mean @ query)
+            spread = math.sqrt(float(np.square(np.vecdot(self.deviations, query)).sum(dtype=np.float64)))
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))

@@ -10,6 +10,7 @@ import numpy as np
 from index.planner import Planner, ViewName
 from index.vectors.coarse import CoarseRows
 from index.vectors.codes import sample_size
+from index.vectors.copied import CopiedVectors
 from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
@@ -69,7 +70,7 @@ class CosineView:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that vectors, keys, codes or graph and rows copied for filters hold."""
+        """Memory that vectors, keys, codes or graph and vectors copied for filters hold."""
         built = 0 if self._planned is None else self._planned.finder.memory_bytes
         return self._rows.memory_bytes + self._places.memory_bytes + self._filters.memory_bytes + built
 
@@ -140,8 +141,9 @@ class CosineView:
         """
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
-            if passing.is_worth_copying(2 * self.dim):
-                passing.copied = self._rows.copied(passing)
+            if passing.is_worth_copying(self.dim):
+                rows = passing.rows
+                passing.copied = CopiedVectors(self._places.keys[rows], self._rows.get(rows))
             rank = k if after is None else k + after.rank
             near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
             if near is not None:
@@ -150,6 +152,8 @@ class CosineView:
                 # Else candidates are too few to promise the hits.
                 if first + k <= len(keys):
                     return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+            if passing.copied is not None:
+                return passing.copied.search(query, k, after)
             return self._scan(query, k, rank, passing, after)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:

@@ -10,6 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from index.vectors.copied import CopiedVectors
 from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import Keys
 
@@ -44,7 +45,7 @@ class Passing:
         count: How many do.
         near: How many of those near queries do.
         searches: How many searches it has served.
-        copied: FAISS's index of those rows alone, if there is one.
+        copied: Their vectors, if they were copied.
     """
 
     keys: Keys | None
@@ -52,16 +53,16 @@ class Passing:
     count: int
     near: Met = field(default_factory=Met)
     searches: int = 0
-    copied: Any = None
+    copied: CopiedVectors | None = None
 
     @cached_property
     def rows(self) -> Rows:
         """The rows that pass, rising."""
         return np.flatnonzero(self.mask)
 
-    def is_worth_copying(self, row_bytes: int) -> bool:
-        """Tell whether to copy the rows: to scan them side by side takes a fraction of picking them."""
-        few = self.count * row_bytes <= _COPIED_BYTES
+    def is_worth_copying(self, dim: int) -> bool:
+        """Tell whether to copy vectors of `dim` numbers: side by side they take a fraction of the time."""
+        few = self.count * dim * 4 <= _COPIED_BYTES
         return few and self.copied is None and self.keys is not None and self.searches > 1
 
     @cached_property
@@ -85,10 +86,10 @@ class Filters:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that copied rows hold."""
+        """Memory that copied vectors hold."""
         with self._lock:
             known = list(self._known.values())
-        return sum(passing.copied.ntotal * passing.copied.code_size for passing in known if passing.copied)
+        return sum(passing.copied.memory_bytes for passing in known if passing.copied is not None)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -121,20 +121,11 @@ class StoredRows(ABC):
             rows = np.arange(start, min(start + _BLOCK, len(self)))
             yield self.halves(rows if alive is None else rows[alive[rows]])
 
-    def copied(self, passing: Passing) -> Any:
-        """Return an index of FAISS's of the rows that pass alone; see `Passing.copied`."""
-        index = empty_index(self.dim)
-        index.add_sa_codes(self.halves(passing.rows).view(np.uint8))
-        return index
-
     def nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
         """Return the `count` rows of those that pass with the largest inner products with a query (D,).
 
         They are in no order; fewer come back only when fewer pass.
         """
-        if passing.copied is not None:
-            scan = partial(scan_index, passing.copied, query, count, None)
-            return passing.rows[self._in_parts(scan, count, passing.count, passing.count)[1]]
         if passing.count <= _GATHERED * len(self):
             return self.nearest_of(query, count, passing.rows)
         return self._nearest(query, count, passing)
