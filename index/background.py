@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Reading
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow, TextRow
 from index.generations import Generation, Target
 from index.vectors.blade import oriented_bases
@@ -270,12 +271,12 @@ class Backgrounds:
         self._held: dict[tuple[int, Target], _Held] = {}
 
     def of(
-        self, session: Session, generation: Generation, view: VectorView, target: Target = "images"
+        self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
     ) -> Background | None:
         """Return the background of a view, measured if there is none or the view has grown or shrunk much.
 
         Args:
-            session: A read of the catalogue.
+            reading: Of the catalogue.
             generation: What the view holds.
             view: What is searched.
             target: Whether it holds the generation's images or their texts.
@@ -294,7 +295,7 @@ class Backgrounds:
             return known
         try:
             if held.background is None or not _still_fits(held.background, count):
-                own = own_queries(session, generation, view.keys(), target)
+                own = own_queries(reading.session, generation, view.keys(), target)
                 held.background = measure_background(
                     view, own, blades=generation.blades, unsigned=generation.unsigned
                 )

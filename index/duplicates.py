@@ -71,9 +71,10 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
         UnknownCollectionError: There is no such collection.
         NoActiveGenerationError: It cannot be searched yet.
     """
-    with engine.catalogue.read() as session:
+    with engine.catalogue.reading() as reading:
+        session = reading.session
         generation, sequence = require_active(session, collection)
-        view = Views(engine.snapshots_folder).current(session, generation, sequence)
+        view = Views(engine.snapshots_folder).current(reading, generation, sequence)
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
         rows = session.execute(
             query.where(ImageRow.collection_id == generation.collection_id).order_by(ImageRow.id)

@@ -283,9 +283,9 @@ class SearchEngine:
         Raises:
             GenerationError: The generation is gone.
         """
-        with self.catalogue.read() as session:
-            found, sequence = get_generation(session, generation)
-            self._searcher.warm(session, found, sequence)
+        with self.catalogue.reading() as reading:
+            found, sequence = get_generation(reading.session, generation)
+            self._searcher.warm(reading, found, sequence)
 
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""

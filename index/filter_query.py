@@ -10,6 +10,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from index.catalogue import Reading
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.filters import (
     BUILT_IN_FIELDS,
@@ -68,7 +69,7 @@ class PassingKeys:
 
     def get(
         self,
-        session: Session,
+        reading: Reading,
         collection_id: int,
         sequence: int,
         filter: Filter,
@@ -78,7 +79,7 @@ class PassingKeys:
         """Return `passing_keys`, from memory when nothing was written since.
 
         Args:
-            session: A read of the catalogue, at `sequence`.
+            reading: Of the catalogue, at `sequence`.
             collection_id: Key of the collection.
             sequence: The collection's sequence number.
             filter: What must hold.
@@ -91,7 +92,7 @@ class PassingKeys:
             if held is not None and held[0] == sequence:
                 self._found.move_to_end(place)
                 return held[1]
-        keys = passing_keys(session, collection_id, filter, target)
+        keys = passing_keys(reading.session, collection_id, filter, target)
         with self._lock:
             self._forget(place)
             self._found[place] = (sequence, keys)

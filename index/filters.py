@@ -4,7 +4,6 @@ A field may hold several values; a condition holds when one of them satisfies it
 satisfies no condition on it, so `not` of a condition also finds the images that lack the field.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -26,7 +25,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_json
 
 from index.errors import FilterError
 
@@ -186,7 +185,7 @@ def filter_json(filter: Filter) -> dict[str, Any]:
 
 def filter_text(filter: Filter) -> str:
     """Return the filter as JSON text that is always the same for the same filter."""
-    return json.dumps(filter_json(filter), sort_keys=True)
+    return to_json(filter_json(filter)).decode()
 
 
 def conditions(filter: Filter) -> Iterator[Equals | AnyOf | Range]:

@@ -1,12 +1,13 @@
 """What a search asks for beside its query vector."""
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic_core import to_json
+
 from index.background import QueryKind
 from index.errors import QueryError
-from index.filters import Filter, filter_json
+from index.filters import Filter, filter_text
 from index.generations import Target
 from index.words import tokens
 
@@ -68,7 +69,7 @@ class SearchRequest:
     def bound(self) -> str:
         """Return everything that must be the same for all pages of one search, as a text."""
         values = {
-            "filter": None if self.filter is None else filter_json(self.filter),
+            "filter": None if self.filter is None else filter_text(self.filter),
             "exclude": sorted(self.exclude),
             "exclude_groups_of": sorted(self.exclude_groups_of),
             "words": None if self.words is None else tokens(self.words),
@@ -77,4 +78,4 @@ class SearchRequest:
             "diversity": None if self.diversity is None else float(self.diversity),
             "kind": self.kind,
         }
-        return json.dumps(values, sort_keys=True)
+        return to_json(values).decode()

@@ -1,5 +1,6 @@
 """A search from its query vector to the page of hits."""
 
+import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.background import Background, Backgrounds, ScoreScale
-from index.catalogue import Catalogue, Remembered
+from index.catalogue import Catalogue, Reading, Remembered
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.composing import Parts, compose
 from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
@@ -73,11 +74,11 @@ class Searcher:
         self._images = FoundImages(catalogue)
         self._generations = Remembered(catalogue, get_generation)
 
-    def warm(self, session: Session, generation: Generation, sequence: int) -> None:
+    def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""
         for target in TARGETS:
-            view = self._views.current(session, generation, sequence, target)
-            self._backgrounds.of(session, generation, view, target)
+            view = self._views.current(reading, generation, sequence, target)
+            self._backgrounds.of(reading, generation, view, target)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""
@@ -109,9 +110,9 @@ class Searcher:
         if parts.single is not None:
             return parts.single.vector
         generation, sequence = self.generation(active)
-        with self._catalogue.read() as session:
-            view = self._views.current(session, generation, sequence, target)
-            background = self._backgrounds.of(session, generation, view, target)
+        with self._catalogue.reading() as reading:
+            view = self._views.current(reading, generation, sequence, target)
+            background = self._backgrounds.of(reading, generation, view, target)
         if background is None:
             # Nothing is held yet: all parts weigh the same.
             background = Background(
@@ -176,23 +177,19 @@ class Searcher:
     def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
         generation, sequence = self.generation(active)
         # What has to be read is of this sequence number or of a later one; often nothing has to be.
-        with self._catalogue.read() as session:
+        with self._catalogue.reading() as reading:
             binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
             place = None
             if request.cursor is not None:
                 query, place = decode_cursor(request.cursor, binding, query)
-            view = self._views.current(session, generation, sequence, request.target)
-            background = self._backgrounds.of(session, generation, view, request.target)
-            allowed = self._allowed(session, generation, sequence, request, request.target)
-            hidden = keys_left_out(
-                session, generation.collection_id, request.target, request.exclude, request.exclude_groups_of
-            )
-            if place is not None and request.is_remade:
-                hidden |= _written_since(session, generation, place.sequence, request.target)
-            scope = Scope(view, query, allowed, np.array(sorted(hidden), dtype=np.int64))
+            view = self._views.current(reading, generation, sequence, request.target)
+            background = self._backgrounds.of(reading, generation, view, request.target)
+            allowed = self._allowed(reading, generation, sequence, request, request.target)
+            hidden = _hidden(reading, generation, request, place)
+            scope = Scope(view, query, allowed, hidden)
             ranking: Ranking = Plain(scope)
             if request.words is not None:
-                ranking = Fused(scope, self._matches(session, generation, sequence, request, scope))
+                ranking = Fused(scope, self._matches(reading, generation, sequence, request, scope))
         if request.group_by is not None:
             ranking = Grouped(ranking, Groups(self._catalogue.read, request.target))
         if request.diversity is not None:
@@ -214,18 +211,19 @@ class Searcher:
         )
 
     def _allowed(
-        self, session: Session, generation: Generation, sequence: int, request: SearchRequest, target: Target
+        self, reading: Reading, generation: Generation, sequence: int, request: SearchRequest, target: Target
     ) -> Keys | None:
         if request.filter is None:
             return None
         name = filter_text(request.filter)
-        return self._passing.get(session, generation.collection_id, sequence, request.filter, name, target)
+        return self._passing.get(reading, generation.collection_id, sequence, request.filter, name, target)
 
     def _matches(
-        self, session: Session, generation: Generation, sequence: int, request: SearchRequest, scope: Scope
+        self, reading: Reading, generation: Generation, sequence: int, request: SearchRequest, scope: Scope
     ) -> Keys:
         """Return the keys that match the request's words, best first."""
-        words, images = request.words or "", self._allowed(session, generation, sequence, request, "images")
+        words, images = request.words or "", self._allowed(reading, generation, sequence, request, "images")
+        session = reading.session
         if request.target == "images":
             limit = FUSED_PLACES + len(scope.hidden)
             keys = matching(session, generation.collection_id, words, limit, images)
@@ -319,10 +317,27 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
     if vector.shape != (dim,):
         raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
     query = vector.astype(np.float32)
-    length = float(np.linalg.norm(query.astype(np.float64)))
+    length = math.sqrt(np.square(query, dtype=np.float64).sum())
     if not np.isfinite(length) or length == 0:
         raise QueryError("The query vector must have finite numbers that are not all zero.")
-    return (query / np.float32(length)).astype(np.float32)
+    query /= np.float32(length)
+    return query
+
+
+def _hidden(reading: Reading, generation: Generation, request: SearchRequest, place: Place | None) -> Keys:
+    """Return the keys of what a page leaves out, rising."""
+    hidden: set[int] = set()
+    if request.exclude or request.exclude_groups_of:
+        hidden |= keys_left_out(
+            reading.session,
+            generation.collection_id,
+            request.target,
+            request.exclude,
+            request.exclude_groups_of,
+        )
+    if place is not None and request.is_remade:
+        hidden |= _written_since(reading.session, generation, place.sequence, request.target)
+    return np.array(sorted(hidden), dtype=np.int64) if hidden else NOTHING
 
 
 def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> set[int]:

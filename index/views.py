@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Reading
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError, ViewError
 from index.generations import Generation, Target, count_embeddings
@@ -60,12 +61,12 @@ class Views:
         self._builder.shutdown(cancel_futures=True)
 
     def current(
-        self, session: Session, generation: Generation, sequence: int, target: Target = "images"
+        self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
     ) -> VectorView:
         """Return the view of a generation, with everything that the catalogue held at `sequence`.
 
         Args:
-            session: A read of the catalogue that sees `sequence`.
+            reading: Of the catalogue; sees `sequence`.
             generation: What to search.
             sequence: The sequence number of its collection.
             target: Whether to search its images or their texts.
@@ -75,7 +76,7 @@ class Views:
         if view is not None and held.sequence >= sequence and not view.damaged:
             return view
         with held.lock:
-            return self._catch_up(session, generation, held, sequence)
+            return self._catch_up(reading.session, generation, held, sequence)
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""

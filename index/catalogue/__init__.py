@@ -2,6 +2,7 @@
 
 from index.catalogue.database import Catalogue, open_catalogue
 from index.catalogue.direct import DirectRead
+from index.catalogue.reading import Reading
 from index.catalogue.remembered import Kept, Remembered
 
-__all__ = ["Catalogue", "DirectRead", "Kept", "Remembered", "open_catalogue"]
+__all__ = ["Catalogue", "DirectRead", "Kept", "Reading", "Remembered", "open_catalogue"]

@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from index.catalogue.direct import DirectRead
+from index.catalogue.reading import Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import CatalogueError, DiskFullError
@@ -43,6 +44,10 @@ class Catalogue:
         """Give a session whose queries all see one state of the catalogue."""
         with self._errors(), Session(self._reader, autoflush=False) as session:
             yield session
+
+    def reading(self) -> Reading:
+        """Give what gives a session as `read` does, once something is asked of it."""
+        return Reading(self.read())
 
     @contextmanager
     def write(self) -> Iterator[Session]:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Hashable
 
 from sqlalchemy import Engine, PoolProxiedConnection
+from sqlalchemy.engine.interfaces import DBAPICursor
 
 
 class Watch:
@@ -13,6 +14,7 @@ class Watch:
         self._engine = engine
         self._lock = threading.Lock()
         self._connection: PoolProxiedConnection | None = None
+        self._cursor: DBAPICursor | None = None
         self._opened = 0
 
     def version(self) -> Hashable:
@@ -28,14 +30,14 @@ class Watch:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
-                self._connection = None
+                self._connection = self._cursor = None
 
     def _data_version(self) -> Hashable:
         with self._lock:
-            if self._connection is None:
+            if self._cursor is None:
                 # SQLite counts for each connection what all others commit, so this one never writes.
                 self._connection = self._engine.raw_connection()
+                self._cursor = self._connection.cursor()
                 self._opened += 1
-            cursor = self._connection.cursor()
-            cursor.execute("PRAGMA data_version")
-            return self._opened, cursor.fetchone()
+            self._cursor.execute("PRAGMA data_version")
+            return self._opened, self._cursor.fetchone()

@@ -185,10 +185,11 @@ def _make_copies(
 
 def _named(engine: SearchEngine) -> frozenset[Pair]:
     """Return the pairs that the vectors name."""
-    with engine.catalogue.read() as session:
+    with engine.catalogue.reading() as reading:
+        session = reading.session
         active = find_active(session, _COLLECTION)
         assert active is not None
-        view = Views(engine.snapshots_folder).current(session, *active)
+        view = Views(engine.snapshots_folder).current(reading, *active)
         keys = np.sort(view.keys())
         blades, unsigned = active[0].blades, active[0].unsigned
         pairs = likely_pairs(view, keys, blades=blades, unsigned=unsigned)

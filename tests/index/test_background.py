@@ -179,22 +179,22 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
     generation = _fill(engine, 60)
     backgrounds = Backgrounds()
     view = _view(unit_vectors(60, DIM))
-    with engine.catalogue.read() as session:
-        first = backgrounds.of(session, generation, view)
+    with engine.catalogue.reading() as reading:
+        first = backgrounds.of(reading, generation, view)
         assert first is not None
         assert set(first.usual) == {"image", "text"}
         view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
-        assert backgrounds.of(session, generation, view) is first
+        assert backgrounds.of(reading, generation, view) is first
         view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))
-        grown = backgrounds.of(session, generation, view)
+        grown = backgrounds.of(reading, generation, view)
         assert grown is not first
         assert grown is not None
         assert grown.count == 101
         backgrounds.keep({generation.id})
-        assert backgrounds.of(session, generation, view) is grown
+        assert backgrounds.of(reading, generation, view) is grown
         backgrounds.keep({generation.id + 1})
-        assert backgrounds.of(session, generation, view) is not grown
-        assert backgrounds.of(session, generation, ExactView(DIM)) is None
+        assert backgrounds.of(reading, generation, view) is not grown
+        assert backgrounds.of(reading, generation, ExactView(DIM)) is None
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
@@ -204,8 +204,8 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     found: list[Background | None] = []
 
     def ask() -> None:
-        with engine.catalogue.read() as session:
-            found.append(backgrounds.of(session, generation, view))
+        with engine.catalogue.reading() as reading:
+            found.append(backgrounds.of(reading, generation, view))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:

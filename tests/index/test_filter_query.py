@@ -181,8 +181,8 @@ def test_what_passed_is_remembered_until_something_is_written(engine: SearchEngi
     memory = PassingKeys()
 
     def get(sequence: int) -> int:
-        with engine.catalogue.read() as session:
-            return len(memory.get(session, collection_id, sequence, condition, filter_text(condition)))
+        with engine.catalogue.reading() as reading:
+            return len(memory.get(reading, collection_id, sequence, condition, filter_text(condition)))
 
     assert get(1) == 1
     _put(engine, "c", [Record(id="b", image="b", split="val", metadata={"age": 4})])
@@ -204,8 +204,8 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     monkeypatch.setattr("index.filter_query._REMEMBERED_BYTES", 100_000)
     collection_id = _put(engine, "c", [Record(id="a", image="a", split="val", metadata={"age": 3})])
     memory = PassingKeys()
-    with engine.catalogue.read() as session:
+    with engine.catalogue.reading() as reading:
         for number in range(20):
             name = f"{number}-" + "x" * 30_000
-            memory.get(session, collection_id, 1, Equals(field="age", eq=number), name)
+            memory.get(reading, collection_id, 1, Equals(field="age", eq=number), name)
     assert len(memory._found) == 3

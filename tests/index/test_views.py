@@ -54,10 +54,10 @@ def _active(engine: SearchEngine) -> tuple[Generation, int]:
 
 
 def _current(engine: SearchEngine, views: Views) -> CosineView:
-    with engine.catalogue.read() as session:
-        found = find_active(session, "c")
+    with engine.catalogue.reading() as reading:
+        found = find_active(reading.session, "c")
         assert found is not None
-        view = views.current(session, *found)
+        view = views.current(reading, *found)
     assert isinstance(view, CosineView)
     return view
 
