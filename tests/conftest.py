@@ -1,7 +1,6 @@
 """What holds for all tests."""
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 
@@ -10,8 +9,9 @@ import torch
 from hypothesis import settings
 from redis import Redis
 
+from tests.needed import needed, needed_module
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
-from tests.redis_server import serve_redis
+from tests.redis_server import find_redis, serve_redis
 from training.host import keep_order_of_sums
 
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
@@ -36,10 +36,9 @@ def heed_interrupts() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
     """A server for the tests that need one; it starts with the first of them."""
-    binaries = find_binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed: `apt-get install postgresql` brings initdb and postgres")
-    pytest.importorskip("psycopg", reason="the driver is missing: pip install psycopg[binary]")
+    install = "`apt-get install postgresql` brings initdb and postgres"
+    binaries = needed(find_binaries(), "PostgreSQL", install)
+    needed_module("psycopg", "`pip install psycopg[binary]`")
     with serve_postgresql(binaries) as server:
         yield server
 
@@ -55,10 +54,7 @@ def postgresql_url(postgresql: PostgresqlServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
     """The URL of a server for the tests that need one; it starts with the first of them."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("Redis is not installed: `apt-get install redis-server` brings redis-server")
-    with serve_redis(program) as url:
+    with serve_redis(find_redis("redis-server")) as url:
         yield url
 
 

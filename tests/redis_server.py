@@ -9,7 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.needed import needed
+
 _START_SECONDS = 30
+
+
+def find_redis(program: str) -> str:
+    """Return where the server is; without it the test that needs it does not run."""
+    return needed(shutil.which(program), "Redis", "`apt-get install redis-server` brings redis-server")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
 from index.catalogue.database import Catalogue
+from tests.needed import needed_module
 
 # Every setting with a value that is not its default.
 OTHERS: Final[dict[str, Any]] = {
@@ -142,7 +143,7 @@ def test_printed_settings_hold_no_password(url: str, shown: str) -> None:
 
 
 def test_sentences_about_the_catalogue_hold_no_password() -> None:
-    pytest.importorskip("psycopg", reason="the driver is missing: pip install psycopg[binary]")
+    needed_module("psycopg", "`pip install psycopg[binary]`")
     catalogue = Catalogue("postgresql+psycopg://me:se%40cret@db/x?password=se@cret&port=1")
     assert catalogue.url == "postgresql+psycopg://me:***@db/x?password=***&port=1"
     catalogue.close()

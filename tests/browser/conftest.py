@@ -11,6 +11,7 @@ import pytest
 
 from app.service import create_app
 from tests.browser.service import index_shapes, running, site
+from tests.needed import needed, needed_module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
@@ -29,7 +30,6 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-_WITHOUT = "Browser tests need {}."
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,10 @@ class Watch:
 
 @pytest.fixture(scope="package")
 def chromium() -> "Iterator[Browser]":
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason=_WITHOUT.format("`pip install playwright`")
-    )
+    playwright = needed_module("playwright.sync_api", "`pip install playwright`")
     named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
-    executable = named or next(filter(None, map(shutil.which, _NAMES)), None)
-    if executable is None:
-        pytest.skip(_WITHOUT.format("Chromium: `apt-get install chromium`"))
+    found = named or next(filter(None, map(shutil.which, _NAMES)), None)
+    executable = needed(found, "Chromium", "`apt-get install chromium`")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=executable, args=_ARGUMENTS)
         yield browser

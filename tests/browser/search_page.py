@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
-import pytest
+from tests.needed import needed_module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="Browser tests need `pip install playwright`."
-).expect
+expect = needed_module("playwright.sync_api", "`pip install playwright`").expect
 expect.set_options(timeout=15_000)
 
 PAGE_SIZE = 24

@@ -1,7 +1,6 @@
 """Service and worker by the settings of docker/compose.production.yml, on PostgreSQL and Redis."""
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from tests.docker.compose import merged_services
 from tests.e2e.work import COMMAND, FURTHER, TINY, Work, service
 from tests.index.samples import make_bundle
 from tests.postgresql import PostgresqlServer
-from tests.redis_server import redis_on_loopback
+from tests.redis_server import find_redis, redis_on_loopback
 from training.models.encoder import load_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -47,8 +46,7 @@ class Production:
 def production(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Production]:
     services = merged_services("production", **SECRETS)
     database, queue = services["postgres"]["environment"], services["redis"]["command"]
-    if shutil.which(queue[0]) is None:
-        pytest.skip("Redis is not installed: `apt-get install redis-server` brings redis-server")
+    find_redis(queue[0])
     owner = (database["POSTGRES_USER"], database["POSTGRES_PASSWORD"], database["POSTGRES_DB"])
     with postgresql.owned(*owner), redis_on_loopback(queue, tmp_path) as redis:
         for name in ("recoquest", "worker"):
