@@ -111,7 +111,7 @@ class LearningPairs:
 
 def judge(
     session: Session, collection: str, query: JudgedQuery, image: str, relevant: bool | None, *, most: int
-) -> None:
+) -> bool:
     """Write down whether an image is relevant to a query; said again, the last time counts.
 
     Args:
@@ -121,6 +121,9 @@ def judge(
         image: The hit, by its id.
         relevant: None takes back what was said.
         most: How many judgements a collection may have.
+
+    Returns:
+        Whether something had been said of the two before.
 
     Raises:
         UnknownCollectionError: There is no such collection.
@@ -147,7 +150,8 @@ def judge(
     if relevant is None:
         if found is not None:
             session.delete(found)
-        return
+        return found is not None
+    known = found is not None
     if found is None:
         _refuse_more(session, generation.collection_id, most)
         found = FeedbackRow(
@@ -155,6 +159,7 @@ def judge(
         )
         session.add(found)
     found.relevant, found.model, found.created = relevant, generation.digest, now()
+    return known
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:

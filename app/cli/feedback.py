@@ -1,4 +1,4 @@
-"""`recoquest feedback`: what people say of hits, given, counted, exported and forgotten."""
+"""`recoquest feedback`: what people say of hits, given, taken back, counted, exported and forgotten."""
 
 import json
 from collections.abc import Sequence
@@ -16,39 +16,61 @@ if TYPE_CHECKING:
     from index.feedback import JudgedQuery
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
+Texts = Annotated[list[str] | None, typer.Option("--text", help="The text searched for; may come again.")]
+Like = Annotated[list[str] | None, typer.Option("--like", help="A liked image, by its id; may come again.")]
+Unlike = Annotated[
+    list[str] | None, typer.Option("--unlike", help="A disliked image, by its id; may come again.")
+]
 
 feedback = typer.Typer(
-    name="feedback", no_args_is_help=True, help="What people say of hits, to train on: add, count, export."
+    name="feedback",
+    no_args_is_help=True,
+    help="What people say of hits, to train on: add, remove, count, export.",
 )
 
 
 @feedback.command()
 def add(
     collection: Collection,
-    hit: Annotated[str, typer.Argument(help="Id of the image that was found.")],
+    hit: Hit,
     relevant: Annotated[
         bool, typer.Option("--relevant/--not-relevant", help="Whether it is what was searched for.")
     ],
-    texts: Annotated[
-        list[str] | None, typer.Option("--text", help="The text searched for; may come again.")
-    ] = None,
-    like: Annotated[
-        list[str] | None, typer.Option("--like", help="A liked image, by its id; may come again.")
-    ] = None,
-    unlike: Annotated[
-        list[str] | None, typer.Option("--unlike", help="A disliked image, by its id; may come again.")
-    ] = None,
+    texts: Texts = None,
+    like: Like = None,
+    unlike: Unlike = None,
     home: Home = None,
 ) -> None:
     """Say whether an image is what was searched for; the last judgement of query and image stands."""
+    _judge(collection, hit, relevant, _judged(texts or [], like or [], unlike or []), home)
+    typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
+
+
+@feedback.command()
+def remove(
+    collection: Collection,
+    hit: Hit,
+    texts: Texts = None,
+    like: Like = None,
+    unlike: Unlike = None,
+    home: Home = None,
+) -> None:
+    """Take back what was said of an image for a query; given again, it changes nothing."""
+    if _judge(collection, hit, None, _judged(texts or [], like or [], unlike or []), home):
+        typer.echo(f"{collection}: what was said of {hit} for this query is taken back.")
+    else:
+        typer.echo(f"{collection}: nothing was said of {hit} for this query.")
+
+
+def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery", home: Path | None) -> bool:
+    """Write it down, and return whether something had been said of the two before."""
     from app.settings import load_settings
     from index.feedback import judge
 
-    query = _judged(texts or [], like or [], unlike or [])
     settings = load_settings(home=home)
     with indexed(settings) as engine, engine.catalogue.write() as session:
-        judge(session, collection, query, hit, relevant, most=settings.max_feedback)
-    typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
+        return judge(session, collection, query, hit, relevant, most=settings.max_feedback)
 
 
 def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":

@@ -32,7 +32,16 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
         ({"texts": ["größer"]}, "image-003", False),
     ]
     assert "größer" in (work.folder / "said.jsonl").read_text(encoding="utf-8")
-    assert "2 judgements" in work.run("feedback", "clear", "c").stdout
+    taken_back = ("feedback", "remove", "c", "image-004", "--like", "image-001")
+    assert work.run("feedback", "remove", "c", "image-004", "--text", "größer").stdout == (
+        "c: nothing was said of image-004 for this query.\n"
+    )
+    assert work.run(*taken_back).stdout == "c: what was said of image-004 for this query is taken back.\n"
+    assert work.run(*taken_back).stdout == "c: nothing was said of image-004 for this query.\n"
+    work.run("feedback", "export", "c", "said.jsonl")
+    (kept,) = (work.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(kept)["image"] == "image-003"
+    assert "1 judgements" in work.run("feedback", "clear", "c").stdout
     assert "0 judgements" in work.run("feedback", "clear", "c").stdout
 
 
@@ -45,6 +54,9 @@ def test_mistakes_are_one_sentence(work: Work) -> None:
         refused = work.run("feedback", "add", *arguments, code=1).stderr
         assert said in refused
         assert refused.count("\n") == 1
+    assert "has no image 'image-099'" in (
+        work.run("feedback", "remove", "c", "image-099", "--text", "x", code=1).stderr
+    )
     empty = work.run("feedback", "add", "c", "image-003", "--text", "\u200b", "--relevant", code=2)
     assert "cannot be judged" in empty.stderr
     assert "--relevant" in work.run("feedback", "add", "c", "image-003", "--text", "x", code=2).stderr
