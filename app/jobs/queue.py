@@ -6,7 +6,8 @@ that is lost or there twice does no harm.
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ from huey import Huey, RedisHuey, SqliteHuey
 from huey.consumer import Consumer
 from huey.registry import Message
 from huey.serializer import Serializer
-from redis.exceptions import RedisError
+from redis import ConnectionPool
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.jobs import retrainings
 from app.settings import Settings
@@ -25,6 +28,8 @@ from training.errors import RecoquestError
 
 _NAME: Final = "recoquest"
 _POLL_SECONDS: Final = 1.0
+# Longer than a worker's question for a number, which is held back until there is one or a second has passed.
+_ANSWER_SECONDS: Final = 5.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -61,10 +66,8 @@ class JobQueue:
         Raises:
             QueueError: The queue cannot be reached.
         """
-        try:
+        with _reached():
             self._wake(job)
-        except (RedisError, sqlite3.Error, OSError) as error:
-            raise QueueError(f"The queue cannot be reached: {error}.") from error
 
     def is_empty(self) -> bool:
         """Whether no number waits for a worker.
@@ -72,10 +75,22 @@ class JobQueue:
         Raises:
             QueueError: The queue cannot be reached.
         """
-        try:
+        with _reached():
             return bool(self._huey.pending_count() == 0)
-        except (RedisError, sqlite3.Error, OSError) as error:
-            raise QueueError(f"The queue cannot be reached: {error}.") from error
+
+    def server_version(self) -> str | None:
+        """The version of the Redis; None where the queue is a file, or Redis does not tell.
+
+        Raises:
+            QueueError: The queue cannot be reached.
+        """
+        if not isinstance(self._huey, RedisHuey):
+            return None
+        with _reached():
+            try:
+                return str(self._huey.storage.conn.info("server")["redis_version"])
+            except (ResponseError, KeyError):
+                return None
 
     def consumer(self, at_once: int) -> Consumer:
         """What takes numbers from the queue, in so many threads, until a signal stops it."""
@@ -119,6 +134,21 @@ def give_job(
     return job
 
 
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Say in a sentence that the queue cannot be reached.
+
+    Raises:
+        QueueError: It cannot.
+    """
+    try:
+        yield
+    except RedisTimeoutError as error:
+        raise QueueError("The queue cannot be reached: it gave no answer in time.") from error
+    except (RedisError, sqlite3.Error, OSError) as error:
+        raise QueueError(f"The queue cannot be reached: {error}.") from error
+
+
 class _Plain(Serializer):  # type: ignore[misc]
     """Messages as JSON: the library's own form is pickle, which would run what anybody puts in the queue."""
 
@@ -133,7 +163,10 @@ def _open(settings: Settings) -> Huey:
     options = {"results": False, "serializer": _Plain()}
     if settings.queue_url is not None:
         try:
-            return RedisHuey(_NAME, url=settings.queue_url, **options)
+            pool = ConnectionPool.from_url(
+                settings.queue_url, socket_connect_timeout=_ANSWER_SECONDS, socket_timeout=_ANSWER_SECONDS
+            )
+            return RedisHuey(_NAME, connection_pool=pool, **options)
         except (RedisError, ValueError) as error:
             raise QueueError(f"RECOQUEST_QUEUE_URL cannot be used: {error}.") from error
     file = queue_file(settings)

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import socket
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
+from app.doctor.jobs import examine_queue
 from app.jobs.queue import JobQueue, QueueError, give_job
 from app.settings import Settings, SettingsError, load_settings
 from index.jobs import get_job
@@ -52,6 +54,23 @@ def test_a_job_is_given_though_the_queue_cannot_be_reached(
         job = give_job(jobs.catalogue, away, "tidy", [])
     with jobs.catalogue.read() as session:
         assert get_job(session, job.id).state == "queued"
+
+
+def test_a_redis_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.jobs.queue._ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = Settings(home=tmp_path, queue_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        queue = JobQueue(settings)
+        with pytest.raises(QueueError, match=r"cannot be reached: it gave no answer in time\."):
+            queue.is_empty()
+        found = examine_queue(settings)
+        connection = queue._huey.storage.pool.make_connection()
+        queue.close()
+    # What drops packets cannot be had without a network of its own; connecting has the same limit.
+    assert (connection.socket_connect_timeout, connection.socket_timeout) == (0.3, 0.3)
+    assert (found.state, "no answer in time: start that Redis" in found.found) == ("wrong", True)
 
 
 def test_only_the_address_of_a_redis_is_taken_and_its_password_is_not_printed(
