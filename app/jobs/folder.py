@@ -11,6 +11,8 @@ from app.settings import Settings
 from index.generations import now
 from index.jobs import Job
 
+# Between the name of a folder that was put aside and the time when it was.
+_ASIDE: Final = ".before-"
 _TAIL_BYTES: Final = 1 << 14
 # How the log of an attempt begins.
 ATTEMPT: Final = "--- Attempt "
@@ -42,9 +44,13 @@ class JobFolder:
     def begin(self, job: Job) -> None:
         """Make the folder; one that was left by a job of another catalogue is put aside."""
         if job.attempts == 1 and self.path.exists():
-            self.path.rename(self.path.with_name(f"{self.path.name}.before-{now().replace(':', '')}"))
+            self.path.rename(self.path.with_name(f"{self.path.name}{_ASIDE}{now().replace(':', '')}"))
         self.path.mkdir(parents=True, exist_ok=True)
         self.progress.unlink(missing_ok=True)
+
+    def aside(self) -> list["JobFolder"]:
+        """Those that were put aside for this one."""
+        return [JobFolder(path) for path in sorted(self.path.parent.glob(f"{self.path.name}{_ASIDE}*"))]
 
     def lock(self) -> int | None:
         """Lock the folder for whoever holds the descriptor that is returned; None while another does.

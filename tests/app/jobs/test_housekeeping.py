@@ -70,6 +70,23 @@ def test_a_folder_that_a_process_still_writes_to_stays(jobs: Jobs) -> None:
     assert remove_old_folders(jobs.settings, jobs.catalogue) == [old]
 
 
+def test_what_lay_in_the_place_of_a_folder_goes_with_it(jobs: Jobs) -> None:
+    folders = jobs.settings.home / "jobs"
+    for number in range(1, 4):
+        (folders / str(number)).mkdir(parents=True)
+    ages = (DAYS + 1, DAYS + 1, DAYS - 1)
+    assert [_job(jobs, "tidy", age) for age in ages] == [1, 2, 3]
+    (held,) = JobFolder(folders / "2").aside()
+    lock = held.lock()
+    assert lock is not None
+    assert sorted(remove_old_folders(jobs.settings, jobs.catalogue)) == [1, 2]
+    (recent,) = JobFolder(folders / "3").aside()
+    assert {path.name for path in folders.iterdir()} == {"3", recent.path.name, held.path.name}
+    os.close(lock)
+    assert remove_old_folders(jobs.settings, jobs.catalogue) == [2]
+    assert {path.name for path in folders.iterdir()} == {"3", recent.path.name}
+
+
 def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_path: Path) -> None:
     used = make_bundle(tmp_path / "used", seed=0)
     unused = make_bundle(tmp_path / "unused", seed=1)
@@ -82,11 +99,16 @@ def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_p
         for bundle in (used, unused):
             number = numbers[kind, bundle.digest] = _job(jobs, kind, DAYS + 1)
             shutil.copytree(bundle.folder, JobFolder.of(jobs.settings, number).path / place)
+    # Of a job of another catalogue: its kind is not known any more.
+    aside = jobs.settings.home / "jobs" / f"{numbers['train', unused.digest]}.before-then"
+    shutil.copytree(used.folder, aside / "retraining/run/bundle")
     gone = numbers["train", unused.digest], numbers["retrain", unused.digest]
     home = ("--home", str(jobs.settings.home))
     said = CliRunner().invoke(build(), ["tidy", *home])
     assert said.exit_code == 0, said.output
     assert f"Removed what was written by job {max(gone)}, {min(gone)}." in said.output
+    assert (aside / "retraining/run/bundle").is_dir()
+    shutil.rmtree(aside)
     assert _kept(jobs) == {numbers["train", used.digest], numbers["retrain", used.digest]}
     log = CliRunner().invoke(build(), ["jobs", "log", str(gone[0]), *home])
     assert (log.exit_code, log.output) == (0, "It is not kept any more.\n")
