@@ -1,11 +1,9 @@
 """The examination of an installation: settings, machine, disk, queue, catalogue, images and encoders."""
 
 import os
-import platform
 import shutil
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +12,7 @@ import torch
 from app.doctor.finding import Finding
 from app.doctor.indexed import examine_indexed
 from app.doctor.jobs import examine_queue
+from app.doctor.versions import examine_versions
 from app.settings import PREFIX, Settings, unknown_variables
 from index.memory import free_memory
 from training.atomic import atomic_file
@@ -21,7 +20,6 @@ from training.errors import RecoquestError
 from training.models.encoder import choose_device
 
 _GIB: Final = 1 << 30
-_PACKAGES: Final = ("recoquest", "torch", "transformers", "faiss-cpu", "faiss-gpu", "sqlalchemy", "fastapi")
 # Less than this is soon used up by a snapshot, a checkpoint or a log.
 _LOW_DISK: Final = 5 * _GIB
 _LOW_MEMORY: Final = 2 * _GIB
@@ -33,7 +31,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     An older catalogue is brought up to date, as by every command.
     """
     yield _settings()
-    for subject, look in (("versions", _versions), ("memory", _memory), ("device", _device), ("home", _home)):
+    yield examine_versions()
+    for subject, look in (("memory", _memory), ("device", _device), ("home", _home)):
         yield _guarded(subject, settings, look)
     yield examine_queue(settings)
     yield from examine_indexed(settings)
@@ -59,19 +58,6 @@ def _slip(name: str) -> str:
     """A variable that is no setting, with the setting that it may have been meant for."""
     near = get_close_matches(name, [PREFIX + field.upper() for field in Settings.model_fields], n=1)
     return f"{name} (for {near[0]}?)" if near else name
-
-
-def _versions(_settings: Settings) -> Finding:
-    found = [f"Python {platform.python_version()}"]
-    for package in _PACKAGES:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    if not any(name.startswith("faiss") for name in found):
-        advice = 'run `pip install -c constraints.txt ".[cpu]"` in the checkout'
-        return Finding("versions", "wrong", f"faiss is not installed: {advice}.")
-    return Finding("versions", "ok", ", ".join(found))
 
 
 def _memory(_settings: Settings) -> Finding:

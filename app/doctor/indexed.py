@@ -9,6 +9,7 @@ from sqlalchemy import select, text
 
 from app.doctor.finding import Finding
 from app.doctor.jobs import examine_jobs, examine_retraining
+from app.doctor.versions import judge_postgresql
 from app.encoders import warm_up
 from app.engine import open_engine
 from app.settings import Settings
@@ -59,7 +60,9 @@ def _catalogue(engine: SearchEngine) -> Iterator[Finding]:
             if said != "ok":
                 yield Finding("catalogue", "wrong", f"{url} is damaged ({said}): restore a backup.")
                 return
-    yield Finding("catalogue", "ok", url)
+            yield Finding("catalogue", "ok", url)
+        else:
+            yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:

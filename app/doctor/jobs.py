@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Final
 
 from app.doctor.finding import Finding
+from app.doctor.versions import judge_redis
 from app.jobs.queue import JobQueue, QueueError, queue_file
 from app.settings import Settings
 from index.catalogue import Catalogue
@@ -28,11 +29,12 @@ def examine_queue(settings: Settings) -> Finding:
         queue = JobQueue(settings)
         try:
             queue.is_empty()
+            version = queue.server_version()
         finally:
             queue.close()
     except QueueError as error:
         return Finding("queue", "wrong", f"{str(error).removesuffix('.')}: {advice}.")
-    return Finding("queue", "ok", where)
+    return Finding("queue", "ok", where) if version is None else judge_redis(where, version)
 
 
 def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Finding:
