@@ -103,3 +103,4 @@ class Jobs(Answer):
     """Jobs, the latest first."""
 
     jobs: list[JobEntry]
+    workers: int = Field(description="How many workers are there; jobs wait where there is none.")

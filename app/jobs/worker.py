@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from app.jobs.attempt import Attempt
+from app.jobs.presence import Presence
 from app.jobs.queue import JobQueue
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings
@@ -36,6 +37,7 @@ class Worker:
         self._settings = settings
         self._catalogue = open_catalogue(settings.catalogue_url)
         self._queue = JobQueue(settings, self._run)
+        self._presence = Presence(settings)
         self._stop = Event()
         self._seen: dict[int, tuple[Job, float]] = {}
 
@@ -49,6 +51,7 @@ class Worker:
         patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
         for thread in (*(thread for _, thread in consumer.worker_threads), watch):
             thread.join(max(0.0, patience - time.monotonic()))
+        self._presence.end()
         self._queue.close()
         self._catalogue.close()
 
@@ -72,7 +75,9 @@ class Worker:
         while not self._stop.is_set():
             try:
                 self.look()
-            except RecoquestError as error:
+                # Last: who cannot use the catalogue or the queue is of no use to any job.
+                self._presence.beat()
+            except (RecoquestError, OSError) as error:
                 _log.warning("jobs cannot be looked after", reason=str(error))
             self._stop.wait(every_s)
 

@@ -13,6 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
 from app.job_schemas import JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
+from app.jobs.presence import count_workers
 from app.jobs.queue import give_job
 from app.problems import problem_responses
 from app.security import require_admin
@@ -69,9 +70,10 @@ async def get_jobs(
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
     limit: _Limit = 50,
 ) -> Jobs:
-    """The jobs, the latest first."""
+    """The jobs, the latest first, and how many workers are there to do them."""
     found = await _read(services, partial(list_jobs, state=state, limit=limit))
-    return Jobs(jobs=[JobEntry.of(job) for job in found])
+    workers = await anyio.to_thread.run_sync(count_workers, services.settings)
+    return Jobs(jobs=[JobEntry.of(job) for job in found], workers=workers)
 
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS)

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
 from app.engine import open_engine
+from app.jobs.presence import Presence
 from app.service import create_app
 from index.engine import SearchEngine
 from index.jobs import add_job, beat, claim_job, end_job
@@ -47,7 +48,9 @@ def _events(body: str) -> list[dict[str, Any]]:
     return [json.loads(lines[1].removeprefix("data: ")) for lines in blocks]
 
 
-def test_a_job_is_given_found_listed_and_cancelled(local: TestClient, engine: SearchEngine) -> None:
+def test_a_job_is_given_found_listed_and_cancelled(
+    local: TestClient, engine: SearchEngine, on_either: Indexed
+) -> None:
     generation = engine.active(COLLECTION).generation
     asked = {"kind": "reindex", "collection": COLLECTION, "generation": generation, "activate": True}
     given = local.post("/v1/jobs", json=asked)
@@ -60,6 +63,12 @@ def test_a_job_is_given_found_listed_and_cancelled(local: TestClient, engine: Se
     other = local.post("/v1/jobs", json={"kind": "tidy"}).json()
     assert [each["id"] for each in local.get("/v1/jobs").json()["jobs"][:2]] == [other["id"], job["id"]]
     assert len(local.get("/v1/jobs", params={"limit": 1}).json()["jobs"]) == 1
+    assert local.get("/v1/jobs").json()["workers"] == 0
+    presence = Presence(on_either.settings)
+    presence.beat()
+    assert local.get("/v1/jobs").json()["workers"] == 1
+    presence.end()
+    assert local.get("/v1/jobs").json()["workers"] == 0
     cancelled = local.post(f"/v1/jobs/{job['id']}/cancel")
     assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
     states = {each["state"] for each in local.get("/v1/jobs?state=cancelled").json()["jobs"]}

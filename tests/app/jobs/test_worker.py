@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.folder import JobFolder
+from app.jobs.presence import count_workers
 from index.activation import generation_of
 from index.completeness import count_missing_images
 from index.engine import SearchEngine
@@ -53,7 +54,8 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
         "RECOQUEST_KEEP_GENERATIONS=7\nRECOQUEST_KEEP_JOBS_DAYS=0\nRECOQUEST_REFRESH_S=0.5\n"
         "RECOQUEST_CORS_ORIGINS=https://a.org,https://b.org\nRECOQUEST_ADMIN_KEY=a-very-secret-key\n"
     )
-    with jobs.worker("--env-file", str(settings)):
+    assert count_workers(jobs.settings) == 0
+    with jobs.worker("--env-file", str(settings)) as worker:
         done = jobs.wait(good)
         assert (done.state, done.error, done.attempts) == ("done", None, 1)
         failed = jobs.wait(bad)
@@ -62,6 +64,10 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
         assert str(failed.error) in jobs.log(bad)
         assert "gone: No such file" in (jobs.wait(elsewhere).error or "")
         assert "no jobs of the kind 'dance'" in (jobs.wait(unknown).error or "")
+        assert count_workers(jobs.settings) == 1
+        worker.terminate()
+        worker.wait(60)
+        assert count_workers(jobs.settings) == 0
     # What lay where its folder is to be, such as that of a job of a lost catalogue, is put aside.
     assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())

@@ -1,0 +1,56 @@
+"""Which workers are there: each touches a file of its own in the home folder, whether it has a job or not."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from app.settings import Settings
+
+# A worker beats every 5 seconds, later where a catalogue or a queue lets it wait.
+_SILENT_SECONDS: Final = 30.0
+# The files of workers that were killed are kept no longer.
+_GONE_SECONDS: Final = 3600.0
+
+
+class Presence:
+    """Says that this process is a worker, and at work or ready to be."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = _folder(settings) / f"{socket.gethostname()}:{os.getpid()}"
+
+    def beat(self) -> None:
+        """Say it, or say it again; whoever says nothing for 30 seconds counts as gone.
+
+        Raises:
+            OSError: The home folder cannot be written.
+        """
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.touch()
+
+    def end(self) -> None:
+        """Say that it is no worker any more, and remove what workers have left that were killed."""
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+            for file, silent_s in _ages(self._file.parent):
+                if silent_s > _GONE_SECONDS:
+                    file.unlink(missing_ok=True)
+
+
+def count_workers(settings: Settings) -> int:
+    """How many workers of the home folder are there."""
+    return sum(silent_s < _SILENT_SECONDS for _, silent_s in _ages(_folder(settings)))
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home.absolute() / "workers"
+
+
+def _ages(folder: Path) -> Iterator[tuple[Path, float]]:
+    """The file of each worker, and for how many seconds it has said nothing."""
+    for file in folder.glob("*:*"):
+        with suppress(FileNotFoundError):
+            yield file, time.time() - file.stat().st_mtime
