@@ -27,10 +27,12 @@ def check_alone(container: Container, home: Path) -> None:
     with container.started(service, home, port) as running:
         _say(f"ready after {running.wait_until_ready(port, _ready_seconds()):.1f} s, with nothing in it")
         _check_health(container, service, home, port)
+        _expect(not container.passes(worker, home, port), "the worker's health check says yes without one")
         with container.started(worker, home, port):
             container.run(worker, home, "sample-data", "samples", "--images", "100")
             job = container.run(worker, home, "jobs", "start", *_TRAINING).strip()
             _wait_for_job(port, f"/v1/jobs/{job}")
+            _expect(container.passes(worker, home, port), "the worker's health check says no where it works")
             _say("the worker trained")
             bundle = f"jobs/{job}/run/bundle"
             container.run(worker, home, "index", "scenes", "--bundle", bundle, "--data", "samples/scenes")

@@ -99,6 +99,20 @@ def test_whatever_runs_is_confined_and_limited(name: str | None) -> None:
             assert with_defaults(published).startswith("127.0.0.1:"), service
 
 
+@pytest.mark.parametrize("name", [None, *OVERLAYS])
+def test_whatever_runs_is_asked_whether_it_is_well(name: str | None) -> None:
+    base = read_compose()["services"]
+    for service, own in read_compose(name)["services"].items():
+        check = (base.get(service, {}) | own)["healthcheck"]
+        assert check["test"][0] == "CMD", service
+        assert {"interval", "timeout", "retries"} <= set(check), service
+
+
+def test_the_worker_is_asked_by_a_file_of_the_image(image: Stage) -> None:
+    _, *words = read_compose()["services"]["worker"]["healthcheck"]["test"]
+    assert words == [*image.last("HEALTHCHECK").words, "worker"]
+
+
 def test_the_production_file_gives_settings_that_there_are() -> None:
     services = read_compose("production")["services"]
     for name in ("recoquest", "worker"):

@@ -4,14 +4,19 @@ import runpy
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from app.jobs.presence import Presence, count_workers
+from app.settings import Settings
 from tests.docker.dockerfile import ROOT
 
 SCRIPT = str(ROOT / "docker" / "healthcheck.py")
-fault = runpy.run_path(SCRIPT)["fault"]
+_CHECKS = runpy.run_path(SCRIPT)
+fault, fault_of_worker = _CHECKS["fault"], _CHECKS["fault_of_worker"]
 
 
 class Service(http.server.ThreadingHTTPServer):
@@ -73,3 +78,24 @@ def test_the_exit_status_is_what_the_engine_looks_at(service: Service, status: i
     run = subprocess.run([sys.executable, SCRIPT], env=environment, capture_output=True, text=True)
     assert run.returncode == code
     assert ("503" in run.stderr) is (status == 503)
+
+
+def test_a_worker_is_healthy_as_long_as_it_says_that_it_is_there(tmp_path: Path) -> None:
+    presence = Presence(Settings(home=tmp_path))
+    assert "no worker of this container" in fault_of_worker(tmp_path)
+    presence.beat()
+    assert fault_of_worker(tmp_path) is None
+    assert _exit_code(tmp_path) == 0
+    (file,) = (tmp_path / "workers").iterdir()
+    # Another container's worker on the same volume.
+    file.with_name("elsewhere:7").touch()
+    long_ago = time.time() - _CHECKS["SILENT_SECONDS"] - 1
+    os.utime(file, (long_ago, long_ago))
+    assert count_workers(Settings(home=tmp_path)) == 1
+    assert "has not looked for jobs for 31 seconds" in fault_of_worker(tmp_path)
+    assert _exit_code(tmp_path) == 1
+
+
+def _exit_code(home: Path) -> int:
+    environment = os.environ | {"RECOQUEST_HOME": str(home)}
+    return subprocess.run([sys.executable, SCRIPT, "worker"], env=environment, capture_output=True).returncode
