@@ -47,12 +47,14 @@ class OperatorPage {
     this.models = new ModelList({ card: (digest) => this.api.card(digest) });
     this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
     this.told = h('p', { class: 'strip told', role: 'status', tabindex: '-1' });
+    this.noWorker = h('p', { class: 'strip', hidden: true }, icon('warning'),
+      h('span', {}, 'No worker is running: jobs wait until one is. Start one with ', h('code', {}, 'recoquest worker'), '.'));
     this.jobsPlace = h('div', {}, this.jobs.element);
     this.modelsPlace = h('div', {}, section('collections', 'Collections', this.collections.element), section('models', 'Models', this.models.element));
     this.forget = h('button', { class: 'button', type: 'button', hidden: true, on: { click: () => this.#forgetKey() } }, 'Forget the key');
     this.element = h('div', { class: 'operate' },
       h('header', { class: 'operate-head' }, h('h1', {}, 'Operate'), this.forget),
-      this.told, section('jobs', 'Jobs', this.jobsPlace), this.modelsPlace, this.dialog.element);
+      this.told, section('jobs', 'Jobs', h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
   }
 
   async start() {
@@ -68,12 +70,13 @@ class OperatorPage {
 
   async #lookAtJobs() {
     try {
-      const jobs = await this.api.jobs();
+      const { jobs, workers } = await this.api.jobs();
       this.#asks = true;
       this.#allow(true);
       this.#shown.delete(this.jobsPlace);
       if (!this.jobs.element.isConnected) fill(this.jobsPlace, this.jobs.element);
       this.jobs.show(jobs);
+      this.noWorker.hidden = workers > 0;
       if (this.modelsProblem?.isConnected) this.#lookAtModels();
     } catch (error) {
       this.#refuse(problemFrom(error));
@@ -113,6 +116,7 @@ class OperatorPage {
 
   /** @param {import('./http.js').ProblemError} problem */
   #refuse(problem) {
+    this.noWorker.hidden = true;
     const refused = problem.status === 401 && this.key.isGiven;
     if (problem.status === 401 || problem.status === 403) {
       this.#asks = false;

@@ -50,9 +50,9 @@ export class OperatorApi {
     return Promise.all(collections.map(async ({ name, count }) => ({ name, count, ...(await this.#ask(`${path(name)}/generations`)) })));
   }
 
-  /** @returns {Promise<Job[]>} the latest first */
-  async jobs() {
-    return (await this.#ask(`v1/jobs?limit=${MOST_JOBS}`)).jobs;
+  /** @returns {Promise<{jobs: Job[], workers: number}>} the latest first, and how many workers are there */
+  jobs() {
+    return this.#ask(`v1/jobs?limit=${MOST_JOBS}`);
   }
 
   /** Search with a model, in its generation of a collection. @param {string} digest @param {string} collection @returns {Promise<Activated>} */

@@ -34,11 +34,13 @@ class Operated:
     Attributes:
         engine: On the service's home folder.
         service: Address.
+        settings: Of the service.
         job: The retraining that waits.
     """
 
     engine: SearchEngine
     service: str
+    settings: Settings
     job: int
 
     @property
@@ -55,7 +57,7 @@ def operated(folder: Path, **settings: object) -> Iterator[Operated]:
     engine = open_engine(serving)
     job = _retrained(engine, folder / "further")
     with running(create_app(Settings.model_validate(serving.model_dump()))) as service:
-        yield Operated(engine, service, job)
+        yield Operated(engine, service, home, job)
     engine.close()
 
 

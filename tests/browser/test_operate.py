@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app.jobs.presence import Presence
 from app.service import create_app
 from app.settings import Settings
 from index.activation import generation_of
@@ -116,6 +117,10 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
 
 def test_jobs_are_given(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
+    nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")
+    expect(nobody).to_be_visible()
+    Presence(site.settings).beat()
+    expect(nobody).not_to_be_visible()
     _drop_a_vector(site, 3)
     shown.page.reload()
     expect(shown.generation(SHAPES, 3)).to_contain_text("1 missing")
@@ -246,8 +251,11 @@ def test_a_worker_retrains_and_its_operator_promotes(
         # Whatever it learns in a moment, it is to pass.
         number = jobs.give("retrain", "c", "--gain", -1000, "--batch-size", 1, *FURTHER)
         job = shown.job(number)
+        nobody = shown.page.get_by_text("No worker is running")
+        expect(nobody).to_be_visible()
         with jobs.worker():
             expect(job).to_contain_text("training:", timeout=300_000)
+            expect(nobody).not_to_be_visible()
             expect(job).to_contain_text("waits for you", timeout=300_000)
         expect(job).to_contain_text("passed")
         shown.press(f"Promote the model of job {number}")
