@@ -73,8 +73,15 @@ def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
 def test_a_text_that_was_typed_but_not_yet_searched_for_is_taken_along(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
-    search.field.fill("a blue square")
-    liked = search.mark(4, MORE)
+    liked = search.ids()[4]
+    more = search.tiles.nth(4).get_by_text(MORE)
+    # At once: after a pause in typing the text would be searched for by itself.
+    typed = """([field, more]) => {
+        field.value = 'a blue square'; field.dispatchEvent(new Event('input')); more.click();
+    }"""
+    with search.page.expect_response(lambda answer: liked in (answer.request.post_data or "")):
+        search.page.evaluate(typed, [search.field.element_handle(), more.element_handle()])
+    search.settle()
     expect(search.field).to_have_value("a blue square")
     assert search.ids() == search.found(text="a blue square", like=[liked])
 
