@@ -17,8 +17,10 @@ from app.problems import Kind, RequestError
 
 _NO_KEY = Kind("admin-key-needed", "The admin key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer")
 _NOT_LOCAL = Kind("only-from-this-machine", "Only this machine may do that", HTTPStatus.FORBIDDEN)
-# A proxy says with these for whom it asks.
-_FORWARDING = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+# A proxy says with these for whom it asks, or that it does, ...
+_FORWARDING = ("forwarded", "x-forwarded-", "x-real-ip", "x-client-ip", "true-client-ip", "cf-", "via")
+# ... and speaks this to the service, if nobody has told it to speak another: nginx does.
+_OLD_HTTP = "1.0"
 
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
@@ -70,6 +72,8 @@ async def require_feedback(
 def _require_loopback(request: Request) -> None:
     """Let a request pass only if it comes from a program on this machine, and not through a proxy.
 
+    A proxy on this machine that hides itself cannot be told from a program here.
+
     A page of another site that is open in a browser here comes from this machine as well; it gives itself
     away by its origin, or by the name under which it has reached the service.
 
@@ -81,7 +85,7 @@ def _require_loopback(request: Request) -> None:
             _NOT_LOCAL,
             "Changes are taken from this machine only: send this from there, or set RECOQUEST_ADMIN_KEY.",
         )
-    if any(name in request.headers for name in _FORWARDING):
+    if request["http_version"] == _OLD_HTTP or any(name.startswith(_FORWARDING) for name in request.headers):
         raise RequestError(
             _NOT_LOCAL,
             "Changes are not taken through a proxy: send this to the service itself, or set "

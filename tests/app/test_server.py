@@ -56,6 +56,8 @@ def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> N
         assert large.status_code == 413
         assert large.headers["content-type"] == "application/problem+json"
         _leave_in_the_middle(address)
+        assert _delete_nothing(address, "1.0") == 403
+        assert _delete_nothing(address, "1.1") == 404
         assert client.get("/readyz").status_code == 200
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=15)
@@ -75,6 +77,17 @@ def _wait_until_ready(client: httpx.Client) -> None:
             pass
         time.sleep(0.1)
     raise AssertionError("the service did not become ready")
+
+
+def _delete_nothing(address: str, http_version: str) -> int:
+    """Change something by a version of HTTP, as a proxy that says no more of itself; gives the status."""
+    url = httpx.URL(address)
+    with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
+        path = f"/v1/collections/{COLLECTION}/images/nobody"
+        connection.sendall(
+            f"DELETE {path} HTTP/{http_version}\r\nHost: {url.netloc.decode()}\r\n\r\n".encode()
+        )
+        return int(connection.recv(100).split()[1])
 
 
 def _leave_in_the_middle(address: str) -> None:
