@@ -7,6 +7,14 @@ class CatalogueError(RecoquestError):
     """The catalogue's database cannot be used."""
 
 
+class DamagedCatalogueError(CatalogueError):
+    """The catalogue's file is damaged, or is none of a database."""
+
+
+class NewerCatalogueError(CatalogueError):
+    """A newer version of recoquest made the catalogue."""
+
+
 class StoreError(RecoquestError):
     """A stored image file is missing or damaged."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
@@ -17,11 +17,12 @@ from index.catalogue.direct import DirectRead
 from index.catalogue.reading import Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
-from index.errors import CatalogueError, DiskFullError
+from index.errors import CatalogueError, DamagedCatalogueError, DiskFullError
 from index.passwords import without_password
 
 BUSY_SECONDS = 60
 _POSTGRESQL_DISK_FULL = "53100"
+_SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Catalogue:
@@ -97,16 +98,30 @@ class Catalogue:
             yield
         except DatabaseError as error:
             # Its other kinds, such as a broken constraint, are defects of ours.
-            if type(error) not in (DatabaseError, OperationalError):
+            if type(error) not in (DatabaseError, OperationalError) and not _is_of_address(error):
                 raise
             if _is_full(error.orig):
                 raise DiskFullError(f"The catalogue {self.url} cannot grow: the disk is full.") from error
-            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error.orig}.") from error
+            raise self._unusable(error.orig) from error
         except PoolTimeoutError as error:
             raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
         except self._engine.dialect.loaded_dbapi.Error as error:
             # What fails while a connection is set up, or past SQLAlchemy, comes without its wrapping.
-            raise CatalogueError(f"The catalogue {self.url} cannot be used: {error}.") from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: BaseException | None) -> CatalogueError:
+        kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
+        return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
+
+
+def _is_of_address(error: DatabaseError) -> bool:
+    """Tell whether a driver refuses the parameters of an address, before any statement."""
+    return isinstance(error, ProgrammingError) and error.statement is None
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    """Tell whether SQLite cannot read its file; the lowest byte of its number is the kind of error."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _SQLITE_DAMAGED
 
 
 def _is_full(error: BaseException | None) -> bool:
@@ -133,7 +148,7 @@ def open_catalogue(url: str) -> Catalogue:
 
 def _create_engine(url: str) -> Engine:
     try:
-        parsed = make_url(url)
+        parsed = _parsed(url)
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True, json_deserializer=from_json)
         if not parsed.database or parsed.database == ":memory:":
@@ -145,11 +160,30 @@ def _create_engine(url: str) -> Engine:
         )
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
+    except (TypeError, ValueError) as error:
+        shown = without_password(url)
+        raise CatalogueError(f"The address of the catalogue, {shown}, cannot be used: {error}.") from None
     except OSError as error:
         raise CatalogueError(f"The catalogue's folder cannot be made: {error}.") from error
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _parsed(url: str) -> URL:
+    """Return the parts of an address.
+
+    Raises:
+        ValueError: A part cannot be used; the message shows nothing of the password.
+    """
+    try:
+        parsed = make_url(url)
+    except ValueError:
+        # Its message may show a password, which goes as far as the port where it has an @.
+        raise ValueError("the port is not a number") from None
+    if "@" in (parsed.host or ""):
+        raise ValueError("write an @ in the password as %40")
+    return parsed
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -6,7 +6,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-from index.errors import CatalogueError
+from index.errors import NewerCatalogueError
 
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
@@ -20,7 +20,7 @@ def upgrade_schema(engine: Engine, name: str) -> None:
         name: How to call the database in messages.
 
     Raises:
-        CatalogueError: A newer version of recoquest made it.
+        NewerCatalogueError: A newer version of recoquest made it.
     """
     config = Config()
     config.set_main_option("script_location", "index.catalogue:migrations")
@@ -36,7 +36,7 @@ def _is_current(connection: Connection, scripts: ScriptDirectory, name: str) -> 
     revision = MigrationContext.configure(connection).get_current_revision()
     known = {script.revision for script in scripts.walk_revisions()}
     if revision is not None and revision not in known:
-        raise CatalogueError(
+        raise NewerCatalogueError(
             f"The catalogue {name} has schema {revision}, which a newer version of recoquest made: "
             "update recoquest, or give the address of another catalogue."
         )

@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow, Table
-from index.errors import CatalogueError
+from index.errors import CatalogueError, DamagedCatalogueError, NewerCatalogueError
 
 
 def _url(folder: Path) -> str:
@@ -113,7 +113,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "new" / "catalogue.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    with pytest.raises(CatalogueError, match=r"schema 9999, which a newer version .* update recoquest"):
+    with pytest.raises(NewerCatalogueError, match=r"schema 9999, which a newer version .* update recoquest"):
         open_catalogue(_url(tmp_path))
 
 
@@ -127,6 +127,41 @@ def test_what_is_no_catalogue_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(CatalogueError):
         open_catalogue(f"sqlite:///{tmp_path / 'folder.db'}")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql+psycopg://u:secret@h:port/db", "the port is not a number"),
+        ("postgresql+psycopg://u:@host:secret@h:5432/db", "the port is not a number"),
+        ("postgresql+psycopg://u:p@secret@h:5432/db", "write an @ in the password as %40"),
+        ("sqlite:///{folder}/new.db?timeout=soon", "could not convert string to float: 'soon'"),
+        ("sqlite:///{folder}/new.db?timeout=1&timeout=2", "float\\(\\) argument must be"),
+        (
+            "postgresql+psycopg://u:secret@127.0.0.1:1/db?nonsense=1",
+            'invalid connection option "nonsense"\\.',
+        ),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_its_password(
+    tmp_path: Path, url: str, reason: str
+) -> None:
+    if url.startswith("postgresql"):
+        pytest.importorskip("psycopg")
+    with pytest.raises(CatalogueError, match=f"cannot be used: {reason}") as refused:
+        open_catalogue(url.format(folder=tmp_path))
+    assert "secret" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_told_from_one_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "file.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(DamagedCatalogueError):
+        open_catalogue(f"sqlite:///{tmp_path / 'file.db'}")
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(CatalogueError) as unreadable:
+        open_catalogue(f"sqlite:///{tmp_path / 'folder.db'}")
+    assert not isinstance(unreadable.value, DamagedCatalogueError)
 
 
 def test_processes_that_open_at_once_all_succeed(tmp_path: Path) -> None:
