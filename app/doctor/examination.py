@@ -1,27 +1,23 @@
 """The examination of an installation: settings, machine, disk, queue, catalogue, images and encoders."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Final
 
 import torch
 
 from app.doctor.finding import Finding
+from app.doctor.home import examine_home
 from app.doctor.indexed import examine_indexed
 from app.doctor.jobs import examine_queue
 from app.doctor.versions import examine_versions
 from app.settings import PREFIX, Settings, unknown_variables
 from index.memory import free_memory
-from training.atomic import atomic_file
 from training.errors import RecoquestError
 from training.models.encoder import choose_device
 
 _GIB: Final = 1 << 30
-# Less than this is soon used up by a snapshot, a checkpoint or a log.
-_LOW_DISK: Final = 5 * _GIB
 _LOW_MEMORY: Final = 2 * _GIB
 
 
@@ -32,7 +28,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """
     yield _settings()
     yield examine_versions()
-    for subject, look in (("memory", _memory), ("device", _device), ("home", _home)):
+    for subject, look in (("memory", _memory), ("device", _device), ("home", examine_home)):
         yield _guarded(subject, settings, look)
     yield examine_queue(settings)
     yield from examine_indexed(settings)
@@ -83,24 +79,3 @@ def _device(settings: Settings) -> Finding:
         return Finding("device", "ok", f"{device}; {torch.cuda.device_count()} GPUs are there")
     total = torch.cuda.get_device_properties(device).total_memory
     return Finding("device", "ok", f"{torch.cuda.get_device_name(device)}, {total / _GIB:.0f} GiB")
-
-
-def _home(settings: Settings) -> Finding:
-    home = settings.home.absolute()
-    if not home.is_dir():
-        return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
-    _try_to_write(home)
-    free = shutil.disk_usage(home).free
-    found = f"{home} can be written, {free / _GIB:.1f} GiB free"
-    if free < _LOW_DISK:
-        return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
-    return Finding("home", "ok", found)
-
-
-def _try_to_write(folder: Path) -> None:
-    probe = folder / f".doctor-{os.getpid()}"
-    try:
-        with atomic_file(probe) as file:
-            file.write(b"written by recoquest doctor")
-    finally:
-        probe.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import select, text
 
 from app.doctor.finding import Finding
+from app.doctor.home import file_in_the_way
 from app.doctor.jobs import examine_jobs, examine_retraining
 from app.doctor.versions import judge_postgresql
 from app.encoders import warm_up
@@ -17,7 +18,7 @@ from index.bundles import check_digest
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.completeness import count_missing_images
 from index.engine import SearchEngine
-from index.errors import StoreError
+from index.errors import CatalogueError, DamagedCatalogueError, NewerCatalogueError, StoreError
 from index.generations import Generation, find_generation
 from training.errors import RecoquestError
 from training.models.bundle import read_bundle
@@ -29,13 +30,18 @@ _READ: Final = 200
 
 def examine_indexed(settings: Settings) -> Iterator[Finding]:
     """Look at everything in the home folder and its catalogue."""
-    if settings.database_url is None and not settings.home.is_dir():
-        yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
+    home = settings.home
+    if settings.database_url is None and not home.is_dir():
+        if file_in_the_way(home) is None:
+            yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
         return
     try:
         engine = open_engine(settings)
     except RecoquestError as error:
-        yield Finding("catalogue", "wrong", str(error))
+        yield _unusable(settings, error)
+        return
+    except OSError as error:
+        yield Finding("catalogue", "wrong", f"the home folder {home} cannot be used: {error.strerror}.")
         return
     try:
         yield from _catalogue(engine)
@@ -47,9 +53,24 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         yield _images(engine)
         yield from _encoders(engine, settings)
     except RecoquestError as error:
-        yield Finding("catalogue", "wrong", str(error))
+        yield _unusable(settings, error)
     finally:
         engine.close()
+
+
+def _unusable(settings: Settings, error: RecoquestError) -> Finding:
+    """Why there is no catalogue to look into, and what to do where the error does not say so."""
+    own = settings.database_url is not None
+    if isinstance(error, DamagedCatalogueError):
+        other = "mend RECOQUEST_DATABASE_URL" if own else "name another with --home"
+        advice = f"restore a backup into an empty home folder, or {other}"
+    elif own and isinstance(error, CatalogueError) and not isinstance(error, NewerCatalogueError):
+        advice = "mend RECOQUEST_DATABASE_URL, or start that database"
+    else:
+        return Finding("catalogue", "wrong", str(error))
+    # Drivers say more in further lines, after what matters.
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return Finding("catalogue", "wrong", f"{reason}: {advice}.")
 
 
 def _catalogue(engine: SearchEngine) -> Iterator[Finding]:

@@ -1,7 +1,9 @@
 """The doctor says that a sound installation is sound, and names what is wrong with a broken one."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from sqlalchemy import delete
 
 from app.cli.main import run
 from app.doctor import examine
+from app.doctor.indexed import examine_indexed
 from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.tables import EmbeddingRow
@@ -141,6 +144,57 @@ def test_the_command_ends_with_one_where_something_is_wrong(
 def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
     assert "wrong" not in states(tmp_path / "nowhere").values()
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("below", ["", "deep/home"])
+def test_a_home_that_is_a_file_is_wrong_and_nothing_is_said_of_indexing(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    found = [one for one in examine(Settings(home=file / below, device="cpu")) if one.state != "ok"]
+    said = {one.subject: (one.state, one.found) for one in found}
+    assert said["home"] == ("wrong", f"{file} is a file, not a folder: name another with --home.")
+    assert "catalogue" not in said
+    url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    states = {one.subject: one.state for one in examine(Settings(home=file / below, database_url=url))}
+    assert (states["home"], states["catalogue"]) == ("wrong", "wrong")
+
+
+def test_what_is_no_database_comes_with_what_to_do(home: Path) -> None:
+    _no_catalogue(home)
+    said = _of_catalogue(Settings(home=home))
+    assert said.endswith(
+        "file is not a database: restore a backup into an empty home folder, or name another with --home."
+    )
+    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}"))
+    assert said.endswith("into an empty home folder, or mend RECOQUEST_DATABASE_URL.")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("h:port", "the port is not a number"), ("127.0.0.1:1", "Connection refused")],
+)
+def test_a_database_that_cannot_be_reached_comes_with_what_to_do(
+    tmp_path: Path, address: str, reason: str
+) -> None:
+    pytest.importorskip("psycopg")
+    url = f"postgresql+psycopg://u:secret@{address}/db"
+    said = _of_catalogue(Settings(home=tmp_path, database_url=url))
+    assert said.endswith(f"{reason}: mend RECOQUEST_DATABASE_URL, or start that database.")
+    assert "secret" not in said
+
+
+def test_a_catalogue_that_is_newer_says_itself_what_to_do(home: Path) -> None:
+    file = home / "catalogue.sqlite3"
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{file}"))
+    assert said.endswith(": update recoquest, or give the address of another catalogue.")
+
+
+def _of_catalogue(settings: Settings) -> str:
+    (found,) = examine_indexed(settings)
+    assert (found.subject, found.state) == ("catalogue", "wrong")
+    return found.found
 
 
 def test_a_device_that_does_not_compute_is_told_of_with_what_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""The examination of the home folder."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from app.doctor.finding import Finding
+from app.settings import Settings
+from training.atomic import atomic_file
+
+_GIB: Final = 1 << 30
+# Less than this is soon used up by a snapshot, a checkpoint or a log.
+_LOW_DISK: Final = 5 * _GIB
+
+
+def examine_home(settings: Settings) -> Finding:
+    """Look whether the home folder can be written and has room, or can be made.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    home = settings.home.absolute()
+    if (file := file_in_the_way(home)) is not None:
+        return Finding("home", "wrong", f"{file} is a file, not a folder: name another with --home.")
+    if not home.is_dir():
+        return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
+    _try_to_write(home)
+    free = shutil.disk_usage(home).free
+    found = f"{home} can be written, {free / _GIB:.1f} GiB free"
+    if free < _LOW_DISK:
+        return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
+    return Finding("home", "ok", found)
+
+
+def file_in_the_way(home: Path) -> Path | None:
+    """What is no folder where the home folder or one above it would be."""
+    there = next(path for path in (home.absolute(), *home.absolute().parents) if os.path.lexists(path))
+    return None if there.is_dir() else there
+
+
+def _try_to_write(folder: Path) -> None:
+    probe = folder / f".doctor-{os.getpid()}"
+    try:
+        with atomic_file(probe) as file:
+            file.write(b"written by recoquest doctor")
+    finally:
+        probe.unlink(missing_ok=True)
