@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.metrics import Metrics
 from app.settings import PREFIX, Settings
-from tests.docker.compose import read_compose
+from tests.docker.compose import merged_services, read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages
 
 OVERLAYS = ("production", "monitoring", "gpu")
@@ -111,6 +111,18 @@ def test_whatever_runs_is_asked_whether_it_is_well(name: str | None) -> None:
 def test_the_worker_is_asked_by_a_file_of_the_image(image: Stage) -> None:
     _, *words = read_compose()["services"]["worker"]["healthcheck"]["test"]
     assert words == [*image.last("HEALTHCHECK").words, "worker"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_service_and_worker_read_the_same_settings(overlay: str) -> None:
+    services = merged_services(overlay, POSTGRES_PASSWORD="p", RECOQUEST_ADMIN_KEY="k", GRAFANA_PASSWORD="g")
+    service, worker = services["recoquest"], services["worker"]
+    assert service["env_file"] == worker["env_file"] == [{"path": "recoquest.env", "required": False}]
+    # What stands in a compose file wins over that file.
+    assert service.get("environment") == worker.get("environment")
+    (shared,) = service["env_file"]
+    ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    assert f"/{shared['path']}" in ignored, "it holds the admin key"
 
 
 def test_the_production_file_gives_settings_that_there_are() -> None:
