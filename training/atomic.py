@@ -69,6 +69,24 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     sync(path.parent)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if there is one, so that nobody sees half of it.
+
+    It is put aside in one step first; what cannot be removed then, or a killed process has not removed, stays
+    beside it under a name that begins with a dot and ends in `.old`.
+
+    Raises:
+        OSError: It cannot be put aside.
+    """
+    aside = _beside(path, "old")
+    try:
+        path.replace(aside)
+    except FileNotFoundError:
+        return
+    sync(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder such as a rename just done, so that they survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

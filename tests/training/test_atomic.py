@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.atomic import atomic_file, atomic_folder
+from training.atomic import atomic_file, atomic_folder, remove_folder
 
 
 def test_file_replaces_the_old_one_only_at_the_end(tmp_path: Path) -> None:
@@ -125,3 +125,25 @@ def test_folder_in_use_comes_back_when_the_new_one_cannot_take_its_place(
     with pytest.raises(OSError, match="no space"), atomic_folder(path, replace=True) as folder:
         (folder / "new").write_text("new")
     assert [file.name for file in tmp_path.rglob("*")] == ["folder", "old"]
+
+
+def test_a_folder_goes_in_one_step_and_one_that_is_not_there_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inside").mkdir(parents=True)
+    removed = []
+
+    def remove(path: Path, *, ignore_errors: bool) -> None:
+        assert (path / "inside").is_dir() and not folder.exists()
+        removed.append(path.name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("training.atomic.shutil.rmtree", remove)
+        remove_folder(folder)
+    assert [path.name for path in tmp_path.iterdir()] == removed
+    assert removed[0].startswith(".folder.") and removed[0].endswith(".old")
+    remove_folder(folder)
+    (folder / "inside").mkdir(parents=True)
+    remove_folder(folder)
+    assert [path.name for path in tmp_path.iterdir()] == removed
