@@ -129,7 +129,7 @@ async def _run(
 def _tidy_up(engine: SearchEngine) -> None:
     """Remove what a killed process has left; a disk that is full keeps nobody from searching."""
     try:
-        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+        remove_leftovers(engine)
     except RecoquestError as error:
         _log.warning("leftovers are not removed", error=type(error).__name__)
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import select
@@ -9,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ModelRow
 from index.generations import Generation
+from index.unused_bundles import changing_models
 from training.atomic import atomic_folder
 from training.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
@@ -22,12 +25,10 @@ def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
     """
     target = bundles_folder / info.digest
     if target.exists():
-        try:
+        with suppress(BundleError):
             return check_digest(read_bundle(target), info.digest)
-        except BundleError:
-            shutil.rmtree(target)
     try:
-        with atomic_folder(target) as part:
+        with atomic_folder(target, replace=True) as part:
             _copy(info.folder, part)
             if read_bundle(part).digest != info.digest:
                 raise BundleError(f"The bundle {info.folder} changed after it was loaded: run this again.")
@@ -36,6 +37,18 @@ def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
         if not target.exists():
             raise BundleError(f"The bundle cannot be copied to {target}: {error.strerror}.") from error
     return check_digest(read_bundle(target), info.digest)
+
+
+@contextmanager
+def installed_bundle(info: BundleInfo, bundles_folder: Path) -> Iterator[BundleInfo]:
+    """Copy a bundle as `install_bundle` does; nobody removes it before the block has registered it.
+
+    Raises:
+        BundleError: As `install_bundle`.
+        StoreError: The folder cannot be made or opened.
+    """
+    with changing_models(bundles_folder):
+        yield install_bundle(info, bundles_folder)
 
 
 def registered_bundle(generation: Generation, bundles_folder: Path) -> BundleInfo:

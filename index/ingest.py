@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from index.abandoned import remove_abandoned
 from index.activation import activate
 from index.ahead import prepared_ahead
-from index.bundles import install_bundle, register_bundle
+from index.bundles import installed_bundle, register_bundle
 from index.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.engine import SearchEngine
 from index.generations import Generation, find_generation, open_generation, refuse_retired
@@ -81,14 +81,17 @@ def ingest_manifest(
         GenerationError: The new generation lacks images of the collection, or a picture changed that is still
             searched with another bundle. What was embedded stays.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
+        StoreError: The folder of bundles cannot be made or opened.
     """
     if encoder.info is None:
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
     if not manifest.records:
         raise DataError(f"The manifest in {manifest.folder} has no images to index.")
     remove_abandoned(itertools.chain(engine.store.unfinished(), engine.bundles_folder.glob(".*.part")))
-    info = install_bundle(encoder.info, engine.bundles_folder)
-    with engine.catalogue.write() as session:
+    with (
+        installed_bundle(encoder.info, engine.bundles_folder) as info,
+        engine.catalogue.write() as session,
+    ):
         generation = open_generation(session, collection, register_bundle(session, info))
     with engine.catalogue.read() as session:
         known = known_images(session, generation)

@@ -2,32 +2,35 @@
 
 import shutil
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import select
 
-from index.catalogue import Catalogue
 from index.catalogue.tables import GenerationRow
+from index.engine import SearchEngine
 from index.loose_files import remove_loose
-from index.store import ImageStore
+from index.unused_bundles import remove_unused
 
 # A snapshot's folder begins with its generation's uid.
 _UID_LENGTH: Final = 32
 
 
-def remove_leftovers(catalogue: Catalogue, store: ImageStore, snapshots: Path) -> None:
-    """Remove files that no image uses, and snapshots of generations that are gone.
+def remove_leftovers(engine: SearchEngine) -> None:
+    """Remove files that no image uses, bundles of dropped models, and snapshots of generations that are gone.
+
+    While a backup is written, files of images and bundles stay until the next time.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file.
     """
-    remove_loose(catalogue, store)
+    remove_loose(engine.catalogue, engine.store)
+    remove_unused(engine.catalogue, engine.store, engine.bundles_folder)
+    snapshots = engine.snapshots_folder
     # First the folders: the generation of one that is made now is in the catalogue already.
     folders = list(snapshots.iterdir()) if snapshots.is_dir() else []
-    with catalogue.read() as session:
+    with engine.catalogue.read() as session:
         uids = set(session.execute(select(GenerationRow.uid)).scalars())
     for folder in folders:
         if folder.name[:_UID_LENGTH] not in uids:

@@ -149,7 +149,7 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
         delete_collection(session, collection)
     try:
         engine.forget_removed()
-        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+        remove_leftovers(engine)
     except RecoquestError as error:
         _log.warning("what a removed collection left is not removed yet: %s", error)
 

@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.bundles import install_bundle, register_bundle
+from index.bundles import installed_bundle, register_bundle
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError
@@ -26,9 +26,12 @@ def register_model(engine: SearchEngine, folder: Path) -> BundleInfo:
 
     Raises:
         BundleError: The folder holds no whole bundle, or it cannot be copied.
+        StoreError: The folder of bundles cannot be made or opened.
     """
-    info = install_bundle(read_bundle(folder), engine.bundles_folder)
-    with engine.catalogue.write() as session:
+    with (
+        installed_bundle(read_bundle(folder), engine.bundles_folder) as info,
+        engine.catalogue.write() as session,
+    ):
         register_bundle(session, info)
     return info
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from index.ahead import prepared_ahead
-from index.bundles import install_bundle, register_bundle
+from index.bundles import installed_bundle, register_bundle
 from index.catalogue.tables import ImageRow, ModelRow
 from index.completeness import (
     MissingImage,
@@ -56,13 +56,16 @@ def generation_for(engine: SearchEngine, collection: str, encoder: ImageEncoder)
     Raises:
         UnknownCollectionError: There is no such collection.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
+        StoreError: The folder of bundles cannot be made or opened.
     """
     if encoder.info is None:
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
     with engine.catalogue.read() as session:
         require_collection(session, collection)
-    info = install_bundle(encoder.info, engine.bundles_folder)
-    with engine.catalogue.write() as session:
+    with (
+        installed_bundle(encoder.info, engine.bundles_folder) as info,
+        engine.catalogue.write() as session,
+    ):
         collection_id = require_collection(session, collection).id
         model = register_bundle(session, info)
         return _existing(session, collection_id, model) or add_generation(session, collection_id, model.id)

@@ -1,6 +1,5 @@
 """Old generations: how many are kept to roll back to, and how the others go."""
 
-import shutil
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from index.engine import SearchEngine
 from index.errors import GenerationError
 from index.generations import Generation, find_generation, get_generation, require_collection
 from index.leftovers import remove_leftovers
+from index.unused_bundles import changing_models, note_unused
 from training.errors import RecoquestError
 
 # A search that began before a swap may still be at work in the generation before.
@@ -39,6 +39,7 @@ def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> li
 
     Raises:
         UnknownCollectionError: There is no such collection.
+        StoreError: The disk does not take the note of a bundle that is to go.
     """
     with engine.catalogue.read() as session:
         old = _old(session, require_collection(session, collection).id, keep)
@@ -53,6 +54,7 @@ def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:
     Raises:
         UnknownCollectionError: There is no such collection.
         GenerationError: It has no such generation, or this one is being searched.
+        StoreError: The disk does not take the note of a bundle that is to go.
     """
     with engine.catalogue.read() as session:
         generation = generation_of(session, collection, number)
@@ -90,18 +92,16 @@ def _drop(engine: SearchEngine, generation: Generation) -> None:
         time.sleep(_PAUSE_SECONDS)
     while _drop_batch(engine, generation, TextEmbeddingRow, TextEmbeddingRow.text_id):
         time.sleep(_PAUSE_SECONDS)
-    with engine.catalogue.write() as session:
+    with changing_models(engine.bundles_folder), engine.catalogue.write() as session:
         session.execute(
             delete(GenerationRow).where(GenerationRow.id == generation.id, GenerationRow.state != "active")
         )
-        unused = not session.execute(_uses_of(generation.digest)).scalar_one()
-        if unused:
+        if not session.execute(_uses_of(generation.digest)).scalar_one():
+            note_unused(engine.bundles_folder, generation.digest)
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
-    if unused:
-        shutil.rmtree(engine.bundles_folder / generation.digest, ignore_errors=True)
     # What stays on the disk now is removed by the next one that looks for it.
     with suppress(RecoquestError):
-        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+        remove_leftovers(engine)
 
 
 def _drop_batch(

@@ -21,5 +21,5 @@ def tidy(home: Home = None) -> None:
         folders = remove_old_folders(settings, engine.catalogue)
         if folders:
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
-        remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+        remove_leftovers(engine)
     typer.echo("Leftovers are removed.")

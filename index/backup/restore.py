@@ -20,6 +20,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError
+from index.unused_bundles import changing_models
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
 
@@ -51,10 +52,11 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as tar, working_folder(engine.bundles_folder.parent / ".restore") as scratch:
         summary = _take_files(tar, path, engine, scratch, show_progress)
-        for digest in summary.bundles:
-            folder = scratch / "bundles" / digest
-            install_bundle(check_digest(read_bundle(folder), digest), engine.bundles_folder)
-        _take_catalogue(engine, scratch / CATALOGUE, show_progress)
+        with changing_models(engine.bundles_folder):
+            for digest in summary.bundles:
+                folder = scratch / "bundles" / digest
+                install_bundle(check_digest(read_bundle(folder), digest), engine.bundles_folder)
+            _take_catalogue(engine, scratch / CATALOGUE, show_progress)
     return summary
 
 

@@ -4,30 +4,31 @@ import io
 import tarfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
+from sqlalchemy.orm import Session
 
 from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
+from index.bundles import check_digest
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
 from index.generations import now
-from index.loose_files import remove_loose
+from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
+from training.errors import BundleError
+from training.models.bundle import read_bundle
 from training.progress import progress_bar
-
-_CHUNK: Final = 1 << 20
 
 
 def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
     """Write everything that can be searched into one file, as it was when this began.
 
     The file appears when it is whole; what a killed backup to the same place has left is removed. Files of
-    images that are removed meanwhile stay until it is written.
+    images, and encoders, that are removed meanwhile stay until it is written.
 
     Args:
         engine: What to write; searches and writes may go on.
@@ -36,7 +37,7 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
 
     Raises:
         BackupError: There is a file of this name, another process is writing it, or the files of an encoder
-            that is in use are missing.
+            that is in use are missing or damaged.
         CatalogueError: The catalogue cannot be used.
         OSError: The file cannot be written.
     """
@@ -60,7 +61,7 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
             catalogue.close()
         written.replace(path)
         sync(path.parent)
-    remove_loose(engine.catalogue, engine.store)
+    remove_leftovers(engine)
     return summary
 
 
@@ -78,8 +79,8 @@ def _add_files(
 ) -> Summary:
     """Add the files of bundles and images that the copied catalogue names, and return what there is."""
     with catalogue.read() as session:
-        used = set(session.execute(select(GenerationRow.model_id)).scalars())
-        models = session.execute(select(ModelRow.id, ModelRow.digest).order_by(ModelRow.id)).all()
+        uses = _uses(session)
+        models = session.execute(select(ModelRow.digest).order_by(ModelRow.id)).scalars().all()
         images = session.execute(select(ImageRow.sha256).distinct().order_by(ImageRow.sha256)).scalars().all()
         counts = (
             select(CollectionRow.name, func.count(ImageRow.id).label("images"))
@@ -90,8 +91,8 @@ def _add_files(
         collections = {row.name: row.images for row in session.execute(counts)}
     files: dict[str, str] = {}
     bundles = []
-    for key, digest in models:
-        added = _add_bundle(tar, engine.bundles_folder / digest, needed=key in used)
+    for digest in models:
+        added = _add_bundle(tar, engine.bundles_folder / digest, uses.get(digest))
         if added:
             bundles.append(digest)
             files |= added
@@ -114,20 +115,42 @@ def _add_files(
     )
 
 
-def _add_bundle(tar: tarfile.TarFile, folder: Path, *, needed: bool) -> dict[str, str]:
-    """Add the files of a bundle; return their digests, none if they are gone and nothing needs them."""
+def _uses(session: Session) -> dict[str, Row[str, str, int, str]]:
+    """Return by the digest of its bundle one generation that needs it, the active one if there is one."""
+    query = (
+        select(ModelRow.digest, CollectionRow.name, GenerationRow.id, GenerationRow.state)
+        .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
+        .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+        .order_by(GenerationRow.state == "active", GenerationRow.id)
+    )
+    return {row.digest: row for row in session.execute(query)}
+
+
+def _add_bundle(tar: tarfile.TarFile, folder: Path, use: Row[str, str, int, str] | None) -> dict[str, str]:
+    """Add the files of a bundle; return their digests, none if it is not whole and no generation needs it."""
+    try:
+        check_digest(read_bundle(folder), folder.name)
+    except BundleError as error:
+        if use is None:
+            return {}
+        raise BackupError(_not_whole(folder, use)) from error
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    if not files and needed:
-        raise BackupError(
-            f"The encoder in {folder} is missing, and collections are searched with it: put it back, or "
-            "re-embed them with `recoquest reindex`."
-        )
     digests = {}
     for path in files:
         name = f"bundles/{folder.name}/{path.relative_to(folder).as_posix()}"
         tar.add(path, name, filter=_anonymous)
         digests[name] = digest_of(path)
     return digests
+
+
+def _not_whole(folder: Path, use: Row[str, str, int, str]) -> str:
+    wrong = f"The encoder in {folder} is {'damaged' if folder.exists() else 'missing'}, and "
+    if use.state == "active":
+        return f"{wrong}{use.name!r} is searched with it: put it back, or re-embed with `recoquest reindex`."
+    return (
+        f"{wrong}generation {use.id} of {use.name!r} was made with it: put it back, or remove the generation "
+        f"with `recoquest generations {use.name} --drop {use.id}`."
+    )
 
 
 def _add_text(tar: tarfile.TarFile, name: str, content: str) -> None:

@@ -174,7 +174,7 @@ def _check(engine: SearchEngine, ended: Round) -> None:
             oracle.put(made_record(image_id, found[0]), found[1])
     check_collection(engine, COLLECTION, oracle)
     check_nothing_else(engine)
-    remove_leftovers(engine.catalogue, engine.store, engine.snapshots_folder)
+    remove_leftovers(engine)
     check_files(engine, oracle)
     _check_searches(engine, oracle)
 

@@ -1,0 +1,160 @@
+"""Encoders that go while a backup is written are in it, and those that are missing are named truly."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from index.activation import activate, generation_of
+from index.backup import restore, restore_backup, write, write_backup
+from index.engine import SearchEngine
+from index.errors import BackupError
+from index.generations import find_generation, require_collection
+from index.ingest import ingest_manifest
+from index.leftovers import remove_leftovers
+from index.models import register_model
+from index.reindex import generation_for, reindex
+from index.retention import drop_generation
+from index.unused_bundles import changing_models, note_unused
+from tests.index.comparing import answers
+from tests.index.conftest import open_home
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder, load_encoder
+
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture
+def swapped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> SearchEngine:
+    """Generation 1 is by the encoder, and retired; generation 2 is by the other."""
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    generation = generation_for(engine, "c", other_encoder)
+    reindex(engine, generation, other_encoder, show_progress=False)
+    _activate(engine, generation.id)
+    return engine
+
+
+def _activate(engine: SearchEngine, number: int) -> None:
+    with engine.catalogue.write() as session:
+        activate(session, generation_of(session, "c", number), texts=True)
+
+
+def _retired(engine: SearchEngine) -> int:
+    with engine.catalogue.read() as session:
+        found = find_generation(session, require_collection(session, "c").id, "retired")
+    assert found is not None
+    return found.id
+
+
+def _drop(home: Path, url: str, number: int) -> None:
+    engine = open_home(home, url)
+    drop_generation(engine, "c", number)
+    engine.close()
+
+
+def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
+    swapped: SearchEngine,
+    catalogue_url: str,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    number, other = _retired(swapped), swapped.active("c").generation
+    _activate(swapped, number)
+    place, before = swapped.active("c").bundle, answers(swapped, "c", encoder)
+    _activate(swapped, other)
+    expected = answers(swapped, "c", other_encoder)
+    add_files = write._add_files
+
+    def drop_first(*arguments: object) -> object:
+        arguments_of = (tmp_path / "home", catalogue_url, number)
+        process = multiprocessing.get_context("spawn").Process(target=_drop, args=arguments_of)
+        process.start()
+        process.join(PATIENCE_SECONDS)
+        process.kill()
+        assert process.exitcode == 0
+        remove_leftovers(swapped)
+        assert place.is_dir()
+        return add_files(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(write, "_add_files", drop_first)
+    summary = write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+    assert place.name in summary.bundles
+    # It is made up for as soon as the backup is done.
+    assert [path.name for path in swapped.bundles_folder.iterdir()] == [swapped.active("c").bundle.name]
+    again = open_home(tmp_path / "again")
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    assert answers(again, "c", other_encoder) == expected
+    _activate(again, number)
+    assert again.active("c").bundle.name == place.name
+    assert answers(again, "c", load_encoder(again.active("c").bundle, "cpu")) == before
+    again.close()
+
+
+def test_an_encoder_that_is_missing_is_named_for_what_it_is_needed(
+    swapped: SearchEngine, tmp_path: Path
+) -> None:
+    number = _retired(swapped)
+    _activate(swapped, number)
+    active = swapped.active("c").bundle
+    other = _retired(swapped)
+    (before,) = (path for path in swapped.bundles_folder.iterdir() if path != active)
+    made = rf"generation {other} of 'c' was made with it.*generations c --drop {other}"
+    for place, use in ((active, "'c' is searched with it"), (before, made)):
+        place.rename(tmp_path / "away")
+        with pytest.raises(BackupError, match=f"{place.name} is missing, and {use}"):
+            write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+        (tmp_path / "away").rename(place)
+    write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+
+
+def test_an_encoder_that_is_damaged_is_not_written_into_a_backup(
+    swapped: SearchEngine, tmp_path: Path
+) -> None:
+    (swapped.active("c").bundle / "model.safetensors").unlink()
+    with pytest.raises(BackupError, match="is damaged, and 'c' is searched with it"):
+        write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+    assert not list(tmp_path.glob("*backup.tar*"))
+
+
+def test_an_encoder_that_no_generation_needs_is_left_out_if_it_is_damaged(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    assert other_encoder.info is not None
+    unneeded = register_model(engine, other_encoder.info.folder).folder
+    (unneeded / "model.safetensors").unlink()
+    summary = write_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    assert summary.bundles == [engine.active("c").bundle.name]
+    again = open_home(tmp_path / "again")
+    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
+    again.close()
+
+
+def test_an_encoder_that_is_being_restored_does_not_go_for_an_old_note(
+    engine: SearchEngine,
+    encoder: Encoder,
+    manifest: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    (digest,) = write_backup(engine, tmp_path / "backup.tar", show_progress=False).bundles
+    again = open_home(tmp_path / "again")
+    with changing_models(again.bundles_folder):
+        note_unused(again.bundles_folder, digest)
+    take_catalogue = restore._take_catalogue
+
+    def tidy_first(*arguments: object) -> None:
+        remove_leftovers(again)
+        take_catalogue(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(restore, "_take_catalogue", tidy_first)
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    remove_leftovers(again)
+    assert [path.name for path in again.bundles_folder.iterdir()] == [digest]
+    assert answers(again, "c", encoder) == answers(engine, "c", encoder)
+    again.close()
