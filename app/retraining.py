@@ -79,6 +79,8 @@ class Outcome(_Kept):
 def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
     """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
 
+    A recipe that starts from a model is short and slow already, and stays what it is.
+
     Args:
         base: The model's bundle.
         recipe: Name or file of a recipe; None: the one that the model was trained with.
@@ -90,14 +92,20 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
     tree: Any = shipped().tree(recipe) if recipe is not None else yaml.safe_load(base.recipe)
     if not isinstance(tree, dict) or "objective" not in tree:
         raise RecipeError(f"The model {base.name!r} does not say how it was trained: give --recipe.")
+    if tree["train"].get("start_from") is None:
+        _shorten(tree)
+    apply_overrides(tree, overrides)
+    tree["train"]["start_from"] = str(base.folder)
+    return parse_recipe(tree, f"The recipe of {base.name!r}")
+
+
+def _shorten(tree: dict[str, Any]) -> None:
+    """Lower the rates, and the epochs, of a recipe that trains from scratch."""
     optimizer = tree["optimizer"]
     for rate in ("lr", "tower_lr"):
         if optimizer.get(rate) is not None:
             optimizer[rate] *= _SLOWER
     tree["train"] |= {"steps": None, "epochs": _EPOCHS}
-    apply_overrides(tree, overrides)
-    tree["train"]["start_from"] = str(base.folder)
-    return parse_recipe(tree, f"The recipe of {base.name!r}")
 
 
 def judge(

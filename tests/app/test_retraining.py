@@ -31,6 +31,33 @@ def test_a_recipe_goes_on_shorter_and_slower_and_overrides_win(base: BundleInfo)
         continued_recipe(base, None, [])
 
 
+def test_recipes_of_a_chain_of_retrainings_stay_what_the_first_was(base: BundleInfo) -> None:
+    own = load_recipe("reco-flickr-small")
+    first = continued_recipe(replace(base, recipe=dump_recipe(own)), None, [])
+    chain = [first]
+    for number in range(2):
+        retrained = replace(base, folder=Path(f"retrained-{number}"), recipe=dump_recipe(chain[-1]))
+        chain.append(continued_recipe(retrained, None, []))
+        assert chain[-1].train.start_from == str(retrained.folder)
+    assert first.optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
+    assert [each.optimizer for each in chain] == [first.optimizer] * 3
+    assert [each.train.epochs for each in chain] == [5] * 3
+
+
+def test_what_was_set_for_a_retraining_holds_for_the_next_and_another_recipe_begins_anew(
+    base: BundleInfo,
+) -> None:
+    sets = ["optimizer.lr=0.5", "train.epochs=3", "train.batch_size=8"]
+    own = load_recipe("reco-flickr-small")
+    first = continued_recipe(replace(base, recipe=dump_recipe(own)), None, sets)
+    retrained = replace(base, recipe=dump_recipe(first))
+    second = continued_recipe(retrained, None, [])
+    assert (second.optimizer.lr, second.train.epochs, second.train.batch_size) == (0.5, 3, 8)
+    other = continued_recipe(retrained, "demo-scenes", [])
+    assert other.optimizer.lr == pytest.approx(0.3 * load_recipe("demo-scenes").optimizer.lr)
+    assert other.train.epochs == 5
+
+
 def test_a_model_passes_by_what_it_gains_and_never_if_it_is_the_same(
     base: BundleInfo, tmp_path: Path
 ) -> None:
