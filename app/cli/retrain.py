@@ -1,5 +1,6 @@
 """`recoquest retrain`: train a collection's model further on its own images, texts and feedback."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,12 +51,32 @@ def retrain(
         indexed(settings) as engine,
         stoppable(f"Stopped. The same command goes on from there, in {out}."),
     ):
+        _refuse_beside_a_job(engine, collection)
         kept = _recipe(engine, collection, out, recipe, overrides or [])
         new = _trained(engine, settings, collection, out, kept)
         outcome = Takeover(engine, settings, collection, out, new, metric, gain, promote, batch_size).decide()
     write_kept(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
+
+
+def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
+    """Make sure that no job retrains the collection, but the one that this process may do.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        JobExistsError: One waits or is under way.
+    """
+    from app.jobs.retrainings import refuse_second
+    from index.generations import require_collection
+    from training.progress import PROGRESS_VARIABLE
+
+    if PROGRESS_VARIABLE in os.environ:
+        # A worker has started this process: others were looked for when its job was given.
+        return
+    with engine.catalogue.write() as session:
+        require_collection(session, collection)
+        refuse_second(session, [collection])
 
 
 def _recipe(

@@ -1,0 +1,67 @@
+"""`recoquest retrain` in the foreground, while a job retrains the same collection or another."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.cli.endings import ended
+from app.cli.main import build
+from app.engine import open_engine
+from app.jobs.retrainings import refuse_second
+from index.errors import JobExistsError
+from index.jobs import add_job, cancel_job
+from tests.app.conftest import COLLECTION, Indexed
+from training.progress import PROGRESS_VARIABLE
+
+# What a retraining says next here: the model has no recipe.
+BEGUN = "does not say how it was trained: give --recipe."
+Said = Callable[[], str]
+
+
+@pytest.fixture
+def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs the command, and returns what it says of why it does not go on."""
+
+    def retrain() -> str:
+        arguments = ["retrain", COLLECTION, "--out", str(tmp_path / "again")]
+        with pytest.raises(SystemExit) as left:
+            ended(lambda: build()([*arguments, "--home", str(own.settings.home)]))
+        assert left.value.code == 1
+        return capsys.readouterr().err
+
+    return retrain
+
+
+def _give(own: Indexed, *arguments: str) -> int:
+    engine = open_engine(own.settings)
+    with engine.catalogue.write() as session:
+        job = add_job(session, "retrain", arguments)
+    engine.close()
+    return job.id
+
+
+def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said, tmp_path: Path) -> None:
+    _give(own, "another-collection")
+    assert BEGUN in said()
+    job = _give(own, "--gain", "1", COLLECTION)
+    refused = said()
+    engine = open_engine(own.settings)
+    with pytest.raises(JobExistsError) as second, engine.catalogue.write() as session:
+        refuse_second(session, [COLLECTION])
+    assert refused == f"recoquest: {second.value}\n"
+    assert f"is retrained by job {job} already, which is queued" in refused
+    assert not (tmp_path / "again").exists()
+    with engine.catalogue.write() as session:
+        cancel_job(session, job)
+    engine.close()
+    assert BEGUN in said()
+
+
+def test_the_process_of_the_job_is_not_refused_for_its_own_sake(
+    own: Indexed, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _give(own, COLLECTION)
+    assert BEGUN not in said()
+    monkeypatch.setenv(PROGRESS_VARIABLE, str(tmp_path / "progress.json"))
+    assert BEGUN in said()
