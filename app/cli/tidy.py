@@ -7,7 +7,7 @@ from app.cli.options import Home, indexed
 
 def tidy(home: Home = None) -> None:
     """Remove old generations, folders of old jobs, and files that no image and no generation uses."""
-    from app.jobs.housekeeping import remove_old_folders
+    from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.settings import load_settings
     from index.leftovers import remove_leftovers
     from index.retention import drop_old_generations
@@ -18,6 +18,8 @@ def tidy(home: Home = None) -> None:
             dropped = drop_old_generations(engine, collection, settings.keep_generations)
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
+        for collection, number in drop_superseded_generations(settings, engine):
+            typer.echo(f"{collection}: dropped generation {number}, which was never activated.")
         folders = remove_old_folders(settings, engine.catalogue)
         if folders:
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")

@@ -1,9 +1,9 @@
-"""Old jobs: how long their folders are kept."""
+"""Old jobs: how long their folders are kept, and generations that nobody has activated."""
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +12,48 @@ from sqlalchemy import select
 
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import KINDS, bundle_of
+from app.jobs.retrainings import KIND
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.catalogue.tables import ModelRow
-from index.jobs import list_jobs
+from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.engine import SearchEngine
+from index.jobs import Job, list_jobs
+from index.retention import drop_generation
+
+# A generation as the result of a retraining names it: collection, number, digest of its model.
+_Made = tuple[str, int, str]
+
+
+def drop_superseded_generations(settings: Settings, engine: SearchEngine) -> list[tuple[str, int]]:
+    """Drop generations that old retraining jobs left waiting, but for each collection's latest.
+
+    Args:
+        settings: Say how long what jobs have written is kept.
+        engine: Where the collections are.
+
+    Returns:
+        Collection and number of each.
+
+    Raises:
+        GenerationError: One was activated meanwhile.
+    """
+    with engine.catalogue.read() as session:
+        retrainings = [job for job in list_jobs(session) if job.kind == KIND]
+        query = (
+            select(CollectionRow.name, GenerationRow.id, ModelRow.digest)
+            .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+            .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+            .where(GenerationRow.state == "building", GenerationRow.activated.is_(None))
+        )
+        waiting = {(name, number, digest) for name, number, digest in session.execute(query)}
+    jobs = [job for job in retrainings if (job.result or {}).get("generation") is not None]
+    old = {job.id for job in _ended_long_ago(settings, jobs)}
+    latest = {_made(job)[0]: job.id for job in reversed(jobs)}
+    stay = {_made(job) for job in jobs if job.id not in old or job.id in latest.values()}
+    superseded = sorted(waiting & {_made(job) for job in jobs} - stay)
+    for collection, number, _ in superseded:
+        drop_generation(engine, collection, number)
+    return [(collection, number) for collection, number, _ in superseded]
 
 
 def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
@@ -34,14 +72,22 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
         CatalogueError: The catalogue cannot be used.
         OSError: The disk does not let go of a file.
     """
+    with catalogue.read() as session:
+        old = _ended_long_ago(settings, list_jobs(session))
+        registered = set(session.execute(select(ModelRow.digest)).scalars())
+    return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
+
+
+def _ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
     if settings.keep_jobs_days == 0:
         return []
     since = datetime.now(UTC) - timedelta(days=settings.keep_jobs_days)
-    with catalogue.read() as session:
-        ended = [(job, job.ended) for job in list_jobs(session) if job.has_ended]
-        registered = set(session.execute(select(ModelRow.digest)).scalars())
-    old = [job for job, at in ended if at is not None and datetime.fromisoformat(at) < since]
-    return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
+    return [job for job in jobs if job.ended is not None and datetime.fromisoformat(job.ended) < since]
+
+
+def _made(job: Job) -> _Made:
+    assert job.result is not None
+    return job.result["collection"], job.result["generation"], job.result["bundle"]
 
 
 def _remove_all(folder: JobFolder, registered: set[str]) -> bool:

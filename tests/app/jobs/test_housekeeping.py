@@ -7,16 +7,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
-from app.jobs.housekeeping import remove_old_folders
-from index.catalogue.tables import JobRow
+from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+from index.catalogue.tables import GenerationRow, JobRow
+from index.engine import SearchEngine
+from index.generations import now
 from index.ingest import ingest_manifest
 from index.jobs import claim_job, end_job
+from index.reindex import generation_for
 from tests.index.samples import make_bundle, make_manifest, make_records
 from tests.jobs import Jobs, opened_jobs
 from training.models.encoder import load_encoder
@@ -30,7 +33,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
         yield opened
 
 
-def _job(jobs: Jobs, kind: str, days: float | None) -> int:
+def _job(jobs: Jobs, kind: str, days: float | None, result: dict[str, object] | None = None) -> int:
     """A job with a folder that ended so many days ago, or that is at work."""
     number = jobs.give(kind)
     with jobs.catalogue.write() as session:
@@ -38,7 +41,7 @@ def _job(jobs: Jobs, kind: str, days: float | None) -> int:
         assert claimed is not None
         JobFolder.of(jobs.settings, number).begin(claimed)
         if days is not None:
-            end_job(session, number, "worker", "done")
+            end_job(session, number, "worker", "done", result=result)
             ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds")
             session.execute(update(JobRow).where(JobRow.id == number).values(ended=ended))
     return number
@@ -112,3 +115,74 @@ def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_p
     assert _kept(jobs) == {numbers["train", used.digest], numbers["retrain", used.digest]}
     log = CliRunner().invoke(build(), ["jobs", "log", str(gone[0]), *home])
     assert (log.exit_code, log.output) == (0, "It is not kept any more.\n")
+
+
+class _Retrained:
+    """Collections with an active generation each, and jobs that have retrained their models."""
+
+    def __init__(self, jobs: Jobs, engine: SearchEngine, folder: Path) -> None:
+        self._jobs, self._engine, self._folder = jobs, engine, folder
+        encoder = load_encoder(make_bundle(folder / "first", seed=0).folder, "cpu")
+        manifest = make_manifest(folder / "data", make_records(3))
+        for collection in ("c", "d"):
+            ingest_manifest(engine, collection, encoder, manifest, show_progress=False)
+
+    def retrain(self, collection: str, days: float, seed: int) -> int:
+        """The generation that a job that ended so many days ago has left waiting, its model in its folder."""
+        bundle = make_bundle(self._folder / f"{collection}-{seed}-{days}", seed=seed)
+        generation = generation_for(self._engine, collection, load_encoder(bundle.folder, "cpu")).id
+        result = {"collection": collection, "generation": generation, "bundle": bundle.digest}
+        number = _job(self._jobs, "retrain", days, {"verdict": "waiting", **result})
+        place = JobFolder.of(self._jobs.settings, number).path / "retraining/run/bundle"
+        shutil.copytree(bundle.folder, place)
+        return generation
+
+    def generations(self) -> set[int]:
+        with self._engine.catalogue.read() as session:
+            return set(session.execute(select(GenerationRow.id)).scalars())
+
+
+@pytest.fixture
+def retrained(jobs: Jobs, tmp_path: Path) -> Iterator[_Retrained]:
+    engine = open_engine(jobs.settings)
+    yield _Retrained(jobs, engine, tmp_path)
+    engine.close()
+
+
+def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
+    jobs: Jobs, retrained: _Retrained
+) -> None:
+    active = retrained.generations()
+    superseded = retrained.retrain("c", DAYS + 9, seed=1)
+    was_active = retrained.retrain("c", DAYS + 8, seed=2)
+    with jobs.catalogue.write() as session:
+        row = update(GenerationRow).where(GenerationRow.id == was_active)
+        session.execute(row.values(state="retired", activated=now()))
+    again = retrained.retrain("c", DAYS + 7, seed=3)
+    recent = retrained.retrain("c", DAYS - 1, seed=4)
+    # A retraining that learned the same as one before has left the same generation.
+    assert retrained.retrain("c", DAYS - 2, seed=3) == again
+    newest = retrained.retrain("c", DAYS - 3, seed=5)
+    # No later job of this collection has made one.
+    only = retrained.retrain("d", DAYS + 1, seed=6)
+    _job(jobs, "retrain", DAYS - 1)
+    _job(jobs, "retrain", DAYS - 1, {"verdict": "rejected", "collection": "d", "generation": None})
+    home = ("--home", str(jobs.settings.home))
+    for_ever = CliRunner().invoke(build(), ["tidy", *home], env={"RECOQUEST_KEEP_JOBS_DAYS": "0"})
+    assert (for_ever.exit_code, for_ever.output) == (0, "Leftovers are removed.\n")
+    said = CliRunner().invoke(build(), ["tidy", *home])
+    assert said.exit_code == 0, said.output
+    assert f"c: dropped generation {superseded}, which was never activated.\n" in said.output
+    assert said.output.count("dropped") == 1
+    assert retrained.generations() == {*active, was_active, again, recent, newest, only}
+    assert _kept(jobs) == set(range(2, 10))
+
+
+def test_of_two_old_ones_the_latest_stays(retrained: _Retrained, jobs: Jobs) -> None:
+    active = retrained.generations()
+    first, last = (retrained.retrain("d", days, seed) for days, seed in ((DAYS + 2, 1), (DAYS + 1, 2)))
+    engine = open_engine(jobs.settings)
+    assert drop_superseded_generations(jobs.settings, engine) == [("d", first)]
+    assert drop_superseded_generations(jobs.settings, engine) == []
+    engine.close()
+    assert retrained.generations() == {*active, last}
