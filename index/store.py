@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 from PIL import Image
 
 from index.errors import DiskFullError, StoreError
+from index.file_lock import try_lock
 from training.atomic import atomic_file, sync
 from training.data.images import ImageLimits, decode_image
 from training.errors import ImageError
@@ -90,12 +91,7 @@ class ImageStore:
             StoreError: The disk does not take the lock's file.
         """
         with self._lock_file() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            yield try_lock(lock, shared=True)
 
     def unfinished(self) -> Iterator[Path]:
         """Walk over the files that are being written, or were by a process that was killed."""

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from index.catalogue import Catalogue
 from index.catalogue.tables import ModelRow
 from index.errors import StoreError
+from index.file_lock import try_lock
 from index.store import ImageStore
 from training.atomic import remove_folder, sync
 
@@ -90,12 +91,7 @@ def _settle(note: Path, named: set[str]) -> None:
 def _alone(bundles_folder: Path) -> Iterator[bool]:
     """Tell whether nobody changes which models there are; nobody begins to before the block ends."""
     with _opened(bundles_folder) as folder:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(folder)
 
 
 @contextmanager

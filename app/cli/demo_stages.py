@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +14,7 @@ import typer
 from app.cli.evaluate import write_json
 from app.engine import open_engine
 from app.settings import Settings, load_settings
+from index.file_lock import try_lock
 from index.ingest import ingest_manifest
 from training.atomic import atomic_file
 from training.data.manifest import MANIFEST_NAME, read_manifest
@@ -92,12 +92,8 @@ def prepare(folder: Path, images: int) -> Settings:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as file:
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-        except OSError:
-            raise DemoError(
-                f"Another demo is at work in {folder}: wait for it, or give another --folder."
-            ) from None
+        if not try_lock(file):
+            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
         yield
 
 

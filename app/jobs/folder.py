@@ -1,6 +1,5 @@
 """The folder of a job below the home folder: what its process writes, and who may write."""
 
-import fcntl
 import json
 import os
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.settings import Settings
+from index.file_lock import try_lock
 from index.generations import now
 from index.jobs import Job
 
@@ -59,12 +59,10 @@ class JobFolder:
         from it.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        if try_lock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def read_progress(self) -> dict[str, Any] | None:
         """How far the present attempt is; None where it has not said."""

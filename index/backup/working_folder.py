@@ -1,6 +1,5 @@
 """A folder to work in that has one owner at a time and is empty for each, whoever was killed in it."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from index.errors import BackupError
+from index.file_lock import try_lock
 
 # Between making a folder and locking it, its last owner may remove it.
 _TRIES: Final = 100
@@ -40,14 +40,13 @@ def _locked(path: Path) -> int:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
+        locked = try_lock(lock)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), path.stat()):
+            if locked and os.path.samestat(os.fstat(lock), path.stat()):
                 return lock
         except FileNotFoundError:
             pass
-        except BlockingIOError:
-            os.close(lock)
-            break
         os.close(lock)
+        if not locked:
+            break
     raise BackupError(f"Another process is at work in {path}: wait until it has ended.")
