@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 ViewName = Literal["exact", "ivf", "hnsw", "mapped"]
@@ -11,6 +12,9 @@ GRAPH_LINKS: Final = 32
 
 # Scanning fewer float16 numbers exactly takes about two milliseconds a core: nothing is gained by codes.
 _SCANNED_AT_ONCE: Final = 50_000 * 512
+# Nanoseconds that it takes to pick candidates that pass and to rank them once more (measured): the time of a
+# copy has this in it, that of codes has not.
+_FINISHED: Final = 150_000
 # What a row takes beside its vector: its key, its place, and whether it is alive.
 _PLACE_BYTES: Final = 25
 # What a view may take of the memory that is free: other work needs some, and it will grow.
@@ -37,7 +41,7 @@ class Probe:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Planner:
     """Chooses between codes and an exact scan by what each was measured to cost.
 
@@ -53,8 +57,13 @@ class Planner:
     pass_cost: float
     candidate_cost: float
 
+    @cached_property
+    def least(self) -> float:
+        """Nanoseconds of the quickest search of the codes."""
+        return min((probe.cost for probe in self.probes), default=math.inf)
+
     def first(
-        self, rank: int, passing: int, total: int, met: float = 1.0, *, copied: bool = False
+        self, rank: int, passing: int, total: int, met: float = 1.0, *, copied: float | None = None
     ) -> Probe | None:
         """Return how to search the codes for hits down to a rank, or None to scan exactly.
 
@@ -64,17 +73,21 @@ class Planner:
             total: How many rows there are.
             met: The share that passed near the queries before; to look there costs little, and tells how
                 deep the hits of this one lie.
-            copied: Whether the rows that pass lie side by side.
+            copied: Nanoseconds to scan the rows that pass if they lie side by side, else None.
         """
         if passing <= rank:
             return None
         if passing == total:
             return self._worthwhile(rank, rank, passing, total)
-        usual = self._worthwhile(_spread(rank, passing / total), rank, passing, total, copied=copied)
-        return usual and (self._worthwhile(_spread(rank, met), rank, passing, total, copied=copied) or usual)
+        near = self._worthwhile(_spread(rank, met), rank, passing, total, copied=copied)
+        if copied is not None:
+            # To search in vain costs little beside a scan of everything, but not beside one of a copy.
+            return near
+        usual = self._worthwhile(_spread(rank, passing / total), rank, passing, total)
+        return usual and (near or usual)
 
     def deeper(
-        self, tried: Probe, share: float, rank: int, passing: int, total: int, *, copied: bool = False
+        self, tried: Probe, share: float, rank: int, passing: int, total: int, *, copied: float | None = None
     ) -> Probe | None:
         """Return how to go on after a search that met too few that pass, or None to scan exactly.
 
@@ -84,7 +97,7 @@ class Planner:
             rank: How many hits are needed, those of pages before included.
             passing: How many rows may be found.
             total: How many rows there are.
-            copied: Whether the rows that pass lie side by side.
+            copied: Nanoseconds to scan the rows that pass if they lie side by side, else None.
         """
         depth = max(tried.depth + 1, _spread(rank, share))
         return self._worthwhile(depth, rank, passing, total, copied=copied)
@@ -94,16 +107,18 @@ class Planner:
         return next(probe.candidates for probe in self.probes if probe.depth >= rank)
 
     def _worthwhile(
-        self, depth: float, rank: int, passing: int, total: int, *, copied: bool = False
+        self, depth: float, rank: int, passing: int, total: int, *, copied: float | None = None
     ) -> Probe | None:
         """Return the least search that reaches a depth, unless a scan costs less."""
         probe = next((probe for probe in self.probes if probe.depth >= depth), None)
         if probe is None:
             return None
         ranked = min(probe.candidates * passing / total, self.candidates(rank))
-        passed_over = 0 if copied else total - passing
-        scanned = passing * self.row_cost + passed_over * self.pass_cost
-        exact = min(scanned, passing * self.candidate_cost)
+        if copied is not None:
+            exact = copied - _FINISHED
+        else:
+            scanned = passing * self.row_cost + (total - passing) * self.pass_cost
+            exact = min(scanned, passing * self.candidate_cost)
         return probe if probe.cost + ranked * self.candidate_cost < exact else None
 
 

@@ -21,8 +21,12 @@ from index.vectors.stored import Guard, StoredRows
 _RECALL: Final = 0.996
 # A query encoder does not say quite what the other encoder says.
 _NOISE: Final = 0.45
-# How many queries are tried, and for which depths.
-_DEPTHS: Final = ((200, (10, 20, 30, 40)), (60, (80, 160, 320, 640)), (20, (1250, 2500, 5000, 10_000)))
+# How many queries are tried, and for which depths. A page of ten looks for an eleventh hit.
+_DEPTHS: Final = (
+    (200, (10, 11, 14, 17, 21, 27, 33, 41)),
+    (60, (80, 160, 320, 640)),
+    (20, (1250, 2500, 5000, 10_000)),
+)
 # How many lists are searched, each time half as many again or a third more.
 _LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in range(12)}))
 # How many candidates are taken for each hit.

@@ -47,20 +47,28 @@ def widened(halves: NDArray[np.float16]) -> Vectors:
 
     NumPy's own conversion goes number by number and takes two to four times as long.
     """
+    if len(halves) <= _ROWS_AT_ONCE:
+        return _widened(halves)
     numbers = np.empty(halves.shape, dtype=np.float32)
     for start in range(0, len(halves), _ROWS_AT_ONCE):
-        block = numbers[start : start + _ROWS_AT_ONCE]
-        bits = block.view(np.int32)
-        bits[...] = halves[start : start + _ROWS_AT_ONCE].view(np.int16)
-        bits <<= 13
-        bits &= _FLOAT16_BITS
-        block *= _FLOAT16_SCALE
+        block = slice(start, start + _ROWS_AT_ONCE)
+        numbers[block] = _widened(halves[block])
+    return numbers
+
+
+def _widened(halves: NDArray[np.float16]) -> Vectors:
+    bits = halves.view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= _FLOAT16_BITS
+    numbers: Vectors = bits.view(np.float32)
+    numbers *= _FLOAT16_SCALE
     return numbers
 
 
 def unit(vectors: Vectors) -> Vectors:
     """Make vectors (N, D) of length one, in place; zero stays zero."""
     lengths = np.sqrt(np.vecdot(vectors, vectors))
-    lengths[lengths == 0] = 1
+    if not lengths.all():
+        lengths[lengths == 0] = 1
     vectors /= lengths[:, None]
     return vectors

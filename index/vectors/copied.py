@@ -1,25 +1,86 @@
-"""The vectors that pass a filter, side by side: few, so that nothing is asked of FAISS."""
+"""The vectors that pass a filter, side by side: nothing else has to be passed over."""
 
+import math
+import time
+from abc import ABC, abstractmethod
 from typing import Final
 
 import numpy as np
 
+from index.vectors.coarse import CoarseRows
+from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.ranking import behind, ranked
+from index.vectors.stored import StoredRows
+from index.vectors.threads import use_threads
 
 # An inner product that is summed up in float32 is off by at most this for each number.
 _ROUNDING: Final = 2.0**-24
+# Up to so many numbers float32 is faster than 8 bits, which have to be ranked once more.
+_WIDE: Final = 1024**2
+# Hits that a scan of 8 bits names beyond those asked for: so many may come close enough.
+_REACHING: Final = 128
+# Rows that are rounded to 8 bits at once.
+_BLOCK: Final = 512
+# Queries by which a copy is timed, how often, and the hits of each.
+_TIMED: Final = 3
+_ROUNDS: Final = 2
+_TIMED_HITS: Final = 10
 
 
-class CopiedVectors:
-    """Vectors (N, D) of length one under their keys (N,), compared with a query one by one.
+class Copies(ABC):
+    """Vectors under their keys (N,), compared with a query one by one, by one thread.
+
+    Attributes:
+        cost: Nanoseconds that a search of them takes.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self.cost = math.inf
+        self._keys = keys
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Memory that vectors and keys hold."""
+
+    @abstractmethod
+    def _vectors_at(self, places: Rows) -> Vectors:
+        """Return the vectors (P, D) at these places, exactly of length one."""
+
+    @abstractmethod
+    def _reaching(self, query: Vectors, rank: int) -> Rows:
+        """Return the places of all vectors that may be among the nearest to a query, down to a rank."""
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`."""
+        rank = k if after is None else k + after.rank
+        while True:
+            places = np.arange(len(self._keys)) if rank >= len(self._keys) else self._reaching(query, rank)
+            keys, scores = ranked(query, self._keys, places, self._vectors_at)
+            first = behind(keys, scores, after)
+            # Others than before may lie on the pages before by now.
+            if first + k <= rank or len(places) == len(self._keys):
+                return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
+            rank = first + k
+
+    def measure(self, queries: Vectors) -> None:
+        """Take the time of a search for the quickest of some queries (Q, D) as its cost."""
+        for query in [*queries] * _ROUNDS:
+            started = time.thread_time_ns()
+            self.search(query, _TIMED_HITS)
+            self.cost = min(self.cost, time.thread_time_ns() - started)
+
+
+class CopiedVectors(Copies):
+    """Few vectors (N, D) of length one, without FAISS.
 
     They are float32: to widen float16 would take longer than to compare it. One thread does it, as BLAS's
     wait for each other whenever other work has the cores.
     """
 
     def __init__(self, keys: Keys, vectors: Vectors) -> None:
-        self._keys = keys
+        super().__init__(keys)
         self._vectors = vectors
         # Of two inner products, each off by so much.
         self._margin = np.float32(2 * _ROUNDING * vectors.shape[1])
@@ -29,22 +90,61 @@ class CopiedVectors:
         """Memory that vectors and keys hold."""
         return self._keys.nbytes + self._vectors.nbytes
 
-    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
-        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`."""
-        products = np.vecdot(self._vectors, query)
-        rank = k if after is None else k + after.rank
-        while True:
-            places = self._reaching(products, rank)
-            keys, scores = best_first(self._keys[places], cosines(query, self._vectors[places]))
-            first = behind(keys, scores, after)
-            # Others than before may lie on the pages before by now.
-            if first + k <= rank or len(places) == len(self._keys):
-                return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
-            rank = first + k
+    def _vectors_at(self, places: Rows) -> Vectors:
+        return self._vectors[places]
 
-    def _reaching(self, products: Vectors, rank: int) -> Keys:
-        """Return the places of all vectors that may be among the nearest, down to a rank."""
-        if rank >= len(products):
-            return np.arange(len(products))
+    def _reaching(self, query: Vectors, rank: int) -> Rows:
+        products = np.vecdot(self._vectors, query)
         last = np.partition(products, -rank)[-rank]
         return np.flatnonzero(products >= last - self._margin)
+
+
+class CoarseCopies(Copies):
+    """Many vectors in 8 bits; those that come close are ranked by what is stored.
+
+    Args:
+        keys: The keys (N,) of the rows.
+        rows: Which rows (N,) of `stored` are copied; they must stay where they are.
+        stored: The vectors.
+    """
+
+    def __init__(self, keys: Keys, rows: Rows, stored: StoredRows) -> None:
+        super().__init__(keys)
+        self._rows = rows
+        self._stored = stored
+        blocks = [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]
+        largest = max(float(np.abs(stored.rough(block)).max()) for block in blocks)
+        self._coarse = CoarseRows(stored.dim, largest)
+        for block in blocks:
+            self._coarse.append(stored.halves(block))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that vectors, keys and row numbers hold."""
+        return self._keys.nbytes + self._rows.nbytes + self._coarse.memory_bytes
+
+    def _vectors_at(self, places: Rows) -> Vectors:
+        return self._stored.get(self._rows[places])
+
+    def _reaching(self, query: Vectors, rank: int) -> Rows:
+        question = self._coarse.question(query)
+        wanted = rank + _REACHING
+        use_threads(1)
+        while wanted < len(self._keys):
+            (products,), (places,) = self._coarse.index.search(question.steps[None], wanted)
+            reaching = question.reaching((products, places), rank)
+            if reaching is not None:
+                return reaching
+            wanted *= 2
+        return np.arange(len(self._keys))
+
+
+def copies_of(rows: Rows, keys: Keys, stored: StoredRows) -> Copies:
+    """Copy rows (N,) of stored vectors under their keys (N,), in the way that is searched fastest."""
+    copies: Copies
+    if len(rows) * stored.dim <= _WIDE:
+        copies = CopiedVectors(keys, stored.get(rows))
+    else:
+        copies = CoarseCopies(keys, rows, stored)
+    copies.measure(stored.get(rows[:_TIMED]))
+    return copies

@@ -10,7 +10,7 @@ import numpy as np
 from index.planner import Planner, ViewName
 from index.vectors.coarse import CoarseRows
 from index.vectors.codes import sample_size
-from index.vectors.copied import CopiedVectors
+from index.vectors.copied import copies_of
 from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
@@ -19,7 +19,7 @@ from index.vectors.passing import Filters, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, best_first, cosines
+from index.vectors.ranking import RANKED_AT_ONCE, behind, cosines, ranked
 from index.vectors.stored import StoredRows
 from index.vectors.threads import cores
 
@@ -32,8 +32,6 @@ _FEWEST_DEAD: Final = 1000
 _FEWEST_LEARNT: Final = 64
 # Rows that are learnt at once.
 _BLOCK: Final = 16_384
-# Rows whose float64 sums stay in the processor's cache.
-_RANKED_AT_ONCE: Final = 512
 # Numbers of float16 from which on a scan gains more by 8 bits than it takes to rank what that finds.
 _WORTH_COARSE: Final = 20_000 * 512
 _SEED: Final = 0
@@ -143,7 +141,7 @@ class CosineView:
             passing = self._filters.passing(allowed, self._places)
             if passing.is_worth_copying(self.dim):
                 rows = passing.rows
-                passing.copied = CopiedVectors(self._places.keys[rows], self._rows.get(rows))
+                passing.copied = copies_of(rows, self._places.keys[rows], self._rows)
             rank = k if after is None else k + after.rank
             near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
             if near is not None:
@@ -320,16 +318,12 @@ class CosineView:
         return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
 
     def _ranked(self, query: Vectors, rows: Rows) -> tuple[Keys, Vectors]:
-        """Return keys and scores of rows, best first; a page far behind takes only some vectors at once."""
-        scores = np.empty(len(rows), dtype=np.float32)
-        for at in range(0, len(rows), _RANKED_AT_ONCE):
-            part = slice(at, at + _RANKED_AT_ONCE)
-            scores[part] = cosines(query, self._rows.get(rows[part]))
-        return best_first(self._places.keys[rows], scores)
+        """Return keys and scores of rows, best first."""
+        return ranked(query, self._places.keys, rows, self._rows.get)
 
     def _ranked_many(self, queries: Vectors, near: Rows) -> list[Neighbours]:
         """Rank the candidates (Q, C) of each query, of which -1 is none."""
-        step = max(1, _RANKED_AT_ONCE // max(1, near.shape[1]))
+        step = max(1, RANKED_AT_ONCE // max(1, near.shape[1]))
         parts = [slice(start, start + step) for start in range(0, len(queries), step)]
         if len(parts) == 1:
             return self._ranked_part(queries, near)

@@ -4,24 +4,28 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.copied import CopiedVectors
 from index.vectors.positions import Mask, Positions, Rows
-from index.vectors.protocol import Keys
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
 # One for each row, the first row's is the lowest of the first byte.
 Bits = NDArray[np.uint8]
 
 _REMEMBERED: Final = 8
-# Of each filter so much may be copied.
-_COPIED_BYTES: Final = 16 * 1024**2
-# The weight of the last query.
+# Of each filter so many numbers may be copied: a byte each, or four where that is faster and they are few.
+_COPIED: Final = 16 * 1024**2
+# A larger share of all rows is not copied: to pass over the others costs little then.
+_COPIED_SHARE: Final = 0.25
+# To copy so many rows takes as long as some searches for them.
+_COPIED_A_SEARCH: Final = 2048
+# The weight of the last query, and how fast it is forgotten where no query tells of it.
 _LEARNT: Final = 0.2
+_FORGOTTEN: Final = 0.02
 
 
 @dataclass
@@ -33,6 +37,27 @@ class Met:
     def note(self, share: float) -> None:
         """Take in what share passed near one more query."""
         self.share += _LEARNT * (share - self.share)
+
+    def forget(self, usual: float) -> None:
+        """Go towards the share of all rows, so that it is looked at again before long."""
+        self.share += _FORGOTTEN * (usual - self.share)
+
+
+class SearchedCopy(Protocol):
+    """Vectors that were copied to be searched by themselves.
+
+    Attributes:
+        cost: Nanoseconds that a search of them takes.
+    """
+
+    cost: float
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that they hold."""
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`."""
 
 
 @dataclass
@@ -53,7 +78,7 @@ class Passing:
     count: int
     near: Met = field(default_factory=Met)
     searches: int = 0
-    copied: CopiedVectors | None = None
+    copied: SearchedCopy | None = None
 
     @cached_property
     def rows(self) -> Rows:
@@ -62,8 +87,9 @@ class Passing:
 
     def is_worth_copying(self, dim: int) -> bool:
         """Tell whether to copy vectors of `dim` numbers: side by side they take a fraction of the time."""
-        few = self.count * dim * 4 <= _COPIED_BYTES
-        return few and self.copied is None and self.keys is not None and self.searches > 1
+        few = self.count * dim <= _COPIED and self.count <= _COPIED_SHARE * len(self.mask)
+        asked = self.keys is not None and self.searches > 1 + self.count // _COPIED_A_SEARCH
+        return few and asked and self.copied is None
 
     @cached_property
     def bits(self) -> Bits | None:

@@ -59,14 +59,18 @@ class PlannedSearch:
         return likely
 
     def _near_passing(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
-        copied = passing.copied is not None
+        copied = None if passing.copied is None else passing.copied.cost
+        if copied is not None and copied < self.planner.least:
+            return None
         probe = self.planner.first(rank, passing.count, total, passing.near.share, copied=copied)
+        if probe is None:
+            passing.near.forget(passing.count / total)
         for _ in range(_TRIED):
             if probe is None:
                 break
             rows = self.finder.search(query[None], probe)[0]
             passes = passing.mask[rows] & (rows >= 0)
-            share = float(passes.mean())
+            share = np.count_nonzero(passes) / len(passes)
             passing.near.note(share)
             if np.count_nonzero(passes[: probe.depth]) >= rank:
                 if probe.candidates <= self.finder.ranked:

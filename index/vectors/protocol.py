@@ -1,7 +1,6 @@
 """What a view of vectors can do, whatever engine is behind it."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +9,7 @@ Keys = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """The nearest vectors to one query, best first.
 
     Attributes:
@@ -25,8 +23,7 @@ class Neighbours:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(NamedTuple):
     """Where a page begins: behind the hit with this score and key, which had this rank, counted from 1."""
 
     score: float

@@ -169,14 +169,15 @@ class StoredRows(ABC):
     def _compared(self, query: Vectors, count: int, blocks: Iterable[Rows]) -> "Found":
         """Compare a query (D,) with blocks of at most `COPIED` rows."""
         use_threads(1)
+        found = [self._compared_at_once(query, count, block) for block in blocks]
+        return found[0] if len(found) == 1 else _best(found, count)
+
+    def _compared_at_once(self, query: Vectors, count: int, rows: Rows) -> "Found":
         copies = self._copies
-        found = []
-        for block in blocks:
-            self.take(block, copies.rows[: len(block)])
-            copies.index.ntotal = len(block)
-            scores, places = copies.index.search(query[None], min(count, len(block)))
-            found.append((scores[0], block[places[0]]))
-        return _best(found, count)
+        self.take(rows, copies.rows[: len(rows)])
+        copies.index.ntotal = len(rows)
+        (products,), (places,) = copies.index.search(query[None], min(count, len(rows)))
+        return products, rows[places]
 
     def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
         """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.

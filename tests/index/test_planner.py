@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,30 @@ def test_scans_that_cost_less_are_taken() -> None:
     assert not replace(PLANNER, row_cost=0.05, pass_cost=0.01).first(10, 1_000_000, 1_000_000)
     # What passes is copied out.
     assert not replace(PLANNER, pass_cost=1e9, candidate_cost=0.01).first(10, 20_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("met", "copied", "depth"),
+    [
+        (1, 1e6, 100),
+        # A copy is scanned before codes are searched as deep as that.
+        (1, 4e5, None),
+        (0.02, 1e6, None),
+        # It is scanned sooner than codes are searched in vain.
+        (0.001, 1e6, None),
+        (0.001, None, 100),
+    ],
+)
+def test_a_copy_is_scanned_where_that_was_quicker(
+    met: float, copied: float | None, depth: int | None
+) -> None:
+    probe = PLANNER.first(10, 500_000, 1_000_000, met, copied=copied)
+    assert (None if probe is None else probe.depth) == depth
+
+
+def test_the_least_search_is_the_quickest() -> None:
+    assert PLANNER.least == 1e5
+    assert replace(PLANNER, probes=()).least == math.inf
 
 
 @pytest.mark.parametrize(
