@@ -5,7 +5,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,10 @@ _NEIGHBOUR: Final = 5
 _FOREIGN: Final = 0.05
 # ... unless its best hit is nearer than those of this share of the own queries.
 _OUTSTANDING: Final = 0.5
+# Directions are among the first if scores vary by more along them than this share of what they usually do.
+_FIRST: Final = 0.06
+# What the others may add to the variance of scores at most: half of it changes the spread by half a percent.
+_LEFT_OUT: Final = 0.02
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
 
@@ -74,8 +78,7 @@ class Usual:
     best: float
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreScale:
+class ScoreScale(NamedTuple):
     """One query's scores against the background.
 
     Attributes:
@@ -92,7 +95,7 @@ class ScoreScale:
 
     def unusual(self, scores: Scores) -> Scores:
         """Return by how many standard deviations scores (K,) lie above the background's mean."""
-        values: Scores = ((scores - self.mean) / self.spread).astype(np.float32)
+        values: Scores = (scores - np.float32(self.mean)) / np.float32(self.spread)
         return values
 
     def confident(self, best: float) -> bool | None:
@@ -107,6 +110,45 @@ class ScoreScale:
         if self.familiar is None:
             return None
         return self.familiar or best >= self.near
+
+
+class Axes:
+    """The directions in which vectors vary, by which a query's scores are told without the vectors.
+
+    Args:
+        directions: (R, D), of length one and at right angles.
+        variances: Along each (R,), falling.
+    """
+
+    def __init__(self, directions: Vectors, variances: NDArray[np.float32]) -> None:
+        self._directions = directions
+        self._variances = variances
+        # Of queries that vary like the vectors, the mean of what the scores vary by.
+        usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
+        few = int(np.count_nonzero(variances > _FIRST * usual))
+        self._first = directions[:few], variances[:few]
+        self._next = float(variances[few]) if few < len(variances) else 0.0
+
+    @classmethod
+    def of(cls, centred: Vectors) -> "Axes":
+        """Return those of vectors (N, D) whose mean is zero, over the root of their number."""
+        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
+        return cls(directions, np.square(lengths))
+
+    def spread(self, query: Vectors) -> float:
+        """Return the standard deviation of a query's (D,) scores, to half a percent, for one of length one.
+
+        The first directions tell of nearly all; more are taken only where what the others may add matters.
+        BLAS would take several threads for the products, which wait for each other whenever other work has
+        the cores.
+        """
+        directions, variances = self._first
+        shares = np.square(np.vecdot(directions, query))
+        known = float(np.vecdot(shares, variances))
+        others = max(0.0, 1 - float(shares.sum())) * self._next
+        if others > _LEFT_OUT * known:
+            return math.sqrt(float(np.vecdot(np.square(np.vecdot(self._directions, query)), self._variances)))
+        return math.sqrt(known + others / 2)
 
 
 class Background:
@@ -147,10 +189,9 @@ class Background:
         return mean
 
     @cached_property
-    def deviations(self) -> Vectors:
-        """A triangle (R, D): times a query, it is as long as the query's scores with the sample spread."""
-        centred = (self.sample - self.mean) / np.float32(np.sqrt(len(self.sample)))
-        return np.asarray(np.linalg.qr(centred, mode="r"), dtype=np.float32)
+    def axes(self) -> "Axes":
+        """The directions along which the sample varies."""
+        return Axes.of((self.sample - self.mean) / np.float32(np.sqrt(len(self.sample))))
 
     @cached_property
     def usual_spread(self) -> float:
@@ -179,10 +220,8 @@ class Background:
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
         if self.blades == 1 and not self.unsigned:
-            # Scores are linear in the query: neither has to be taken from all of them. BLAS would take
-            # several threads for the product, which wait for each other whenever other work has the cores.
-            mean = float(self.mean @ query)
-            spread = math.sqrt(float(np.square(np.vecdot(self.deviations, query)).sum(dtype=np.float64)))
+            # Scores are linear in the query: neither has to be taken from all of them.
+            mean, spread = float(self.mean @ query), self.axes.spread(query)
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
@@ -285,7 +324,9 @@ class Backgrounds:
             None where the view is empty.
         """
         with self._lock:
-            held = self._held.setdefault((generation.id, target), _Held(threading.Lock()))
+            held = self._held.get((generation.id, target))
+            if held is None:
+                held = self._held[generation.id, target] = _Held(threading.Lock())
         count = len(view)
         known = held.background
         if count == 0 or (known is not None and _still_fits(known, count)):

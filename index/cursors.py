@@ -11,7 +11,8 @@ import hashlib
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _SAME_QUERY: Final = 1e-2
 _SAME_COMPOSED: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Binding:
     """What must be the same for all pages of one search.
 
@@ -43,13 +44,13 @@ class Binding:
     request: str
     composed: bool = False
 
+    @cached_property
     def digest(self) -> bytes:
-        """Return 16 bytes that stand for it."""
+        """16 bytes that stand for it."""
         return hashlib.blake2b(f"{self.generation}\0{self.request}".encode(), digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a page begins, and what the pages before it were made of.
 
     Attributes:
@@ -65,17 +66,26 @@ class Place:
     seen: Keys
 
 
-def encode_cursor(binding: Binding, query: Vectors, place: Place) -> str:
-    """Return the cursor of the page that begins at a place."""
+class PageEnd(NamedTuple):
+    """What a cursor is made of: the search, its query (D,), and where the next page begins."""
+
+    binding: Binding
+    query: Vectors
+    place: Place
+
+
+def encode_cursor(end: PageEnd) -> str:
+    """Return the cursor of the page that begins where another ends."""
+    binding, query, place = end
     after = place.after
     confident = -1 if place.confident is None else int(place.confident)
     values = (after.rank, after.score, after.key, place.sequence, confident, len(place.seen))
-    content = _HEADER.pack(_VERSION, binding.digest(), *values) + query.astype("<f4").tobytes()
+    content = _HEADER.pack(_VERSION, binding.digest, *values) + query.astype("<f4", copy=False).tobytes()
     if len(place.seen):
         # Steps between sorted keys are small, so that they shrink to few bytes.
         steps = np.diff(np.sort(place.seen), prepend=np.int64(0)).astype("<i8")
         content += zlib.compress(steps.tobytes())
-    return base64.urlsafe_b64encode(content + _check(content)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(content + _check(content)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vectors, Place]:
@@ -92,7 +102,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
     if len(content) < _HEADER.size or check != _check(content):
         raise CursorError("The cursor is damaged: send it exactly as it was given.")
     version, digest, rank, score, key, sequence, confident, count = _HEADER.unpack_from(content)
-    if version != _VERSION or digest != binding.digest():
+    if version != _VERSION or digest != binding.digest:
         raise CursorError(
             "The cursor belongs to another request or to an index that has been replaced: "
             "keep all but k the same from page to page, or search again without a cursor."

@@ -25,7 +25,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails, to_json
+from pydantic_core import ErrorDetails
 
 from index.errors import FilterError
 
@@ -177,15 +177,9 @@ def parse_filter(value: Any) -> Filter:
     return parsed
 
 
-def filter_json(filter: Filter) -> dict[str, Any]:
-    """Return the filter as the JSON object that `parse_filter` takes."""
-    dumped: dict[str, Any] = _ADAPTER.dump_python(filter, mode="json", by_alias=True, exclude_none=True)
-    return dumped
-
-
 def filter_text(filter: Filter) -> str:
     """Return the filter as JSON text that is always the same for the same filter."""
-    return to_json(filter_json(filter)).decode()
+    return filter.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def conditions(filter: Filter) -> Iterator[Equals | AnyOf | Range]:

@@ -1,6 +1,6 @@
 """Images as the catalogue holds them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -85,9 +85,18 @@ class FoundImages:
         self._catalogue = catalogue
         self._kept = {target: Kept[int, FoundImage](catalogue) for target in TARGETS}
 
-    def of(self, keys: Sequence[int], target: Target = "images") -> dict[int, FoundImage]:
-        """Return what hits show, by the keys of images or of texts; what is gone is left out."""
-        kept = self._kept[target].now()
+    def of(
+        self, keys: Sequence[int], target: Target = "images", version: Hashable = None
+    ) -> dict[int, FoundImage]:
+        """Return what hits show, by the keys of images or of texts; what is gone is left out.
+
+        Args:
+            keys: Of the hits.
+            target: Whether they are of images or of texts.
+            version: What the catalogue's version was a moment ago; by default it is looked at.
+        """
+        every = self._kept[target]
+        kept = every.now() if version is None else every.at(version)
         found = {key: kept[key] for key in keys if key in kept}
         if len(found) < len(keys):
             read = _read_found(self._catalogue, [key for key in keys if key not in found], target)

@@ -7,7 +7,7 @@ between and moved the others, none comes twice and none is passed over.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 
 NOTHING: Final = np.empty(0, dtype=np.int64)
+_ALL_BY_VECTOR: Final = np.full(MOST_RANKED, BY_VECTOR, dtype=np.uint8)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.
@@ -69,8 +70,7 @@ class Ranked:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """What a search may find: the vectors of a view, but for those that a filter or the request leaves out.
 
     Attributes:
@@ -268,7 +268,8 @@ class Diverse(Remade):
 
 def by_vector(found: Neighbours) -> Ranked:
     """Return hits that are ranked by their likeness alone."""
-    lists = np.full(len(found.keys), BY_VECTOR, dtype=np.uint8)
+    count = len(found.keys)
+    lists = _ALL_BY_VECTOR[:count] if count <= MOST_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
     return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
 
 

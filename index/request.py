@@ -1,5 +1,6 @@
 """What a search asks for beside its query vector."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,13 +46,26 @@ class SearchRequest:
     @property
     def is_remade(self) -> bool:
         """Whether the order depends on all hits before a place, and is made again for every page."""
-        return any(part is not None for part in (self.words, self.group_by, self.diversity))
+        return self.words is not None or self.group_by is not None or self.diversity is not None
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing but likeness to the query decides what is on the page."""
         others = (self.filter, self.cursor, self.exclude or None, self.exclude_groups_of or None)
         return not self.is_remade and all(part is None for part in others)
+
+    @property
+    def shape(self) -> tuple[Hashable, ...]:
+        """What many queries may have in common, but for the filter: its 1 and true would be equal."""
+        return (
+            self.exclude,
+            self.exclude_groups_of,
+            self.words,
+            self.target,
+            self.group_by,
+            self.diversity,
+            self.kind,
+        )
 
     def check(self) -> None:
         """Refuse what cannot be searched for.

@@ -1,10 +1,12 @@
 """What the search engine answers with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from index.cursors import PageEnd, encode_cursor
 from index.filters import FieldKind
 from training.data.manifest import MetadataValue
 
@@ -104,13 +106,13 @@ class Hit(NamedTuple):
     metadata: Mapping[str, MetadataValue]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchPage:
     """Hits, best first.
 
     Attributes:
         hits: At most as many as were asked for.
-        next_cursor: Asks for the next page; None on the last.
+        end: Where the page ends; None on the last.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
         confident: Whether the collection has what was asked for (see `index.background`); None where that
@@ -119,11 +121,16 @@ class SearchPage:
     """
 
     hits: tuple[Hit, ...]
-    next_cursor: str | None
+    end: PageEnd | None = field(compare=False)
     exact: bool
     search_ms: float
     confident: bool | None
     fused: bool
+
+    @cached_property
+    def next_cursor(self) -> str | None:
+        """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
+        return None if self.end is None else encode_cursor(self.end)
 
 
 @dataclass(frozen=True, slots=True)

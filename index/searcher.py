@@ -3,24 +3,23 @@
 import math
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.background import Background, Backgrounds, ScoreScale
-from index.catalogue import Catalogue, Reading, Remembered
+from index.catalogue import Catalogue, Reading
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.composing import Parts, compose
-from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
-from index.errors import GenerationError, QueryError
+from index.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
+from index.errors import QueryError
 from index.filter_query import PassingKeys
-from index.filters import filter_text
-from index.generations import TARGETS, Generation, Target, get_generation
-from index.groups import Groups, keys_left_out, others
+from index.generations import TARGETS, Generation, Target
+from index.groups import Groups, others
 from index.images import FoundImage, FoundImages
+from index.prepared import Prepared, PreparedRequests
 from index.ranking import (
     BY_VECTOR,
     BY_WORDS,
@@ -50,16 +49,13 @@ _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """A search that has begun: everything that one state of the catalogue decides."""
+class _Search(NamedTuple):
+    """A search that has begun."""
 
-    generation: Generation
-    binding: Binding
+    prepared: Prepared
     scope: Scope
     ranking: Ranking
     scale: ScoreScale | None
-    sequence: int
     place: Place | None
 
 
@@ -72,7 +68,7 @@ class Searcher:
         self._passing = PassingKeys()
         self._backgrounds = Backgrounds()
         self._images = FoundImages(catalogue)
-        self._generations = Remembered(catalogue, get_generation)
+        self._requests = PreparedRequests(catalogue)
 
     def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""
@@ -97,13 +93,7 @@ class Searcher:
         Raises:
             GenerationError: It is gone, or another one than the caller thinks.
         """
-        generation, sequence = self._generations.get(active.generation)
-        if (generation.collection, generation.digest) != (active.collection, active.digest):
-            raise GenerationError(
-                f"Generation {active.generation} is not one of {active.collection!r} by bundle "
-                f"{active.digest}."
-            )
-        return generation, sequence
+        return self._requests.generation(active)
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
         """Make one query vector of several; see `SearchEngine.compose`."""
@@ -152,17 +142,19 @@ class Searcher:
         if request.is_remade:
             k = max(1, min(k, MOST_RANKED - before))
         found, images = self._found(search, k, request.target, first)
-        more, found = len(found) > k, found.take(slice(k))
+        more = len(found) > k
+        if more:
+            found = found.take(slice(k))
         hits = self._hits(search, request, found, images, before)
         confident = None if search.place is None else search.place.confident
         if search.place is None and search.scale is not None and len(found):
             confident = search.scale.confident(float(found.cosines.max()))
-        next_cursor = None
+        end = None
         if more:
             place = self._end(search, request, found, before + k, confident)
-            next_cursor = encode_cursor(search.binding, search.scope.query, place)
+            end = PageEnd(search.prepared.binding, search.scope.query, place)
         took_ms = (time.perf_counter() - started) * 1000
-        return SearchPage(hits, next_cursor, found.exact, took_ms, confident, fused=request.words is not None)
+        return SearchPage(hits, end, found.exact, took_ms, confident, fused=request.words is not None)
 
     def _end(
         self, search: _Search, request: SearchRequest, found: Ranked, rank: int, confident: bool | None
@@ -172,24 +164,26 @@ class Searcher:
         seen = NOTHING if search.place is None else search.place.seen
         if request.is_remade:
             seen = np.append(seen, found.keys)
-        return Place(last, search.sequence, confident, seen)
+        began = search.prepared.sequence if search.place is None else search.place.sequence
+        return Place(last, began, confident, seen)
 
     def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
-        generation, sequence = self.generation(active)
-        # What has to be read is of this sequence number or of a later one; often nothing has to be.
+        prepared = self._requests.of(active, request)
+        generation, place = prepared.generation, None
+        if request.cursor is not None:
+            query, place = decode_cursor(request.cursor, prepared.binding, query)
+        # What has to be read is of the prepared state or of a later one; often nothing has to be.
         with self._catalogue.reading() as reading:
-            binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
-            place = None
-            if request.cursor is not None:
-                query, place = decode_cursor(request.cursor, binding, query)
-            view = self._views.current(reading, generation, sequence, request.target)
+            view = self._views.current(reading, generation, prepared.sequence, request.target)
             background = self._backgrounds.of(reading, generation, view, request.target)
-            allowed = self._allowed(reading, generation, sequence, request, request.target)
-            hidden = _hidden(reading, generation, request, place)
-            scope = Scope(view, query, allowed, hidden)
+            hidden = prepared.hidden
+            if place is not None and request.is_remade:
+                written = _written_since(reading.session, generation, place.sequence, request.target)
+                hidden = np.union1d(hidden, written)
+            scope = Scope(view, query, self._allowed(reading, prepared, request, request.target), hidden)
             ranking: Ranking = Plain(scope)
             if request.words is not None:
-                ranking = Fused(scope, self._matches(reading, generation, sequence, request, scope))
+                ranking = Fused(scope, self._matches(reading, prepared, request, scope))
         if request.group_by is not None:
             ranking = Grouped(ranking, Groups(self._catalogue.read, request.target))
         if request.diversity is not None:
@@ -200,36 +194,33 @@ class Searcher:
                 blades=generation.blades,
                 unsigned=generation.unsigned,
             )
-        return _Search(
-            generation,
-            binding,
-            scope,
-            ranking,
-            None if background is None else background.scale(query, request.kind),
-            sequence if place is None else place.sequence,
-            place,
-        )
+        scale = None if background is None else background.scale(query, request.kind)
+        return _Search(prepared, scope, ranking, scale, place)
 
     def _allowed(
-        self, reading: Reading, generation: Generation, sequence: int, request: SearchRequest, target: Target
+        self, reading: Reading, prepared: Prepared, request: SearchRequest, target: Target
     ) -> Keys | None:
-        if request.filter is None:
+        if request.filter is None or prepared.filter_name is None:
             return None
-        name = filter_text(request.filter)
-        return self._passing.get(reading, generation.collection_id, sequence, request.filter, name, target)
+        return self._passing.get(
+            reading,
+            prepared.generation.collection_id,
+            prepared.sequence,
+            request.filter,
+            prepared.filter_name,
+            target,
+        )
 
-    def _matches(
-        self, reading: Reading, generation: Generation, sequence: int, request: SearchRequest, scope: Scope
-    ) -> Keys:
+    def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, scope: Scope) -> Keys:
         """Return the keys that match the request's words, best first."""
-        words, images = request.words or "", self._allowed(reading, generation, sequence, request, "images")
-        session = reading.session
+        words, images = request.words or "", self._allowed(reading, prepared, request, "images")
+        session, collection_id = reading.session, prepared.generation.collection_id
         if request.target == "images":
             limit = FUSED_PLACES + len(scope.hidden)
-            keys = matching(session, generation.collection_id, words, limit, images)
+            keys = matching(session, collection_id, words, limit, images)
         else:
             # The words may be in another text of the image, or in its report.
-            keys = matching(session, generation.collection_id, words, MOST_RANKED, images)
+            keys = matching(session, collection_id, words, MOST_RANKED, images)
             keys = texts_with(session, keys, words)
         return keys[~np.isin(keys, scope.hidden)][:FUSED_PLACES]
 
@@ -244,12 +235,13 @@ class Searcher:
             target: Whether they are images or texts.
             first: The first `k + 1` hits, where they are known.
         """
-        wanted = k + 1
+        wanted, prepared = k + 1, search.prepared
         for _ in range(_TRIES):
             found = search.ranking.page(wanted, search.place) if first is None else first
             first = None
-            # The view may hold what was written after the search began, so these are as they are now.
-            images = self._images.of(found.keys.tolist(), target)
+            # Where the view holds what was written after the search began, these are as they are now.
+            beyond = self._views.beyond(prepared.generation, prepared.sequence, target)
+            images = self._images.of(found.keys.tolist(), target, None if beyond else prepared.version)
             held = found
             if len(images) < len(found):
                 held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
@@ -272,37 +264,37 @@ class Searcher:
             with self._catalogue.read() as session:
                 counts = others(
                     session,
-                    search.generation,
+                    search.prepared.generation,
                     request.target,
                     groups,
                     search.scope.allowed,
                     search.scope.hidden,
                 )
-        unusual = None if search.scale is None else search.scale.unusual(found.cosines).tolist()
+        unusual: list[float | None] = [None] * len(found)
+        if search.scale is not None:
+            unusual = search.scale.unusual(found.cosines).tolist()
         hits = []
-        rows = zip(
-            found.keys.tolist(),
-            found.scores.tolist(),
-            found.cosines.tolist(),
-            found.lists.tolist(),
-            strict=True,
-        )
-        for place, (key, score, cosine, lists) in enumerate(rows):
+        ranked = (found.scores.tolist(), found.cosines.tolist(), found.lists.tolist(), unusual)
+        for rank, key, score, cosine, lists, above in zip(
+            range(before + 1, before + 1 + len(found)), found.keys.tolist(), *ranked, strict=True
+        ):
             image = images[key]
+            found_by, others_of = _FOUND_BY[lists], counts.get(key)
+            # By place: by name it takes twice the time, and there may be hundreds.
             hits.append(
                 Hit(
-                    id=image.id,
-                    rank=before + place + 1,
-                    score=score,
-                    cosine=cosine,
-                    unusual=None if unusual is None else unusual[place],
-                    found_by=_FOUND_BY[lists],
-                    text=image.text,
-                    group=image.group,
-                    others=counts.get(key),
-                    texts=image.texts,
-                    labels=image.labels,
-                    metadata=image.metadata,
+                    image.id,
+                    rank,
+                    score,
+                    cosine,
+                    above,
+                    found_by,
+                    image.text,
+                    image.group,
+                    others_of,
+                    image.texts,
+                    image.labels,
+                    image.metadata,
                 )
             )
         return tuple(hits)
@@ -317,32 +309,17 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
     if vector.shape != (dim,):
         raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
     query = vector.astype(np.float32)
-    length = math.sqrt(np.square(query, dtype=np.float64).sum())
-    if not np.isfinite(length) or length == 0:
+    wide = query.astype(np.float64)
+    length = math.sqrt(np.vecdot(wide, wide))
+    if not math.isfinite(length) or length == 0:
         raise QueryError("The query vector must have finite numbers that are not all zero.")
     query /= np.float32(length)
     return query
 
 
-def _hidden(reading: Reading, generation: Generation, request: SearchRequest, place: Place | None) -> Keys:
-    """Return the keys of what a page leaves out, rising."""
-    hidden: set[int] = set()
-    if request.exclude or request.exclude_groups_of:
-        hidden |= keys_left_out(
-            reading.session,
-            generation.collection_id,
-            request.target,
-            request.exclude,
-            request.exclude_groups_of,
-        )
-    if place is not None and request.is_remade:
-        hidden |= _written_since(reading.session, generation, place.sequence, request.target)
-    return np.array(sorted(hidden), dtype=np.int64) if hidden else NOTHING
-
-
-def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> set[int]:
-    """Return the keys of all vectors that were written after a sequence number."""
+def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
+    """Return the keys of all vectors that were written after a sequence number, in no order."""
     table = EmbeddingRow if target == "images" else TextEmbeddingRow
     key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
     query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
-    return set(session.execute(query).scalars())
+    return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

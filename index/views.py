@@ -42,6 +42,8 @@ class _Held:
         self.lock = threading.Lock()
         self.view: StoredView | None = None
         self.sequence = 0
+        # What it may hold some of: it is read from a state that may be later than `sequence`.
+        self.newest = 0
         self.building = False
         self.used = time.monotonic()
 
@@ -77,6 +79,11 @@ class Views:
             return view
         with held.lock:
             return self._catch_up(reading.session, generation, held, sequence)
+
+    def beyond(self, generation: Generation, sequence: int, target: Target) -> bool:
+        """Tell whether the view of a generation may hold something that was written after `sequence`."""
+        held = self._held.get((generation.id, target))
+        return held is None or held.newest > sequence
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""
@@ -118,7 +125,9 @@ class Views:
     def _hold(self, generation: Generation, target: Target) -> _Held:
         with self._lock:
             place = (generation.id, target)
-            held = self._held.setdefault(place, _Held(generation.collection_id, target))
+            held = self._held.get(place)
+            if held is None:
+                held = self._held[place] = _Held(generation.collection_id, target)
         held.used = time.monotonic()
         return held
 
@@ -126,8 +135,10 @@ class Views:
         self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
     ) -> StoredView:
         if held.view is None or held.view.damaged:
+            held.newest = _sequence(session, generation)
             held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
+            held.newest = _sequence(session, generation)
             _follow(session, generation, held.view, held.sequence, held.target)
             held.sequence = sequence
         else:
@@ -210,6 +221,11 @@ def _to_build(session: Session, generation: Generation, view: CosineView) -> Vie
             view.drop()
         return None
     return wanted if view.name != wanted or view.outgrown else None
+
+
+def _sequence(session: Session, generation: Generation) -> int:
+    query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
+    return session.execute(query).scalar_one()
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

@@ -22,12 +22,15 @@ class Kept(Generic[Key, Value]):
         self._values: dict[Key, Value] = {}
 
     def now(self) -> dict[Key, Value]:
-        """Return what is kept of the catalogue as it is now.
+        """Return what is kept of the catalogue as it is now; see `at`."""
+        return self.at(self._catalogue.version())
 
-        What is read after this call may be put in: if something was written in between, it is dropped with
+    def at(self, version: Hashable) -> dict[Key, Value]:
+        """Return what is kept of the catalogue at a version that was looked at a moment ago.
+
+        What is read after that look may be put in: if something was written in between, it is dropped with
         the rest.
         """
-        version = self._catalogue.version()
         with self._lock:
             if version != self._version:
                 self._version, self._values = version, {}
@@ -47,9 +50,9 @@ class Remembered(Generic[Key, Value]):
         self._read = read
         self._kept: Kept[Key, Value] = Kept(catalogue)
 
-    def get(self, key: Key) -> Value:
-        """Return the value of a key as it is now."""
-        values = self._kept.now()
+    def get(self, key: Key, version: Hashable = None) -> Value:
+        """Return the value of a key as it is now, or not older than a version of a moment ago."""
+        values = self._kept.now() if version is None else self._kept.at(version)
         if key not in values:
             with self._catalogue.read() as session:
                 values[key] = self._read(session, key)

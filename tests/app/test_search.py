@@ -13,7 +13,7 @@ from PIL import Image
 
 from app.engine import open_engine
 from app.requests import SearchQuery
-from index.cursors import Binding, Place, encode_cursor
+from index.cursors import Binding, PageEnd, Place, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
 from training.data.images import decode_image
@@ -383,5 +383,5 @@ def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
     seen = np.random.default_rng(0).permutation(5_000_000)[:10_000]
     place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
     for dim in (768, 4096):
-        cursor = encode_cursor(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place)
+        cursor = encode_cursor(PageEnd(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place))
         assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor

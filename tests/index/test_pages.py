@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.cursors import MOST_RANKED, Binding, Place, decode_cursor, encode_cursor
+from index.cursors import MOST_RANKED, Binding, PageEnd, Place, decode_cursor, encode_cursor
 from index.deletion import delete_images
 from index.engine import SearchEngine
 from index.errors import CursorError
@@ -106,7 +106,7 @@ def test_no_hit_comes_twice_and_none_is_passed_over(
 def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
     query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
     place = Place(After(0.25, 9, len(seen)), 4, None, np.array(seen, dtype=np.int64))
-    cursor = encode_cursor(binding, query, place)
+    cursor = encode_cursor(PageEnd(binding, query, place))
     found, back = decode_cursor(cursor, binding, query)
     assert np.array_equal(found, query)
     assert back.seen.tolist() == sorted(seen)
@@ -121,4 +121,4 @@ def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None
     query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
     place = Place(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
     with pytest.raises(CursorError, match="damaged"):
-        decode_cursor(encode_cursor(binding, query, place), binding, query)
+        decode_cursor(encode_cursor(PageEnd(binding, query, place)), binding, query)

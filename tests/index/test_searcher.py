@@ -49,6 +49,7 @@ def test_many_searches_at_once_answer_as_each_alone(filled: Filled, kind: str) -
         assert [replace(page, search_ms=0.0) for page in pages] == [
             replace(page, search_ms=0.0) for page in alone
         ], values
+        assert [page.next_cursor for page in pages] == [page.next_cursor for page in alone], values
     assert filled.engine.search_many(active, queries[:0], SearchRequest()) == []
 
 

@@ -1,0 +1,109 @@
+"""What a request comes down to in one state of the catalogue."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.catalogue import Catalogue, Kept, Remembered
+from index.cursors import Binding
+from index.errors import GenerationError
+from index.filters import filter_text
+from index.generations import Generation, get_generation
+from index.groups import keys_left_out
+from index.ranking import NOTHING
+from index.request import SearchRequest
+from index.results import ActiveGeneration
+from index.vectors.protocol import Keys
+
+# Requests that differ in more than their queries.
+_MOST_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about a search but its query and the page that is asked for.
+
+    Attributes:
+        generation: What is searched.
+        sequence: The sequence number of its collection.
+        version: The catalogue's version, of which this is.
+        binding: What must be the same for all pages.
+        filter_name: The request's filter as a text; None without one.
+        hidden: Keys that the request leaves out, rising.
+    """
+
+    generation: Generation
+    sequence: int
+    version: Hashable
+    binding: Binding
+    filter_name: str | None
+    hidden: Keys
+
+
+class PreparedRequests:
+    """Prepares requests, and keeps what it has prepared until something is written; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._generations = Remembered(catalogue, get_generation)
+        self._kept: Kept[Hashable, Prepared] = Kept(catalogue)
+
+    def generation(self, active: ActiveGeneration, version: Hashable = None) -> tuple[Generation, int]:
+        """Return the generation that a caller means, and the sequence number of its collection.
+
+        Args:
+            active: What the caller means.
+            version: What the catalogue's version was a moment ago; by default it is looked at.
+
+        Raises:
+            GenerationError: It is gone, or another one than the caller thinks.
+        """
+        generation, sequence = self._generations.get(active.generation, version)
+        if (generation.collection, generation.digest) != (active.collection, active.digest):
+            raise GenerationError(
+                f"Generation {active.generation} is not one of {active.collection!r} by bundle "
+                f"{active.digest}."
+            )
+        return generation, sequence
+
+    def of(self, active: ActiveGeneration, request: SearchRequest) -> Prepared:
+        """Return what a request comes down to as the catalogue is now.
+
+        Raises:
+            GenerationError: The generation is gone, or another one than the caller thinks.
+        """
+        version = self._catalogue.version()
+        kept = self._kept.at(version)
+        filter_name = None if request.filter is None else filter_text(request.filter)
+        place = (active.generation, active.collection, active.digest, filter_name, request.shape)
+        prepared = kept.get(place)
+        if prepared is None:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+            prepared = kept[place] = self._prepare(active, request, version, filter_name)
+        return prepared
+
+    def _prepare(
+        self, active: ActiveGeneration, request: SearchRequest, version: Hashable, filter_name: str | None
+    ) -> Prepared:
+        generation, sequence = self.generation(active, version)
+        hidden: set[int] = set()
+        if request.exclude or request.exclude_groups_of:
+            with self._catalogue.read() as session:
+                hidden = keys_left_out(
+                    session,
+                    generation.collection_id,
+                    request.target,
+                    request.exclude,
+                    request.exclude_groups_of,
+                )
+        return Prepared(
+            generation,
+            sequence,
+            version,
+            Binding(generation.uid, request.bound(), composed=request.kind is None),
+            filter_name,
+            np.array(sorted(hidden), dtype=np.int64) if hidden else NOTHING,
+        )

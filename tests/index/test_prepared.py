@@ -1,0 +1,74 @@
+"""What is kept of requests between searches is never older than the last write, nor another request's."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from index.background import Background, ScoreScale
+from index.engine import SearchEngine
+from index.errors import FilterError
+from index.filters import parse_filter
+from index.request import SearchRequest
+from index.vectors.protocol import Vectors
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from training.data.manifest import Record
+
+DIM = 12
+COUNT = 30
+
+
+@pytest.fixture
+def filled(engine: SearchEngine) -> Iterator[SearchEngine]:
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
+    return engine
+
+
+def _ids(engine: SearchEngine, request: SearchRequest) -> list[str]:
+    query = unit_vectors(1, DIM, seed=3)[0]
+    return [hit.id for hit in engine.search(engine.active("c"), query, request).hits]
+
+
+def _put(engine: SearchEngine, record: Record, vector: Vectors) -> None:
+    put_vectors(engine, begin_generation(engine, "c", DIM), [record], vector[None])
+
+
+def test_a_request_is_prepared_anew_after_every_write(filled: SearchEngine) -> None:
+    record = make_records(COUNT)[4]
+    request = SearchRequest(k=COUNT, exclude_groups_of=(record.id,))
+    shown = _ids(filled, request)
+    assert _ids(filled, request) == shown
+    assert len(shown) > COUNT - 6
+    moved = next(each for each in make_records(COUNT) if each.id == shown[0])
+    _put(filled, replace(moved, group=record.group), unit_vectors(1, DIM, seed=9)[0])
+    assert moved.id not in _ids(filled, request)
+    assert set(_ids(filled, request)) == {*shown} - {moved.id}
+
+
+def test_filters_that_python_takes_for_equal_are_two(filled: SearchEngine) -> None:
+    query = {"field": "urgent", "eq": True}
+    assert _ids(filled, SearchRequest(filter=parse_filter(query)))
+    with pytest.raises(FilterError, match="urgent"):
+        _ids(filled, SearchRequest(filter=parse_filter(query | {"eq": 1})))
+
+
+def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search has begun when an image gets another vector and other texts, and the view follows."""
+    query = unit_vectors(1, DIM, seed=3)[0]
+    active, request = filled.active("c"), SearchRequest(k=COUNT)
+    last = filled.search(active, query, request).hits[-1].id
+    record = next(each for each in make_records(COUNT) if each.id == last)
+    measured = Background.scale
+
+    def interrupted(self: Background, *arguments: object) -> ScoreScale:
+        monkeypatch.setattr(Background, "scale", measured)
+        _put(filled, replace(record, texts=("Now the nearest.",)), query)
+        filled.warm(active.generation)
+        return measured(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Background, "scale", interrupted)
+    first = filled.search(active, query, request).hits[0]
+    assert (first.id, first.texts) == (last, ("Now the nearest.",))
