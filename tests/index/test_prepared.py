@@ -1,6 +1,5 @@
 """What is kept of requests between searches is never older than the last write, nor another request's."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +18,7 @@ COUNT = 30
 
 
 @pytest.fixture
-def filled(engine: SearchEngine) -> Iterator[SearchEngine]:
+def filled(engine: SearchEngine) -> SearchEngine:
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
     return engine
