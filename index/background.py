@@ -116,39 +116,43 @@ class Axes:
     """The directions in which vectors vary, by which a query's scores are told without the vectors.
 
     Args:
+        mean: Mean (D,) of the vectors.
         directions: (R, D), of length one and at right angles.
         variances: Along each (R,), falling.
     """
 
-    def __init__(self, directions: Vectors, variances: NDArray[np.float32]) -> None:
+    def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
         self._directions = directions
         self._variances = variances
         # Of queries that vary like the vectors, the mean of what the scores vary by.
         usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
         few = int(np.count_nonzero(variances > _FIRST * usual))
-        self._first = directions[:few], variances[:few]
+        self._first = np.vstack((directions[:few], mean))
+        self._weights = np.stack((variances[:few], np.ones(few, dtype=np.float32)))
         self._next = float(variances[few]) if few < len(variances) else 0.0
 
     @classmethod
-    def of(cls, centred: Vectors) -> "Axes":
-        """Return those of vectors (N, D) whose mean is zero, over the root of their number."""
+    def of(cls, vectors: Vectors, mean: Vectors) -> "Axes":
+        """Return those of vectors (N, D) with this mean (D,)."""
+        centred = (vectors - mean) / np.float32(np.sqrt(len(vectors)))
         _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-        return cls(directions, np.square(lengths))
+        return cls(mean, directions, np.square(lengths))
 
-    def spread(self, query: Vectors) -> float:
-        """Return the standard deviation of a query's (D,) scores, to half a percent, for one of length one.
+    def scores(self, query: Vectors) -> tuple[float, float]:
+        """Return the mean of a query's (D,) scores and their standard deviation, to half a percent.
 
-        The first directions tell of nearly all; more are taken only where what the others may add matters.
-        BLAS would take several threads for the products, which wait for each other whenever other work has
-        the cores.
+        The query has length one. The first directions tell of nearly all; more are taken only where what
+        the others may add matters. BLAS would take several threads for the products, which wait for each
+        other whenever other work has the cores.
         """
-        directions, variances = self._first
-        shares = np.square(np.vecdot(directions, query))
-        known = float(np.vecdot(shares, variances))
-        others = max(0.0, 1 - float(shares.sum())) * self._next
+        products = np.vecdot(self._first, query)
+        along = products[:-1]
+        known, shares = np.vecdot(self._weights, along * along).tolist()
+        others = max(0.0, 1 - shares) * self._next
         if others > _LEFT_OUT * known:
-            return math.sqrt(float(np.vecdot(np.square(np.vecdot(self._directions, query)), self._variances)))
-        return math.sqrt(known + others / 2)
+            squares = np.square(np.vecdot(self._directions, query))
+            known, others = float(np.vecdot(squares, self._variances)), 0.0
+        return float(products[-1]), math.sqrt(known + others / 2)
 
 
 class Background:
@@ -189,9 +193,9 @@ class Background:
         return mean
 
     @cached_property
-    def axes(self) -> "Axes":
-        """The directions along which the sample varies."""
-        return Axes.of((self.sample - self.mean) / np.float32(np.sqrt(len(self.sample))))
+    def axes(self) -> Axes:
+        """The directions in which the sample varies."""
+        return Axes.of(self.sample, self.mean)
 
     @cached_property
     def usual_spread(self) -> float:
@@ -221,7 +225,7 @@ class Background:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
         if self.blades == 1 and not self.unsigned:
             # Scores are linear in the query: neither has to be taken from all of them.
-            mean, spread = float(self.mean @ query), self.axes.spread(query)
+            mean, spread = self.axes.scores(query)
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))

@@ -12,6 +12,7 @@ class Watch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._counts = engine.dialect.name == "sqlite"
         self._lock = threading.Lock()
         self._connection: PoolProxiedConnection | None = None
         self._cursor: DBAPICursor | None = None
@@ -19,7 +20,7 @@ class Watch:
 
     def version(self) -> Hashable:
         """Return a value that is never again what it was before a commit of any process."""
-        if self._engine.dialect.name == "sqlite":
+        if self._counts:
             return self._data_version()
         with self._engine.connect() as connection:
             # It names the writing transactions that have begun and ended.
