@@ -1,6 +1,5 @@
 """The background of a collection's scores: what is usual there, so that a score can be called unusual."""
 
-import math
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from index.axes import Axes
 from index.catalogue import Reading
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow, TextRow
 from index.generations import Generation, Target
@@ -40,10 +40,6 @@ _NEIGHBOUR: Final = 5
 _FOREIGN: Final = 0.05
 # ... unless its best hit is nearer than those of this share of the own queries.
 _OUTSTANDING: Final = 0.5
-# Directions are among the first if scores vary by more along them than this share of what they usually do.
-_FIRST: Final = 0.06
-# What the others may add to the variance of scores at most: half of it changes the spread by half a percent.
-_LEFT_OUT: Final = 0.02
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
 
@@ -110,49 +106,6 @@ class ScoreScale(NamedTuple):
         if self.familiar is None:
             return None
         return self.familiar or best >= self.near
-
-
-class Axes:
-    """The directions in which vectors vary, by which a query's scores are told without the vectors.
-
-    Args:
-        mean: Mean (D,) of the vectors.
-        directions: (R, D), of length one and at right angles.
-        variances: Along each (R,), falling.
-    """
-
-    def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
-        self._directions = directions
-        self._variances = variances
-        # Of queries that vary like the vectors, the mean of what the scores vary by.
-        usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
-        few = int(np.count_nonzero(variances > _FIRST * usual))
-        self._first = np.vstack((directions[:few], mean))
-        self._weights = np.stack((variances[:few], np.ones(few, dtype=np.float32)))
-        self._next = float(variances[few]) if few < len(variances) else 0.0
-
-    @classmethod
-    def of(cls, vectors: Vectors, mean: Vectors) -> "Axes":
-        """Return those of vectors (N, D) with this mean (D,)."""
-        centred = (vectors - mean) / np.float32(np.sqrt(len(vectors)))
-        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-        return cls(mean, directions, np.square(lengths))
-
-    def scores(self, query: Vectors) -> tuple[float, float]:
-        """Return the mean of a query's (D,) scores and their standard deviation, to half a percent.
-
-        The query has length one. The first directions tell of nearly all; more are taken only where what
-        the others may add matters. BLAS would take several threads for the products, which wait for each
-        other whenever other work has the cores.
-        """
-        products = np.vecdot(self._first, query)
-        along = products[:-1]
-        known, shares = np.vecdot(self._weights, along * along).tolist()
-        others = max(0.0, 1 - shares) * self._next
-        if others > _LEFT_OUT * known:
-            squares = np.square(np.vecdot(self._directions, query))
-            known, others = float(np.vecdot(squares, self._variances)), 0.0
-        return float(products[-1]), math.sqrt(known + others / 2)
 
 
 class Background:
