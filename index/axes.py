@@ -29,8 +29,6 @@ class Axes:
     """
 
     def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
-        self._directions = directions
-        self._variances = variances
         # Of queries that vary like the vectors, the mean of what the scores vary by.
         usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
         few = int(np.count_nonzero(variances > _FIRST * usual))
@@ -51,18 +49,17 @@ class Axes:
         directions = library.vector_to_array(found.PCAMat).reshape(-1, vectors.shape[1])
         return cls(mean, directions[: len(variances)], variances[: len(directions)])
 
-    def scores(self, query: Vectors) -> tuple[float, float]:
+    def scores(self, query: Vectors) -> tuple[float, float] | None:
         """Return the mean of a query's (D,) scores and their standard deviation, to half a percent.
 
-        The query has length one. The first directions tell of nearly all; more are taken only where what
-        the others may add matters. BLAS would take several threads for the products, which wait for each
-        other whenever other work has the cores.
+        The query has length one. The first directions tell of nearly all; None where what the others may
+        add matters. BLAS would take several threads for the products, which wait for each other whenever
+        other work has the cores.
         """
         products = np.vecdot(self._first, query)
         along = products[:-1]
         known, shares = np.vecdot(self._weights, along * along).tolist()
         others = max(0.0, 1 - shares) * self._next
         if others > _LEFT_OUT * known:
-            squares = np.square(np.vecdot(self._directions, query))
-            known, others = float(np.vecdot(squares, self._variances)), 0.0
+            return None
         return float(products[-1]), math.sqrt(known + others / 2)
