@@ -29,6 +29,7 @@ class Axes:
     """
 
     def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
+        self._all = directions, variances
         # Of queries that vary like the vectors, the mean of what the scores vary by.
         usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
         few = int(np.count_nonzero(variances > _FIRST * usual))
@@ -49,11 +50,11 @@ class Axes:
         directions = library.vector_to_array(found.PCAMat).reshape(-1, vectors.shape[1])
         return cls(mean, directions[: len(variances)], variances[: len(directions)])
 
-    def scores(self, query: Vectors) -> tuple[float, float] | None:
+    def scores(self, query: Vectors) -> tuple[float, float]:
         """Return the mean of a query's (D,) scores and their standard deviation, to half a percent.
 
-        The query has length one. The first directions tell of nearly all; None where what the others may
-        add matters. BLAS would take several threads for the products, which wait for each other whenever
+        The query has length one. The first directions tell of nearly all; all are taken where what the
+        others may add matters, as for queries of another kind. BLAS would take several threads for the products, which wait for each other whenever
         other work has the cores.
         """
         products = np.vecdot(self._first, query)
@@ -61,5 +62,6 @@ class Axes:
         known, shares = np.vecdot(self._weights, along * along).tolist()
         others = max(0.0, 1 - shares) * self._next
         if others > _LEFT_OUT * known:
-            return None
+            directions, variances = self._all
+            known, others = float(np.vecdot(np.square(np.vecdot(directions, query)), variances)), 0.0
         return float(products[-1]), math.sqrt(known + others / 2)

@@ -176,12 +176,12 @@ class Background:
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
-        linear = self.blades == 1 and not self.unsigned
-        told = self.axes.scores(query) if linear else None
-        if told is None:
-            scores = np.vecdot(self.sample, query) if linear else self.similarity(query[None], self.sample)[0]
-            told = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
-        mean, spread = told
+        if self.blades == 1 and not self.unsigned:
+            # Scores are linear in the query: neither has to be taken from all of them.
+            mean, spread = self.axes.scores(query)
+        else:
+            scores = self.similarity(query[None], self.sample)[0]
+            mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
         return mean, max(spread, _SMALLEST)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
