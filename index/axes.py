@@ -54,8 +54,8 @@ class Axes:
         """Return the mean of a query's (D,) scores and their standard deviation, to half a percent.
 
         The query has length one. The first directions tell of nearly all; all are taken where what the
-        others may add matters, as for queries of another kind. BLAS would take several threads for the products, which wait for each other whenever
-        other work has the cores.
+        others may add matters, as for queries of another kind. BLAS would take several threads for the
+        products, which wait for each other whenever other work has the cores.
         """
         products = np.vecdot(self._first, query)
         along = products[:-1]
