@@ -11,8 +11,6 @@ from index.vectors.protocol import Vectors
 from index.vectors.threads import use_threads
 
 _SMALLEST: Final = 1e-12
-# Of vectors of more numbers only a part is looked at.
-_WIDE: Final = 1024
 # Directions are among the first if scores vary by more along them than this share of what they usually do.
 _FIRST: Final = 0.06
 # What the others may add to the variance of scores at most: half of it changes the spread by half a percent.
@@ -33,7 +31,7 @@ class Axes:
         # Of queries that vary like the vectors, the mean of what the scores vary by.
         usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
         few = int(np.count_nonzero(variances > _FIRST * usual))
-        self._first = np.vstack((directions[:few], mean))
+        self._rows = np.vstack((directions[:few], mean))
         self._weights = np.stack((variances[:few], np.ones(few, dtype=np.float32)))
         self._next = float(variances[few]) if few < len(variances) else 0.0
 
@@ -41,11 +39,11 @@ class Axes:
     def of(cls, vectors: Vectors, mean: Vectors) -> "Axes":
         """Return those of vectors (N, D) with this mean (D,)."""
         library: Any = faiss
-        # It takes seconds for many long vectors; of NumPy, wherever other work has the cores.
-        vectors = np.ascontiguousarray(vectors[:: -(-vectors.shape[1] // _WIDE)])
+        # NumPy's would take seconds wherever other work has the cores.
         use_threads(1)
         found = library.PCAMatrix(vectors.shape[1], min(vectors.shape))
-        found.train(vectors)
+        # It would lose digits where the mean is much longer than what vectors differ by.
+        found.train(vectors - mean)
         variances = np.maximum(library.vector_to_array(found.eigenvalues) / np.float32(len(vectors)), 0)
         directions = library.vector_to_array(found.PCAMat).reshape(-1, vectors.shape[1])
         return cls(mean, directions[: len(variances)], variances[: len(directions)])
@@ -57,7 +55,7 @@ class Axes:
         others may add matters, as for queries of another kind. BLAS would take several threads for the
         products, which wait for each other whenever other work has the cores.
         """
-        products = np.vecdot(self._first, query)
+        products = np.vecdot(self._rows, query)
         along = products[:-1]
         known, shares = np.vecdot(self._weights, along * along).tolist()
         others = max(0.0, 1 - shares) * self._next

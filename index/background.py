@@ -40,6 +40,8 @@ _NEIGHBOUR: Final = 5
 _FOREIGN: Final = 0.05
 # ... unless its best hit is nearer than those of this share of the own queries.
 _OUTSTANDING: Final = 0.5
+# For longer vectors it would take seconds to find their directions.
+_WIDEST: Final = 1024
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
 
@@ -176,12 +178,15 @@ class Background:
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
-        if self.blades == 1 and not self.unsigned:
+        if self.blades != 1 or self.unsigned:
+            scores = self.similarity(query[None], self.sample)[0]
+        elif len(query) <= _WIDEST:
             # Scores are linear in the query: neither has to be taken from all of them.
             mean, spread = self.axes.scores(query)
+            return mean, max(spread, _SMALLEST)
         else:
-            scores = self.similarity(query[None], self.sample)[0]
-            mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
+            scores = np.vecdot(self.sample, query)
+        mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
         return mean, max(spread, _SMALLEST)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
@@ -218,6 +223,8 @@ def measure_background(
             background.usual[kind] = Usual(
                 queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
             )
+    # What the first query would wait for.
+    background.scale(sample[0], None)
     return background
 
 

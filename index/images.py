@@ -97,7 +97,11 @@ class FoundImages:
         """
         every = self._kept[target]
         kept = every.now() if version is None else every.at(version)
-        found = {key: kept[key] for key in keys if key in kept}
+        found = {}
+        for key in keys:
+            image = kept.get(key)
+            if image is not None:
+                found[key] = image
         if len(found) < len(keys):
             read = _read_found(self._catalogue, [key for key in keys if key not in found], target)
             found |= read

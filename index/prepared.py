@@ -1,7 +1,7 @@
 """What a request comes down to in one state of the catalogue."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ class Prepared:
     Attributes:
         generation: What is searched.
         sequence: The sequence number of its collection.
-        version: The catalogue's version, of which this is.
+        version: The catalogue's version, of which this is; None if it moved on meanwhile.
         binding: What must be the same for all pages.
         filter_name: The request's filter as a text; None without one.
         hidden: Keys that the request leaves out, rising.
@@ -36,7 +36,7 @@ class Prepared:
 
     generation: Generation
     sequence: int
-    version: Hashable
+    version: Hashable | None
     binding: Binding
     filter_name: str | None
     hidden: Keys
@@ -80,9 +80,13 @@ class PreparedRequests:
         place = (active.generation, active.collection, active.digest, filter_name, request.shape)
         prepared = kept.get(place)
         if prepared is None:
+            prepared = self._prepare(active, request, version, filter_name)
+            if self._catalogue.version() != version:
+                # It may be of a later state.
+                return replace(prepared, version=None)
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            prepared = kept[place] = self._prepare(active, request, version, filter_name)
+            kept[place] = prepared
         return prepared
 
     def _prepare(

@@ -24,7 +24,7 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 
 NOTHING: Final = np.empty(0, dtype=np.int64)
-_ALL_BY_VECTOR: Final = np.full(MOST_RANKED, BY_VECTOR, dtype=np.uint8)
+_ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MOST_RANKED)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,9 +50,10 @@ _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
 
 
 class _Search(NamedTuple):
-    """A search that has begun."""
+    """A search that has begun; `version` is None where it is not all of one state of the catalogue."""
 
     prepared: Prepared
+    version: Hashable | None
     scope: Scope
     ranking: Ranking
     scale: ScoreScale | None
@@ -114,20 +115,24 @@ class Searcher:
         """Return a page of hits; see `SearchEngine.search`."""
         started = time.perf_counter()
         request.check()
-        return self._page(self._begin(active, unit_query(vector, active.dim), request), request, started)
+        query, prepared = unit_query(vector, active.dim), self._requests.of(active, request)
+        return self._page(self._begin(prepared, query, request), request, started)
 
     def pages(self, active: ActiveGeneration, vectors: Vectors, request: SearchRequest) -> list[SearchPage]:
         """Return a page of hits for each query; see `SearchEngine.search_many`."""
         request.check()
         queries = [unit_query(vector, active.dim) for vector in vectors]
-        searches = [self._begin(active, query, request) for query in queries]
+        prepared = self._requests.of(active, request)
+        searches = [self._begin(prepared, query, request) for query in queries]
         firsts: list[Ranked | None] = [None] * len(searches)
         if searches and request.is_plain:
             near = searches[0].scope.view.search_many(np.stack(queries), request.k + 1)
             firsts = [by_vector(found) for found in near]
             # Read together, they are kept for the pages one by one.
             self._images.of(
-                np.unique(np.concatenate([found.keys for found in near])).tolist(), request.target
+                np.unique(np.concatenate([found.keys for found in near])).tolist(),
+                request.target,
+                prepared.version,
             )
         return [
             self._page(search, request, time.perf_counter(), first)
@@ -167,8 +172,7 @@ class Searcher:
         began = search.prepared.sequence if search.place is None else search.place.sequence
         return Place(last, began, confident, seen)
 
-    def _begin(self, active: ActiveGeneration, query: Vectors, request: SearchRequest) -> _Search:
-        prepared = self._requests.of(active, request)
+    def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest) -> _Search:
         generation, place = prepared.generation, None
         if request.cursor is not None:
             query, place = decode_cursor(request.cursor, prepared.binding, query)
@@ -195,7 +199,8 @@ class Searcher:
                 unsigned=generation.unsigned,
             )
         scale = None if background is None else background.scale(query, request.kind)
-        return _Search(prepared, scope, ranking, scale, place)
+        version = None if reading.opened else prepared.version
+        return _Search(prepared, version, scope, ranking, scale, place)
 
     def _allowed(
         self, reading: Reading, prepared: Prepared, request: SearchRequest, target: Target
@@ -241,7 +246,7 @@ class Searcher:
             first = None
             # Where the view holds what was written after the search began, these are as they are now.
             beyond = self._views.beyond(prepared.generation, prepared.sequence, target)
-            images = self._images.of(found.keys.tolist(), target, None if beyond else prepared.version)
+            images = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
             held = found
             if len(images) < len(found):
                 held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))

@@ -135,10 +135,10 @@ class Views:
         self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
     ) -> StoredView:
         if held.view is None or held.view.damaged:
-            held.newest = _sequence(session, generation)
+            held.newest = max(held.newest, _sequence(session, generation))
             held.view, held.sequence = self._load(session, generation, sequence, held.target)
         elif held.sequence < sequence:
-            held.newest = _sequence(session, generation)
+            held.newest = max(held.newest, _sequence(session, generation))
             _follow(session, generation, held.view, held.sequence, held.target)
             held.sequence = sequence
         else:
@@ -225,7 +225,7 @@ def _to_build(session: Session, generation: Generation, view: CosineView) -> Vie
 
 def _sequence(session: Session, generation: Generation) -> int:
     query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
-    return session.execute(query).scalar_one()
+    return session.execute(query).scalar_one_or_none() or 0
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

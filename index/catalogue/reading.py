@@ -24,6 +24,11 @@ class Reading:
             self._session = self._read.__enter__()
         return self._session
 
+    @property
+    def opened(self) -> bool:
+        """Whether the session was asked for."""
+        return self._session is not None
+
     def __enter__(self) -> "Reading":
         """Begin nothing yet."""
         return self

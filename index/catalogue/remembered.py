@@ -1,13 +1,15 @@
 """What was read of a catalogue, remembered until something is written to it."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
 from index.catalogue.database import Catalogue
 
+_PAST: Final = 8
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
@@ -19,6 +21,8 @@ class Kept(Generic[Key, Value]):
         self._catalogue = catalogue
         self._lock = threading.Lock()
         self._version: Hashable = None
+        # What began before a write and has not ended does not drop what was kept since.
+        self._past: deque[Hashable] = deque(maxlen=_PAST)
         self._values: dict[Key, Value] = {}
 
     def now(self) -> dict[Key, Value]:
@@ -32,7 +36,10 @@ class Kept(Generic[Key, Value]):
         the rest.
         """
         with self._lock:
+            if version in self._past:
+                return {}
             if version != self._version:
+                self._past.append(self._version)
                 self._version, self._values = version, {}
             return self._values
 

@@ -46,12 +46,17 @@ class CoarseRows:
         self._lost = max(self._lost, lost)
         self.index.add_sa_codes((steps + _ZERO).astype(np.uint8))
 
-    def question(self, query: Vectors) -> "Question":
-        """Return what a scan of these rows is asked for a query (D,) of length one."""
+    def question(self, query: Vectors, tolerance: float = 0.0) -> "Question":
+        """Return what a scan of these rows is asked for a query (D,) of length one.
+
+        Args:
+            query: What is searched for.
+            tolerance: By how much more what ranks the rows may be off their inner products in float16.
+        """
         step = _step(float(np.abs(query).max()))
         steps, lost = _rounded(query[None], step)
         # What is off a vector, and what is off the query times the length of what is left of the vector.
-        error = self._lost + lost * (1 + self._lost) + 2 * SUMMATION
+        error = self._lost + lost * (1 + self._lost) + 2 * SUMMATION + tolerance
         return Question(steps[0], float(step * self._step), error)
 
 

@@ -32,7 +32,7 @@ class Copies(ABC):
     """Vectors under their keys (N,), compared with a query one by one, by one thread.
 
     Attributes:
-        cost: Nanoseconds that a search of them takes.
+        cost: Nanoseconds that a search of them takes; infinite until it is measured.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -49,14 +49,20 @@ class Copies(ABC):
         """Return the vectors (P, D) at these places, exactly of length one."""
 
     @abstractmethod
-    def _reaching(self, query: Vectors, rank: int) -> Rows:
-        """Return the places of all vectors that may be among the nearest to a query, down to a rank."""
+    def _reaching(self, query: Vectors, rank: int) -> Rows | None:
+        """Return the places of all vectors that may be among the nearest to a query, down to a rank.
 
-    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
-        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`."""
+        Returns:
+            None where too many may be.
+        """
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
+        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `SearchedCopy`."""
         rank = k if after is None else k + after.rank
         while True:
             places = np.arange(len(self._keys)) if rank >= len(self._keys) else self._reaching(query, rank)
+            if places is None:
+                return None
             keys, scores = ranked(query, self._keys, places, self._vectors_at)
             first = behind(keys, scores, after)
             # Others than before may lie on the pages before by now.
@@ -68,8 +74,8 @@ class Copies(ABC):
         """Take the time of a search for the quickest of some queries (Q, D) as its cost."""
         for query in [*queries] * _ROUNDS:
             started = time.thread_time_ns()
-            self.search(query, _TIMED_HITS)
-            self.cost = min(self.cost, time.thread_time_ns() - started)
+            if self.search(query, _TIMED_HITS) is not None:
+                self.cost = min(self.cost, time.thread_time_ns() - started)
 
 
 class CopiedVectors(Copies):
@@ -126,25 +132,31 @@ class CoarseCopies(Copies):
     def _vectors_at(self, places: Rows) -> Vectors:
         return self._stored.get(self._rows[places])
 
-    def _reaching(self, query: Vectors, rank: int) -> Rows:
-        question = self._coarse.question(query)
+    def _reaching(self, query: Vectors, rank: int) -> Rows | None:
         wanted = rank + _REACHING
+        if wanted >= len(self._keys):
+            return np.arange(len(self._keys))
+        question = self._coarse.question(query, self._stored.error)
         use_threads(1)
-        while wanted < len(self._keys):
-            (products,), (places,) = self._coarse.index.search(question.steps[None], wanted)
-            reaching = question.reaching((products, places), rank)
-            if reaching is not None:
-                return reaching
-            wanted *= 2
-        return np.arange(len(self._keys))
+        (products,), (places,) = self._coarse.index.search(question.steps[None], wanted)
+        return question.reaching((products, places), rank)
 
 
-def copies_of(rows: Rows, keys: Keys, stored: StoredRows) -> Copies:
-    """Copy rows (N,) of stored vectors under their keys (N,), in the way that is searched fastest."""
+def copies_of(rows: Rows, keys: Keys, stored: StoredRows) -> Copies | None:
+    """Copy rows (N,) of stored vectors in the way that is searched fastest.
+
+    Args:
+        rows: Which.
+        keys: The keys of all rows.
+        stored: The vectors; these rows must stay where they are.
+
+    Returns:
+        None where 8 bits do not tell them apart.
+    """
     copies: Copies
     if len(rows) * stored.dim <= _WIDE:
-        copies = CopiedVectors(keys, stored.get(rows))
+        copies = CopiedVectors(keys[rows], stored.get(rows))
     else:
-        copies = CoarseCopies(keys, rows, stored)
+        copies = CoarseCopies(keys[rows], rows, stored)
     copies.measure(stored.get(rows[:_TIMED]))
-    return copies
+    return copies if copies.cost < math.inf or not len(rows) else None

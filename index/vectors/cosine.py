@@ -139,9 +139,8 @@ class CosineView:
         """
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
-            if passing.is_worth_copying(self.dim):
-                rows = passing.rows
-                passing.copied = copies_of(rows, self._places.keys[rows], self._rows)
+            if passing.is_worth_copying(self.dim) and passing.begin_copying():
+                passing.copied = copies_of(passing.rows, self._places.keys, self._rows)
             rank = k if after is None else k + after.rank
             near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
             if near is not None:
@@ -150,8 +149,9 @@ class CosineView:
                 # Else candidates are too few to promise the hits.
                 if first + k <= len(keys):
                     return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-            if passing.copied is not None:
-                return passing.copied.search(query, k, after)
+            found = None if passing.copied is None else passing.copied.search(query, k, after)
+            if found is not None:
+                return found
             return self._scan(query, k, rank, passing, after)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
@@ -215,6 +215,7 @@ class CosineView:
                 stored.add(vectors)
             finder.settle()
             self._rows, self._planned = stored, planned
+            self._filters.clear()
         return True
 
     @property
@@ -251,6 +252,7 @@ class CosineView:
                 for block in self._rows.blocks():
                     rows.append(block)
                 self._rows = rows
+            self._filters.clear()
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write the view into files of this folder, by part; writers wait meanwhile."""

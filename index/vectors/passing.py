@@ -56,8 +56,12 @@ class SearchedCopy(Protocol):
     def memory_bytes(self) -> int:
         """Memory that they hold."""
 
-    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
-        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`."""
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
+        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`.
+
+        Returns:
+            None where the copies do not tell.
+        """
 
 
 @dataclass
@@ -79,6 +83,7 @@ class Passing:
     near: Met = field(default_factory=Met)
     searches: int = 0
     copied: SearchedCopy | None = None
+    _copying: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def rows(self) -> Rows:
@@ -90,6 +95,10 @@ class Passing:
         few = self.count * dim <= _COPIED and self.count <= _COPIED_SHARE * len(self.mask)
         asked = self.keys is not None and self.searches > 1 + self.count // _COPIED_A_SEARCH
         return few and asked and self.copied is None
+
+    def begin_copying(self) -> bool:
+        """Tell whether the caller is to copy them; nobody is asked twice."""
+        return self._copying.acquire(blocking=False)
 
     @cached_property
     def bits(self) -> Bits | None:

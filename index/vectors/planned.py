@@ -63,7 +63,7 @@ class PlannedSearch:
         if copied is not None and copied < self.planner.least:
             return None
         probe = self.planner.first(rank, passing.count, total, passing.near.share, copied=copied)
-        if probe is None:
+        if probe is None and total:
             passing.near.forget(passing.count / total)
         for _ in range(_TRIED):
             if probe is None:

@@ -8,7 +8,9 @@ from index.background import Background, ScoreScale
 from index.engine import SearchEngine
 from index.errors import FilterError
 from index.filters import parse_filter
+from index.prepared import Prepared, PreparedRequests
 from index.request import SearchRequest
+from index.results import ActiveGeneration
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
@@ -71,3 +73,44 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
     monkeypatch.setattr(Background, "scale", interrupted)
     first = filled.search(active, query, request).hits[0]
     assert (first.id, first.texts) == (last, ("Now the nearest.",))
+
+
+def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search has looked at the catalogue's version, but not yet at what passes, when an image changes."""
+    query, active = unit_vectors(1, DIM, seed=3)[0], filled.active("c")
+    every = filled.search(active, query, SearchRequest(k=COUNT)).hits
+    changed = next(hit.id for hit in every if hit.metadata["view"] == "AP")
+    record = next(each for each in make_records(COUNT) if each.id == changed)
+    prepare = PreparedRequests.of
+
+    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
+        prepared = prepare(self, active, request)
+        monkeypatch.setattr(PreparedRequests, "of", prepare)
+        _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
+        return prepared
+
+    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    passing = parse_filter({"field": "view", "eq": "PA"})
+    hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
+    assert changed in {hit.id for hit in hits}
+    assert {hit.metadata["view"] for hit in hits} == {"PA"}
+
+
+def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, active, request = PreparedRequests(filled.catalogue), filled.active("c"), SearchRequest()
+    bound = SearchRequest.bound
+
+    def overtaken(self: SearchRequest) -> str:
+        monkeypatch.setattr(SearchRequest, "bound", bound)
+        _put(filled, make_records(COUNT)[0], unit_vectors(1, DIM, seed=9)[0])
+        return bound(self)
+
+    monkeypatch.setattr(SearchRequest, "bound", overtaken)
+    assert requests.of(active, request).version is None
+    prepared = requests.of(active, request)
+    assert prepared.version == filled.catalogue.version()
+    assert requests.of(active, request) is prepared

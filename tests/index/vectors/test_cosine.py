@@ -1,6 +1,8 @@
 """The view of cosines against the reference: exactly while it scans, with known recall through codes."""
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -384,6 +386,33 @@ def test_files_hold_what_was_built_and_its_plan(
         _same(again.search(query, 10), view.search(query, 10))
     with pytest.raises(ValueError, match="no float16 rows of this dimension"):
         CosineView(DIM + 1).read(view.write(tmp_path, "w"))
+
+
+def test_a_filter_finds_nothing_in_a_view_with_codes_whose_vectors_are_all_removed() -> None:
+    view = CosineView(DIM)
+    view.add(np.arange(330), unit_vectors(330, DIM))
+    assert view.build()
+    view.remove(np.arange(330))
+    assert not len(view.search(unit_vectors(1, DIM)[0], 5, allowed=np.arange(9)).keys)
+
+
+def test_nothing_copied_keeps_rows_that_a_build_has_moved(tmp_path: Path) -> None:
+    view = CosineView(512)
+    view.add(np.arange(9000), unit_vectors(9000, 512))
+    allowed, query = np.arange(0, 9000, 4), unit_vectors(1, 512, seed=2)[0]
+    for _ in range(4):
+        found = view.search(query, 5, allowed=allowed)
+    rows = weakref.ref(view._rows)
+    assert view.build("mapped", tmp_path)
+    gc.collect()
+    assert rows() is None
+    assert view.search(query, 5, allowed=allowed).keys.tolist() == found.keys.tolist()
+    for _ in range(4):
+        view.search(query, 5, allowed=allowed)
+    rows = weakref.ref(view._rows)
+    view.drop()
+    gc.collect()
+    assert rows() is None
 
 
 def test_memory_of_codes_is_counted_and_small(built: tuple[CosineView, ReferenceView]) -> None:
