@@ -37,16 +37,14 @@ def main() -> int:
     count = len(workload.vectors)
     title = f"{count:,} vectors of {workload.dim}, {arguments.threads} threads, {platform.machine()}"
     typer.echo(f"{title}; recall@10 >= {arguments.recall}\n")
-    results, failed = _run_all(workload, arguments)
-    if results:
-        _print(results, count, arguments.recall)
-        place = arguments.cache / f"{workload.folder.name}-results"
-        with atomic_file(place.with_suffix(".json")) as file:
-            file.write(
-                json.dumps({name: asdict(result) for name, result in results.items()}, indent=1).encode()
-            )
-        plot(results, title, arguments.recall, place.with_suffix(".png"))
-        typer.echo(f"\nPlot: {place.with_suffix('.png')}")
+    results: dict[str, Result] = {}
+    try:
+        failed = _run_all(workload, arguments, results)
+    finally:
+        # A run that is ended shows what it has measured until then.
+        if results:
+            _print(results, count, arguments.recall)
+            _keep(results, title, arguments.recall, arguments.cache / f"{workload.folder.name}-results")
     _print_scan(workload, arguments.threads)
     typer.echo(f"Took {(time.monotonic() - started) / 60:.1f} minutes.")
     return int(failed)
@@ -74,8 +72,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run_all(workload: Workload, arguments: argparse.Namespace) -> tuple[dict[str, Result], bool]:
-    results: dict[str, Result] = {}
+def _run_all(workload: Workload, arguments: argparse.Namespace, results: dict[str, Result]) -> bool:
+    """Put what is measured of each contestant into `results`, and tell whether one failed."""
     failed = False
     for name in arguments.only or CONTESTANTS:
         entry = CONTESTANTS[name]
@@ -96,13 +94,20 @@ def _run_all(workload: Workload, arguments: argparse.Namespace) -> tuple[dict[st
             f"{name}: {result.setting}; recall {chosen.recall:.3f}, {chosen.single:,.0f} and "
             f"{chosen.batch:,.0f} queries a second"
         )
-    return results, failed
+    return failed
 
 
 def _print(results: dict[str, Result], count: int, recall: float) -> None:
     typer.echo(f"\n{report.overview(results, count, recall)}")
     typer.echo(f"\nQueries a second, one at a time, with a filter:\n{report.filtered(results, recall)}")
     typer.echo(f"\nHow many times better ours is:\n{report.ratios(results, recall)}")
+
+
+def _keep(results: dict[str, Result], title: str, recall: float, place: Path) -> None:
+    with atomic_file(place.with_suffix(".json")) as file:
+        file.write(json.dumps({name: asdict(result) for name, result in results.items()}, indent=1).encode())
+    plot(results, title, recall, place.with_suffix(".png"))
+    typer.echo(f"\nPlot: {place.with_suffix('.png')}")
 
 
 def _print_scan(workload: Workload, threads: int) -> None:

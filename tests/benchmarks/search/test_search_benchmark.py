@@ -1,5 +1,6 @@
 """The benchmark's own arithmetic: true neighbours, made vectors, recall, filters, and a small run."""
 
+import json
 import subprocess
 import sys
 import time
@@ -131,3 +132,19 @@ def test_whoever_ends_the_benchmark_ends_its_children(tmp_path: Path) -> None:
     while any(Path("/proc", child).exists() for child in begun):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_shows_what_it_has_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.search", "--count", "2000", "--dim", "32"]
+    command += ["--cache", str(tmp_path), "--only", "recoquest view", "recoquest exact"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as benchmark:
+        assert benchmark.stdout is not None
+        for line in benchmark.stdout:
+            if line.startswith("recoquest view:"):
+                benchmark.terminate()
+                break
+        assert "How many times better ours is" in benchmark.stdout.read()
+        assert benchmark.wait(60) == 143
+    (kept,) = tmp_path.glob("*-results.json")
+    assert list(json.loads(kept.read_text())) == ["recoquest view"]
