@@ -178,15 +178,13 @@ class Background:
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
-        if self.blades != 1 or self.unsigned:
-            scores = self.similarity(query[None], self.sample)[0]
-        elif len(query) <= _WIDEST:
-            # Scores are linear in the query: neither has to be taken from all of them.
+        linear = self.blades == 1 and not self.unsigned
+        if linear and len(query) <= _WIDEST:
+            # Neither has to be taken from all of them.
             mean, spread = self.axes.scores(query)
-            return mean, max(spread, _SMALLEST)
         else:
-            scores = np.vecdot(self.sample, query)
-        mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
+            scores = np.vecdot(self.sample, query) if linear else self.similarity(query[None], self.sample)[0]
+            mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
         return mean, max(spread, _SMALLEST)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:

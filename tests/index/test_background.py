@@ -136,6 +136,13 @@ def test_scores_are_those_of_the_view(blades: int, unsigned: bool) -> None:
     assert scale.spread == pytest.approx(float(found.scores.std()), rel=1e-4)
 
 
+def test_scores_of_long_vectors_are_those_of_the_sample() -> None:
+    vectors, query = unit_vectors(100, 1100), unit_vectors(1, 1100, 4)[0]
+    scale = Background(vectors, 100).scale(query, None)
+    assert scale.mean == pytest.approx(float((vectors @ query).mean()), abs=1e-6)
+    assert scale.spread == pytest.approx(float((vectors @ query).std()), rel=1e-4)
+
+
 def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
     vectors = np.repeat(unit_vectors(1, DIM), 30, axis=0)
     background = measure_background(_view(vectors), {"image": _own(vectors)})

@@ -8,6 +8,7 @@ from index.background import Background, ScoreScale
 from index.engine import SearchEngine
 from index.errors import FilterError
 from index.filters import parse_filter
+from index.live_writes import remove_collection
 from index.prepared import Prepared, PreparedRequests
 from index.request import SearchRequest
 from index.results import ActiveGeneration
@@ -114,3 +115,17 @@ def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
     prepared = requests.of(active, request)
     assert prepared.version == filled.catalogue.version()
     assert requests.of(active, request) is prepared
+
+
+def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active, prepare = filled.active("c"), PreparedRequests.of
+
+    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
+        prepared = prepare(self, active, request)
+        remove_collection(filled, "c")
+        return prepared
+
+    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()

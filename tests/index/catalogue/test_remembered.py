@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead, Remembered, open_catalogue
+from index.catalogue import Catalogue, DirectRead, Kept, Remembered, open_catalogue
 from index.catalogue.tables import CollectionRow
 from index.errors import CatalogueError
 
@@ -66,6 +66,18 @@ def test_values_are_read_once_between_two_writes(catalogue: Catalogue) -> None:
         session.execute(update(CollectionRow).values(sequence=7))
     assert [remembered.get(name) for name in "aa"] == [7, 7]
     assert read == ["a", "b", "a"]
+
+
+def test_what_began_before_a_write_does_not_drop_what_was_kept_since(catalogue: Catalogue) -> None:
+    kept: Kept[str, int] = Kept(catalogue)
+    before = catalogue.version()
+    kept.at(before)["a"] = 1
+    with catalogue.write() as session:
+        session.execute(update(CollectionRow).values(sequence=7))
+    kept.now()["a"] = 2
+    assert kept.at(before) == {}
+    kept.at(before)["a"] = 3
+    assert kept.now() == {"a": 2}
 
 
 def test_another_process_is_noticed(catalogue: Catalogue, catalogue_url: str) -> None:

@@ -1,6 +1,9 @@
 """Vectors copied for a filter: every page is the reference's, among equal vectors and after writes too."""
 
+import gc
 import math
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,3 +161,31 @@ def test_what_was_met_near_queries_is_forgotten_slowly() -> None:
     for _ in range(500):
         met.forget(0.1)
     assert met.share == pytest.approx(0.1, abs=1e-3)
+
+
+def test_rows_of_a_large_filter_are_not_copied() -> None:
+    view = CosineView(2048)
+    view.add(np.arange(5000), unit_vectors(5000, 2048))
+    before, allowed = view.memory_bytes, np.arange(4500)
+    for query in unit_vectors(4, 2048, seed=1):
+        view.search(query, 10, allowed=allowed)
+    assert view.memory_bytes == before
+
+
+def test_nothing_copied_keeps_rows_that_a_build_has_moved(tmp_path: Path) -> None:
+    view = CosineView(512)
+    view.add(np.arange(9000), unit_vectors(9000, 512))
+    allowed, query = np.arange(0, 9000, 4), unit_vectors(1, 512, seed=2)[0]
+    for _ in range(4):
+        found = view.search(query, 5, allowed=allowed)
+    rows = weakref.ref(view._rows)
+    assert view.build("mapped", tmp_path)
+    gc.collect()
+    assert rows() is None
+    assert view.search(query, 5, allowed=allowed).keys.tolist() == found.keys.tolist()
+    for _ in range(4):
+        view.search(query, 5, allowed=allowed)
+    rows = weakref.ref(view._rows)
+    view.drop()
+    gc.collect()
+    assert rows() is None
