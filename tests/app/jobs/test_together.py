@@ -12,7 +12,7 @@ import pytest
 
 from app.jobs.folder import JobFolder
 from index.jobs import cancel_job
-from tests.app.jobs.trainings import SETS, give_training, in_training, wait_for_the_lock
+from tests.app.jobs.trainings import SETS, give_long_training, give_training, in_training, wait_for_the_lock
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs
 from training.models.bundle import read_bundle
@@ -89,7 +89,7 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
 
 
 def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs: Jobs, scenes: Path) -> None:
-    number = give_training(jobs, scenes)
+    number = give_long_training(jobs, scenes)
     run = _run(jobs, number)
     with jobs.worker():
         jobs.wait(number, in_training)
@@ -104,7 +104,7 @@ def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs:
 
 
 def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
-    number = give_training(jobs, scenes)
+    number = give_long_training(jobs, scenes)
     run = _run(jobs, number)
     with jobs.worker():
         jobs.wait(number, in_training)

@@ -18,7 +18,13 @@ from index.generations import Generation
 from index.ingest import ingest_manifest
 from index.jobs import Job, cancel_job
 from index.reindex import generation_for
-from tests.app.jobs.trainings import OVERRIDES, give_training, in_training, wait_for_the_lock
+from tests.app.jobs.trainings import (
+    OVERRIDES,
+    give_long_training,
+    give_training,
+    in_training,
+    wait_for_the_lock,
+)
 from tests.index.samples import make_bundle, make_manifest, make_records
 from tests.jobs import Jobs
 from training.models.bundle import read_bundle
@@ -178,7 +184,7 @@ def test_an_embedding_whose_worker_is_killed_goes_on_with_the_next(
 
 @pytest.mark.slow
 def test_a_cancelled_job_stops_and_the_next_one_begins(jobs: Jobs, scenes: Path) -> None:
-    number, other = give_training(jobs, scenes), jobs.give("tidy")
+    number, other = give_long_training(jobs, scenes), jobs.give("tidy")
     with jobs.worker():
         jobs.wait(number, in_training)
         with jobs.catalogue.write() as session:
@@ -193,7 +199,7 @@ def test_a_cancelled_job_stops_and_the_next_one_begins(jobs: Jobs, scenes: Path)
 
 @pytest.mark.slow
 def test_a_job_that_does_not_stop_is_killed(jobs: Jobs, scenes: Path) -> None:
-    number = give_training(jobs, scenes)
+    number = give_long_training(jobs, scenes)
     with jobs.worker() as worker:
         jobs.wait(number, in_training)
         child = _child(worker)
@@ -206,7 +212,7 @@ def test_a_job_that_does_not_stop_is_killed(jobs: Jobs, scenes: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_the_system_kills_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
-    number = give_training(jobs, scenes)
+    number = give_long_training(jobs, scenes)
     with jobs.worker() as worker:
         jobs.wait(number, in_training)
         child = _child(worker)

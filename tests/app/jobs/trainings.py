@@ -1,4 +1,4 @@
-"""Trainings that tests give to workers: long enough to be stopped in the middle."""
+"""Trainings that tests give to workers: long enough to go on elsewhere, or never to end by themselves."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from index.jobs import Job
 from tests.e2e.work import TINY
 from tests.jobs import Jobs
 
-EPOCHS = 10
+EPOCHS = 30
 OVERRIDES = [
     *TINY,
     f"train.epochs={EPOCHS}",
@@ -22,6 +22,12 @@ SETS = [part for override in OVERRIDES for part in ("--set", override)]
 
 def give_training(jobs: Jobs, scenes: Path) -> int:
     return jobs.give("train", "demo-scenes", "--data", scenes.name, *SETS, folder=scenes.parent)
+
+
+def give_long_training(jobs: Jobs, scenes: Path) -> int:
+    """One that the test ends: seconds may pass until a worker sees that it is to, however fast it trains."""
+    sets = [*SETS, "--set", f"train.epochs=1000"]
+    return jobs.give("train", "demo-scenes", "--data", scenes.name, *sets, folder=scenes.parent)
 
 
 def in_training(job: Job) -> bool:
