@@ -18,9 +18,9 @@ from index.vectors.protocol import Vectors
 from index.vectors.stored import Guard, StoredRows
 
 # What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
-_RECALL: Final = 0.997
+RECALL: Final = 0.997
 # A query encoder does not say quite what the other encoder says.
-_NOISE: Final = 0.45
+NOISE: Final = 0.45
 # How many queries are tried, and for which depths. A page of ten looks for an eleventh hit.
 _DEPTHS: Final = (
     (200, (10, 11, 14, 17, 21, 27, 33, 41)),
@@ -30,7 +30,7 @@ _DEPTHS: Final = (
 # How many lists are searched, each time half as many again or a third more.
 _LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in range(12)}))
 # How many candidates are taken for each hit.
-_FACTORS: Final = (2, 3, 4, 5, 6, 8, 11, 16, 24, 40)
+FACTORS: Final = (2, 3, 4, 5, 6, 8, 11, 16, 24, 40)
 # How many queries are timed, and how often each: what else the machine does only ever takes longer.
 _TIMED: Final = 5
 _ROUNDS: Final = 3
@@ -53,7 +53,7 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Pl
     living = np.flatnonzero(alive)
     probes: list[Probe] = []
     with guard():
-        queries, own = _queries(rows, living, min(_DEPTHS[0][0], len(living)))
+        queries, own = queries_near(rows, living, min(_DEPTHS[0][0], len(living)))
     for tried, depths in _DEPTHS:
         reached = [depth for depth in depths if 4 * depth <= len(living)]
         if not reached:
@@ -71,12 +71,12 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Pl
     return Planner(tuple(probes), *costs)
 
 
-def _queries(rows: StoredRows, living: Rows, count: int) -> tuple[Vectors, Rows]:
+def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOISE) -> tuple[Vectors, Rows]:
     """Return queries (Q, D) near stored vectors, and the rows of these, which are not to be counted."""
     random = np.random.default_rng(_SEED)
     own, first, second = (random.choice(living, count) for _ in range(3))
-    noise = unit(rows.get(first) - rows.get(second))
-    return unit(rows.get(own) + np.float32(_NOISE) * noise), own
+    directions = unit(rows.get(first) - rows.get(second))
+    return unit(rows.get(own) + np.float32(noise) * directions), own
 
 
 def _cheapest(
@@ -84,14 +84,14 @@ def _cheapest(
 ) -> Probe | None:
     """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
     depth = truth.shape[1] - 1
-    most = min(len(finder), _FACTORS[-1] * depth)
+    most = min(len(finder), FACTORS[-1] * depth)
     best: Probe | None = None
     least = np.inf
     for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
-        for candidates in [factor * depth for factor in _FACTORS if factor * depth <= most] or [most]:
+        for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
             probe = Probe(depth, lists, candidates, 0, 0)
-            recall = _recall(finder.search(queries, probe), truth, own)
-            if recall < _RECALL:
+            recall = recall_of(finder.search(queries, probe), truth, own)
+            if recall < RECALL:
                 continue
             probe = replace(probe, recall=recall, cost=_fastest(partial(finder.search, probe=probe), queries))
             with guard():
@@ -105,7 +105,7 @@ def _cheapest(
     return best
 
 
-def _recall(found: Rows, truth: Rows, own: Rows) -> float:
+def recall_of(found: Rows, truth: Rows, own: Rows) -> float:
     """Return the share of true neighbours (Q, depth + 1) that are among those found (Q, C)."""
     shares = [
         np.isin(nearest[nearest != row], candidates).mean()

@@ -14,6 +14,7 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
+from index.vectors.flat import FlatCodes
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.threads import cores, use_threads
@@ -121,6 +122,10 @@ class Codes:
         _, rows = self._index.search(queries, min(candidates, len(self)), params=parameters)
         found: Rows = rows
         return found
+
+    def flat(self, sample: Vectors) -> FlatCodes:
+        """Return no codes yet, of the same numbers but in no lists, learnt from a sample (S, D)."""
+        return FlatCodes(self._index, sample)
 
     def write(self, path: Path) -> None:
         """Write the codes into a file."""

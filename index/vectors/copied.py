@@ -1,13 +1,13 @@
 """The vectors that pass a filter, side by side: nothing else has to be passed over."""
 
 import math
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 import numpy as np
 
 from index.vectors.coarse import CoarseRows
+from index.vectors.passing import WIDE, SearchedCopy
 from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked
@@ -16,33 +16,20 @@ from index.vectors.threads import use_threads
 
 # An inner product that is summed up in float32 is off by at most this for each number.
 _ROUNDING: Final = 2.0**-24
-# Up to so many numbers float32 is faster than 8 bits, which have to be ranked once more.
-_WIDE: Final = 1024**2
 # Hits that a scan of 8 bits names beyond those asked for: so many may come close enough.
 _REACHING: Final = 128
 # Rows that are rounded to 8 bits at once.
 _BLOCK: Final = 512
-# Queries by which a copy is timed, how often, and the hits of each.
+# Queries by which a copy is timed.
 _TIMED: Final = 3
-_ROUNDS: Final = 2
-_TIMED_HITS: Final = 10
 
 
-class Copies(ABC):
-    """Vectors under their keys (N,), compared with a query one by one, by one thread.
-
-    Attributes:
-        cost: Nanoseconds that a search of them takes; infinite until it is measured.
-    """
+class Copies(SearchedCopy):
+    """Vectors under their keys (N,), compared with a query one by one: what they find is exact."""
 
     def __init__(self, keys: Keys) -> None:
-        self.cost = math.inf
+        super().__init__()
         self._keys = keys
-
-    @property
-    @abstractmethod
-    def memory_bytes(self) -> int:
-        """Memory that vectors and keys hold."""
 
     @abstractmethod
     def _vectors_at(self, places: Rows) -> Vectors:
@@ -69,13 +56,6 @@ class Copies(ABC):
             if first + k <= rank or len(places) == len(self._keys):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
             rank = first + k
-
-    def measure(self, queries: Vectors) -> None:
-        """Take the time of a search for the quickest of some queries (Q, D) as its cost."""
-        for query in [*queries] * _ROUNDS:
-            started = time.thread_time_ns()
-            if self.search(query, _TIMED_HITS) is not None:
-                self.cost = min(self.cost, time.thread_time_ns() - started)
 
 
 class CopiedVectors(Copies):
@@ -154,7 +134,7 @@ def copies_of(rows: Rows, keys: Keys, stored: StoredRows) -> Copies | None:
         None where 8 bits do not tell them apart.
     """
     copies: Copies
-    if len(rows) * stored.dim <= _WIDE:
+    if len(rows) * stored.dim <= WIDE:
         copies = CopiedVectors(keys[rows], stored.get(rows))
     else:
         copies = CoarseCopies(keys[rows], rows, stored)

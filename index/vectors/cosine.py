@@ -1,5 +1,6 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned, or found through codes or a graph."""
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from index.planner import Planner, ViewName
 from index.vectors.coarse import CoarseRows
+from index.vectors.coded import FilterCoding
 from index.vectors.codes import sample_size
 from index.vectors.copied import copies_of
 from index.vectors.finders import new_finder
@@ -56,6 +58,7 @@ class CosineView:
         # Changes when rows move: what is being built then fits no longer.
         self._layout = 0
         self._filters = Filters()
+        self._coding = FilterCoding(self._filters, self._lock.reading)
 
     @property
     def dim(self) -> int:
@@ -137,22 +140,29 @@ class CosineView:
 
         What passes `allowed` is remembered as long as the same array is used: it must not be changed.
         """
+        started = time.perf_counter_ns()
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
-            if passing.is_worth_copying(self.dim) and passing.begin_copying():
-                passing.copied = copies_of(passing.rows, self._places.keys, self._rows)
-            rank = k if after is None else k + after.rank
-            near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
-            if near is not None:
-                keys, scores = self._ranked(query, near)
-                first = behind(keys, scores, after)
-                # Else candidates are too few to promise the hits.
-                if first + k <= len(keys):
-                    return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-            found = None if passing.copied is None else passing.copied.search(query, k, after)
-            if found is not None:
-                return found
-            return self._scan(query, k, rank, passing, after)
+            found = self._search(query, k, passing, after)
+            if allowed is not None and self._planned is not None:
+                self._coding.note(passing, time.perf_counter_ns() - started, self._planned, self._places)
+            return found
+
+    def _search(self, query: Vectors, k: int, passing: Passing, after: After | None) -> Neighbours:
+        if passing.is_worth_copying(self.dim) and passing.begin_copying():
+            passing.copied = copies_of(passing.rows, self._places.keys, self._rows)
+        rank = k if after is None else k + after.rank
+        near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
+        if near is not None:
+            keys, scores = self._ranked(query, near)
+            first = behind(keys, scores, after)
+            # Else candidates are too few to promise the hits.
+            if first + k <= len(keys):
+                return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+        found = None if passing.copied is None else passing.copied.search(query, k, after)
+        if found is not None:
+            return found
+        return self._scan(query, k, rank, passing, after)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""

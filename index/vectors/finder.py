@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from index.planner import Probe, ViewName
+from index.vectors.flat import FlatCodes
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 
@@ -55,6 +56,9 @@ class Finder(Protocol):
 
     def append(self, vectors: Vectors) -> None:
         """Append vectors (N, D) to the rows and take them in."""
+
+    def flat(self, sample: Vectors) -> FlatCodes | None:
+        """Return codes for some of the rows, learnt from a sample (S, D), if it makes codes: none yet."""
 
     @property
     def outgrown(self) -> bool:

@@ -89,6 +89,9 @@ class Graph:
         """Never: it grows with its rows."""
         return False
 
+    def flat(self, sample: Vectors) -> None:
+        """Return nothing: it makes no codes."""
+
     def write(self, path: Path) -> None:
         """Write the links into a file."""
         library: Any = faiss

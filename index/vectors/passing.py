@@ -1,10 +1,13 @@
 """Which rows a search may find, remembered by filter."""
 
+import math
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import faiss
 import numpy as np
@@ -23,6 +26,21 @@ _COPIED: Final = 16 * 1024**2
 _COPIED_SHARE: Final = 0.25
 # To copy so many rows takes as long as some searches for them.
 _COPIED_A_SEARCH: Final = 2048
+# Up to so many numbers float32 is faster than 8 bits or codes, which have to be ranked once more.
+WIDE: Final = 1024**2
+# Nanoseconds that it takes to begin with codes, and to search few of them.
+_CODES_BEGUN: Final = 500_000_000
+_CODES_SEARCHED: Final = 100_000
+# While a row is coded, so many can be scanned; and so many codes while one row is (measured).
+_SCANNED_A_CODED: Final = 200
+_CODES_A_SCANNED: Final = 16
+# Codes are to save a third of the time.
+_WORTH_CODES: Final = 1.5
+# What is kept side by side for all filters may take so much of the memory of the rows.
+_COPIES_SHARE: Final = 1 / 16
+# How often a copy is timed by each query, and the hits of each.
+_ROUNDS: Final = 2
+_TIMED_HITS: Final = 10
 # The weight of the last query, and how fast it is forgotten where no query tells of it.
 _LEARNT: Final = 0.2
 _FORGOTTEN: Final = 0.02
@@ -43,25 +61,37 @@ class Met:
         self.share += _FORGOTTEN * (usual - self.share)
 
 
-class SearchedCopy(Protocol):
-    """Vectors that were copied to be searched by themselves.
+class SearchedCopy(ABC):
+    """Vectors, or their codes, that were put side by side to be searched by themselves, by one thread.
 
     Attributes:
-        cost: Nanoseconds that a search of them takes.
+        deepest: Down to which rank they may find the hits.
+        cost: Nanoseconds that a search of them takes; infinite until it is measured.
     """
 
-    cost: float
+    def __init__(self, deepest: float = math.inf) -> None:
+        self.deepest = deepest
+        self.cost = math.inf
 
     @property
+    @abstractmethod
     def memory_bytes(self) -> int:
         """Memory that they hold."""
 
+    @abstractmethod
     def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
-        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `VectorView`.
+        """Find the `k` nearest vectors to a query (D,) of length one; see `VectorView`.
 
         Returns:
             None where the copies do not tell.
         """
+
+    def measure(self, queries: Vectors) -> None:
+        """Take the time of a search for the quickest of some queries (Q, D) as its cost."""
+        for query in [*queries] * _ROUNDS:
+            started = time.thread_time_ns()
+            if self.search(query, _TIMED_HITS) is not None:
+                self.cost = min(self.cost, time.thread_time_ns() - started)
 
 
 @dataclass
@@ -74,7 +104,8 @@ class Passing:
         count: How many do.
         near: How many of those near queries do.
         searches: How many searches it has served.
-        copied: Their vectors, if they were copied.
+        spent: Nanoseconds that they took.
+        copied: Their vectors or codes side by side, if they were copied.
     """
 
     keys: Keys | None
@@ -82,8 +113,10 @@ class Passing:
     count: int
     near: Met = field(default_factory=Met)
     searches: int = 0
+    spent: int = 0
     copied: SearchedCopy | None = None
     _copying: threading.Lock = field(default_factory=threading.Lock)
+    _coding: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def rows(self) -> Rows:
@@ -99,6 +132,23 @@ class Passing:
     def begin_copying(self) -> bool:
         """Tell whether the caller is to copy them; nobody is asked twice."""
         return self._copying.acquire(blocking=False)
+
+    def is_worth_coding(self, dim: int, row_cost: float) -> bool:
+        """Tell whether to make codes of them: searches took as long as that does, and will be shorter.
+
+        Args:
+            dim: Length of a vector.
+            row_cost: Nanoseconds to compare a query with one row.
+        """
+        if self._coding.locked() or self.count * dim <= WIDE:
+            return False
+        made = _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
+        searched = _CODES_SEARCHED + self.count * row_cost / _CODES_A_SCANNED
+        return self.spent > max(made, _WORTH_CODES * searched * self.searches)
+
+    def begin_coding(self) -> bool:
+        """Tell whether the caller is to make codes of them; nobody is asked twice."""
+        return self._coding.acquire(blocking=False)
 
     @cached_property
     def bits(self) -> Bits | None:
@@ -125,6 +175,29 @@ class Filters:
         with self._lock:
             known = list(self._known.values())
         return sum(passing.copied.memory_bytes for passing in known if passing.copied is not None)
+
+    def holds(self, passing: Passing) -> bool:
+        """Tell whether this is what passes a filter that is remembered."""
+        with self._lock:
+            return any(known is passing for known in self._known.values())
+
+    def keep_copied(self, passing: Passing, copied: SearchedCopy, rows_bytes: int) -> None:
+        """Keep what passes a filter side by side, and forget the oldest filters where that is too much.
+
+        Args:
+            passing: What passes.
+            copied: Its vectors or codes.
+            rows_bytes: Memory of all rows.
+        """
+        passing.copied = copied
+        with self._lock:
+            held = [(place, known.copied) for place, known in self._known.items() if known.copied is not None]
+            total = sum(copies.memory_bytes for _, copies in held)
+            for place, copies in held:
+                if total <= _COPIES_SHARE * rows_bytes or copies is copied:
+                    break
+                del self._known[place]
+                total -= copies.memory_bytes
 
     def clear(self) -> None:
         """Forget everything."""

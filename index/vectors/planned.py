@@ -17,10 +17,9 @@ from index.vectors.mapped import MappedRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
+from index.vectors.ranking import kept
 from index.vectors.stored import Guard, StoredRows
 
-# Rows beyond those asked for: rounding may have put them in another order.
-_SPARE: Final = 4
 # Searches of the codes for one query with a filter, before what passes is scanned.
 _TRIED: Final = 3
 
@@ -31,7 +30,7 @@ class PlannedSearch:
     def __init__(self, finder: Finder, planner: Planner, rows: StoredRows) -> None:
         self.finder = finder
         self.planner = planner
-        self._rows = rows
+        self.rows = rows
 
     @classmethod
     def measured(cls, finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> "PlannedSearch":
@@ -52,14 +51,15 @@ class PlannedSearch:
         probe = self.planner.first(rank, passing.count, total)
         if probe is None:
             return None
-        (products,), (rows,) = self.finder.nearest(query[None], _kept(rank), probe, passing.selector)
+        (products,), (rows,) = self.finder.nearest(query[None], kept(rank), probe, passing.selector)
         # What lies clearly below the last hit cannot be one.
-        below = products[min(rank, len(rows)) - 1] - 2 * self._rows.error
+        below = products[min(rank, len(rows)) - 1] - 2 * self.rows.error
         likely: Rows = rows[(rows >= 0) & (products >= below)]
         return likely
 
     def _near_passing(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
-        copied = None if passing.copied is None else passing.copied.cost
+        copies = passing.copied
+        copied = copies.cost if copies is not None and rank <= copies.deepest else None
         if copied is not None and copied < self.planner.least:
             return None
         probe = self.planner.first(rank, passing.count, total, passing.near.share, copied=copied)
@@ -74,10 +74,10 @@ class PlannedSearch:
             passing.near.note(share)
             if np.count_nonzero(passes[: probe.depth]) >= rank:
                 if probe.candidates <= self.finder.ranked:
-                    nearest: Rows = rows[passes][: _kept(rank)]
+                    nearest: Rows = rows[passes][: kept(rank)]
                     return nearest
                 likeliest = rows[passes][: self.planner.candidates(rank)]
-                return self._rows.nearest_of(query, _kept(rank), likeliest)
+                return self.rows.nearest_of(query, kept(rank), likeliest)
             probe = self.planner.deeper(probe, share, rank, passing.count, total, copied=copied)
         return None
 
@@ -86,7 +86,7 @@ class PlannedSearch:
         probe = self.planner.first(rank, passing.count, passing.count)
         if probe is None:
             return None
-        return self.finder.nearest(queries, _kept(rank), probe, passing.selector)[1]
+        return self.finder.nearest(queries, kept(rank), probe, passing.selector)[1]
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write finder and plan into files of this folder, by part."""
@@ -104,11 +104,6 @@ class PlannedSearch:
         """
         finder = read_finder(files, rows)
         return None if finder is None else cls(finder, _read_planner(files["plan"]), rows)
-
-
-def _kept(rank: int) -> int:
-    """Return how many of the candidates are ranked exactly for hits down to a rank."""
-    return rank + _SPARE + rank // 8
 
 
 def _read_planner(path: Path) -> Planner:

@@ -11,8 +11,15 @@ from index.vectors.protocol import After, Keys, Vectors
 
 Scores = NDArray[np.float32]
 
+# Rows beyond those asked for: rounding may have put them in another order.
+_SPARE: Final = 4
 # Vectors whose float64 sums stay in the processor's cache.
 RANKED_AT_ONCE: Final = 512
+
+
+def kept(rank: int) -> int:
+    """Return how many of the candidates are ranked exactly for hits down to a rank."""
+    return rank + _SPARE + rank // 8
 
 
 def cosines(query: Vectors, vectors: Vectors) -> Scores:

@@ -10,6 +10,7 @@ import numpy as np
 
 from index.planner import Probe, ViewName
 from index.vectors.codes import Codes, list_count
+from index.vectors.flat import FlatCodes
 from index.vectors.half import HalfRows
 from index.vectors.mapped import MappedRows
 from index.vectors.positions import Rows
@@ -62,6 +63,10 @@ class CodedRows(ABC, Generic[_Stored]):
     def outgrown(self) -> bool:
         """Whether so many rows need many more lists."""
         return list_count(len(self)) > 2 * self.lists
+
+    def flat(self, sample: Vectors) -> FlatCodes:
+        """Return codes that know no rows yet; see `Finder`."""
+        return self._codes.flat(sample)
 
     def write(self, path: Path) -> None:
         """Write the codes into a file."""

@@ -26,7 +26,7 @@ def give_training(jobs: Jobs, scenes: Path) -> int:
 
 def give_long_training(jobs: Jobs, scenes: Path) -> int:
     """One that the test ends: seconds may pass until a worker sees that it is to, however fast it trains."""
-    sets = [*SETS, "--set", f"train.epochs=1000"]
+    sets = [*SETS, "--set", "train.epochs=1000"]
     return jobs.give("train", "demo-scenes", "--data", scenes.name, *sets, folder=scenes.parent)
 
 

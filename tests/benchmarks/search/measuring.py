@@ -19,6 +19,9 @@ _ROUND_SECONDS: Final = 0.7
 _SHORT_SECONDS: Final = 0.25
 # A recall of a slow search is taken from the queries that fit into this time.
 _RECALL_SECONDS: Final = 0.8
+# Before it is measured, a filter is used so long, and so long for each vector that passes.
+_WARMED_SECONDS: Final = 2.0
+_WARMED_SECONDS_A_VECTOR: Final = 35e-6
 _CHUNK: Final = 25
 _FEWEST: Final = 5
 _HARDLY: Final = 0.001
@@ -87,6 +90,9 @@ def resident_bytes() -> int:
 def _filtered(contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float) -> Point:
     """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
     prepared = contestant.prepare(workload, case.condition)
+    if contestant.warms:
+        seconds = _WARMED_SECONDS + _WARMED_SECONDS_A_VECTOR * case.condition.limit
+        _single_speed(contestant, case.queries, contestant.efforts[0], seconds, prepared)
     low, high = 0, len(contestant.efforts) - 1
     while low < high:
         middle = (low + high) // 2

@@ -46,12 +46,14 @@ class Contestant(ABC):
         setting: How it is set up, in a few words.
         carries_payload: Whether hits come with what is stored beside their vectors.
         efforts: The search parameter, rising until the recall is enough; one value if there is none.
+        warms: Whether searches with a filter get faster once it was used for a while.
     """
 
     package: ClassVar[str]
     setting: ClassVar[str]
     carries_payload: ClassVar[bool] = False
     efforts: ClassVar[Sequence[int]] = _GRAPH_EFFORTS
+    warms: ClassVar[bool] = False
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

@@ -24,6 +24,7 @@ class OurEngine(Contestant):
     setting = "SQLite, the view that it chooses"
     carries_payload = True
     efforts = (0,)
+    warms = True
 
     def build(self, workload: Workload, folder: Path) -> None:
         engine = _engine(folder)

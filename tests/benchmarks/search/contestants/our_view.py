@@ -24,6 +24,7 @@ class OurView(Contestant):
     package = "recoquest"
     setting = "float16, codes where the planner wants them"
     efforts = (0,)
+    warms = True
     wanted: ClassVar[ViewName | None] = None
 
     def build(self, workload: Workload, folder: Path) -> None:
@@ -58,6 +59,7 @@ class OurExactView(OurView):
     """The same without codes: every answer is exact."""
 
     setting = "float16, every vector compared by 8 bits"
+    warms = False
     wanted = "exact"
 
     def open(self, folder: Path) -> None:

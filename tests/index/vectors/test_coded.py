@@ -1,0 +1,258 @@
+"""Codes of what passes a filter that comes again: made beside searches and writes, of the recall promised."""
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.planner import ViewName
+from index.vectors import coded, passing
+from index.vectors.coded import CodedCopies
+from index.vectors.codec import unit
+from index.vectors.cosine import CosineView
+from index.vectors.passing import Filters, SearchedCopy
+from index.vectors.positions import Positions
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.reference import ReferenceView
+from tests.index.samples import unit_vectors
+from tests.index.vectors.test_copied import stored_as
+
+DIM = 64
+COUNT = 12_000
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with codes after the first search, of however few vectors."""
+    for name in ("WIDE", "_CODES_BEGUN", "_CODES_SEARCHED", "_SCANNED_A_CODED"):
+        monkeypatch.setattr(passing, name, 0)
+    monkeypatch.setattr(passing, "_CODES_A_SCANNED", 1e12)
+    monkeypatch.setattr(passing, "_COPIED", 0)
+
+
+def _clustered(count: int, seed: int) -> Vectors:
+    """Vectors around forty centres, those around clusters of centres."""
+    random = np.random.default_rng(seed)
+    centres = unit_vectors(5, DIM, seed=90).repeat(8, axis=0) + 0.8 * unit_vectors(40, DIM, seed=91)
+    made = centres[random.integers(0, 40, count)] + 0.07 * random.standard_normal((count, DIM))
+    vectors: Vectors = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    return vectors
+
+
+def _views(name: ViewName, folder: Path) -> tuple[CosineView, ReferenceView]:
+    vectors = _clustered(COUNT, seed=0)
+    view, reference = CosineView(DIM), ReferenceView(DIM)
+    view.add(np.arange(COUNT), vectors)
+    reference.add(np.arange(COUNT), stored_as(vectors))
+    assert view.build(name, folder)
+    return view, reference
+
+
+def _allowed(which: str) -> Keys:
+    if which == "any":
+        return np.arange(0, COUNT, 5)
+    vectors = _clustered(COUNT, seed=0)
+    nearest = np.argsort(-(vectors @ vectors[0]))[: COUNT // 5]
+    return np.sort(nearest)
+
+
+def _copies(view: CosineView, allowed: Keys) -> SearchedCopy | None:
+    return view._filters.passing(allowed, view._places).copied
+
+
+def _wait(view: CosineView, allowed: Keys) -> CodedCopies:
+    deadline = time.monotonic() + 60
+    while not isinstance(copies := _copies(view, allowed), CodedCopies):
+        assert time.monotonic() < deadline
+        view.search(unit_vectors(1, DIM)[0], 5, allowed=allowed)
+        time.sleep(0.02)
+    return copies
+
+
+def _recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
+    hits = sum(len(np.intersect1d(one.keys, other.keys)) for one, other in zip(found, expected, strict=True))
+    return hits / sum(len(one.keys) for one in expected)
+
+
+@pytest.mark.parametrize("name", ["ivf", "mapped"])
+@pytest.mark.parametrize("which", ["any", "together"])
+def test_finds_what_the_reference_does_for_queries_near_and_far_with_its_scores(
+    name: ViewName, which: str, tmp_path: Path
+) -> None:
+    view, reference = _views(name, tmp_path)
+    allowed = _allowed(which)
+    copies = _wait(view, allowed)
+    near = _clustered(60, seed=1)
+    for queries in (near, unit(near + 0.7 * unit_vectors(60, DIM, seed=5))):
+        for k in (10, 100):
+            expected = [reference.search(query, k, allowed=allowed) for query in queries]
+            found = [copies.search(query, k) for query in queries]
+            assert None not in found
+            told = [one for one in found if one is not None]
+            assert all(len(one.keys) == k and len(set(one.keys.tolist())) == k for one in told)
+            assert _recall(told, expected) >= 0.99
+            for one, query in zip(told, queries, strict=True):
+                scores = reference.search(query, COUNT, allowed=allowed)
+                true = dict(zip(scores.keys.tolist(), scores.scores.tolist(), strict=True))
+                assert one.scores.tolist() == [true[key] for key in one.keys.tolist()]
+    by_view = [view.search(query, 10, allowed=allowed) for query in queries]
+    expected = [reference.search(query, 10, allowed=allowed) for query in queries]
+    assert _recall(by_view, expected) >= 0.99
+
+
+def test_pages_go_on_behind_each_other_and_beyond_what_codes_know(tmp_path: Path) -> None:
+    view, reference = _views("ivf", tmp_path)
+    allowed = _allowed("any")
+    copies = _wait(view, allowed)
+    query = _clustered(1, seed=1)[0]
+    keys: list[int] = []
+    after = None
+    while len(keys) < 500:
+        page = view.search(query, 20, allowed=allowed, after=after)
+        keys += page.keys.tolist()
+        after = After(float(page.scores[-1]), int(page.keys[-1]), len(keys))
+    assert len(set(keys)) == len(keys)
+    expected = reference.search(query, 500, allowed=allowed).keys.tolist()
+    assert len(set(keys) & set(expected)) >= 0.99 * len(expected)
+    assert copies.search(query, int(copies.deepest)) is not None
+    assert copies.search(query, int(copies.deepest) + 1) is None
+
+
+def test_a_graph_has_no_codes_and_a_view_without_any_makes_none(tmp_path: Path) -> None:
+    allowed = _allowed("any")
+    view, _ = _views("hnsw", tmp_path)
+    plain = CosineView(DIM)
+    plain.add(np.arange(COUNT), _clustered(COUNT, seed=0))
+    for one in (view, plain):
+        for query in _clustered(20, seed=1):
+            one.search(query, 5, allowed=allowed)
+        one._coding._pool.shutdown()
+        assert _copies(one, allowed) is None
+
+
+def test_a_write_beside_the_coding_is_seen_at_once_and_what_was_coded_is_forgotten(tmp_path: Path) -> None:
+    view, reference = _views("ivf", tmp_path)
+    allowed = np.arange(COUNT + 50)
+    added = _clustered(50, seed=7)
+    stopped = threading.Event()
+    wrong: list[str] = []
+
+    def search() -> None:
+        for query in _clustered(10_000, seed=8):
+            if stopped.is_set():
+                return
+            found = view.search(query, 5, allowed=allowed)
+            if len(set(found.keys.tolist())) != 5:
+                wrong.append(str(found))
+
+    searcher = threading.Thread(target=search)
+    searcher.start()
+    for number in range(50):
+        view.add(np.array([COUNT + number]), added[number : number + 1])
+        reference.add(np.array([COUNT + number]), stored_as(added[number : number + 1]))
+        gone = np.array([3 * number])
+        view.remove(gone)
+        reference.remove(gone)
+        found = view.search(added[number], 3, allowed=allowed)
+        assert found.keys[0] == COUNT + number
+        assert int(gone[0]) not in view.search(_clustered(COUNT, seed=0)[gone[0]], 5, allowed=allowed).keys
+    stopped.set()
+    searcher.join()
+    assert not wrong
+    _wait(view, allowed)
+    queries = _clustered(60, seed=9)
+    by_view = [view.search(query, 10, allowed=allowed) for query in queries]
+    assert _recall(by_view, [reference.search(query, 10, allowed=allowed) for query in queries]) >= 0.99
+
+
+def test_coding_stops_where_a_write_has_changed_what_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, _ = _views("ivf", tmp_path)
+    allowed = _allowed("any")
+    begun, go_on, rows_read = threading.Event(), threading.Event(), []
+    code = coded._coded_copies
+
+    def slowly(*arguments: object) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        try:
+            return code(*arguments)  # type: ignore[arg-type]
+        except coded._ChangedError:
+            rows_read.append(False)
+            raise
+
+    monkeypatch.setattr(coded, "_coded_copies", slowly)
+    view.search(_clustered(1, seed=1)[0], 5, allowed=allowed)
+    assert begun.wait(30)
+    before = view._filters.passing(allowed, view._places)
+    view.remove(allowed[:1])
+    go_on.set()
+    view._coding._pool.shutdown()
+    assert rows_read == [False]
+    assert before.copied is None
+
+
+def test_an_error_of_coding_is_logged_and_searches_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    view, reference = _views("ivf", tmp_path)
+    allowed = _allowed("any")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(coded, "_coded_copies", fail)
+    with caplog.at_level(logging.ERROR):
+        for query in _clustered(5, seed=1):
+            found = view.search(query, 5, allowed=allowed)
+            assert found.keys.tolist() == reference.search(query, 5, allowed=allowed).keys.tolist()
+        view._coding._pool.shutdown()
+    assert [record.message for record in caplog.records] == [
+        "what passes a filter was not coded: it is searched as before"
+    ]
+
+
+class _Copied(SearchedCopy):
+    memory_bytes = 100
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
+        raise AssertionError
+
+
+def test_the_oldest_filters_are_forgotten_where_codes_take_too_much_memory() -> None:
+    filters, places = Filters(), Positions.of(np.arange(10))
+    arrays = [np.arange(count) for count in range(1, 6)]
+    for allowed in arrays:
+        filters.keep_copied(filters.passing(allowed, places), _Copied(), 16 * 250)
+    # Two fit.
+    assert filters.memory_bytes == 200
+    held = [filters.passing(allowed, places).copied is not None for allowed in arrays]
+    assert held == [False, False, False, True, True]
+    # One alone may take more.
+    filters.keep_copied(filters.passing(arrays[0], places), _Copied(), 16)
+    assert filters.memory_bytes == 100
+
+
+def test_codes_are_made_when_searches_have_taken_as_long_as_they_and_would_be_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    allowed = np.arange(0, 100_000, 10)
+    found = Filters().passing(allowed, Positions.of(np.arange(100_000)))
+    # They take half a second, and 200 times as long as a scan of the ten thousand that pass.
+    found.spent, found.searches = 590_000_000, 1000
+    assert not found.is_worth_coding(512, 50)
+    found.spent = 610_000_000
+    assert found.is_worth_coding(512, 50)
+    # Few are copied as they are.
+    assert not found.is_worth_coding(64, 50)
+    # Searches that are short already.
+    found.searches = 10_000
+    assert not found.is_worth_coding(512, 50)
+    found.searches = 1000
+    assert found.begin_coding() and not found.begin_coding()
+    assert not found.is_worth_coding(512, 50)
