@@ -60,6 +60,11 @@ class Views:
 
     def close(self) -> None:
         """Begin no further build; one that has begun is waited for."""
+        with self._lock:
+            views = [held.view for held in self._held.values()]
+        for view in views:
+            if isinstance(view, CosineView):
+                view.close()
         self._builder.shutdown(cancel_futures=True)
 
     def current(

@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from index.errors import ViewError
-from index.vectors.calibration import FACTORS, NOISE, RECALL, queries_near, recall_of
+from index.vectors.calibration import FACTORS, RECALL, queries_near, recall_of
+from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.passing import Filters, Passing, SearchedCopy
 from index.vectors.planned import PlannedSearch
-from index.vectors.positions import Mask, Positions, Rows
+from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, kept, ranked
 from index.vectors.stored import Guard, StoredRows
@@ -24,6 +24,7 @@ _DEPTHS: Final = (11, 21, 41, 110, 320)
 # How many queries are tried near what passes, and how many farther off from any vector.
 _TRIED: Final = 40
 _OFF: Final = 1.0
+_STRANGE: Final = 0.5
 # Of what passes so many are coded between two looks at whether it still passes.
 _BLOCK: Final = 16_384
 _TIMED: Final = 3
@@ -68,7 +69,8 @@ class CodedCopies(SearchedCopy):
         if rank > self.deepest:
             return None
         candidates = next(count for depth, count in self._candidates.items() if depth >= rank)
-        likely = self._rows[self._codes.search(query[None], candidates)[0]]
+        (places,) = self._codes.search(query[None], candidates)
+        likely = self._rows[places[places >= 0]]
         nearest = self._stored.nearest_of(query, kept(rank), likely)
         keys, scores = ranked(query, self._keys, nearest, self._stored.get)
         first = behind(keys, scores, after)
@@ -88,7 +90,14 @@ class FilterCoding:
     def __init__(self, filters: Filters, guard: Guard) -> None:
         self._filters = filters
         self._guard = guard
+        self._busy = threading.Lock()
+        self._closed = False
         self._pool = ThreadPoolExecutor(1, "code-filter")
+
+    def close(self) -> None:
+        """Begin with no more, and give up what has begun."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
 
     def note(self, passing: Passing, spent: int, planned: PlannedSearch, places: Positions) -> None:
         """Take in what a search with a filter took, and begin with codes once they would have cost no more.
@@ -100,25 +109,35 @@ class FilterCoding:
             places: Of the rows.
         """
         passing.spent += spent
-        if passing.is_worth_coding(planned.rows.dim, planned.planner.row_cost) and passing.begin_coding():
-            self._pool.submit(self._code, passing, planned, places.keys, places.alive)
+        worth = passing.is_worth_coding(planned.rows.dim, planned.planner.row_cost)
+        if not worth or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._pool.submit(self._code, passing, planned, places.keys, np.flatnonzero(places.alive))
+        except RuntimeError as error:
+            # The process ends, or has no threads left: what was found is no worse for it.
+            _log.debug("what passes a filter is not coded: %s", error)
+            self._busy.release()
 
-    def _code(self, passing: Passing, planned: PlannedSearch, keys: Keys, alive: Mask) -> None:
+    def _code(self, passing: Passing, planned: PlannedSearch, keys: Keys, living: Rows) -> None:
         @contextmanager
         def guard() -> Iterator[None]:
             with self._guard():
-                if not (self._filters.holds(passing) and threading.main_thread().is_alive()):
+                if self._closed or not self._filters.holds(passing):
                     raise _ChangedError
                 yield
 
         try:
-            copies = _coded_copies(passing, planned, keys, np.flatnonzero(alive), guard)
-            if copies is not None and (passing.copied is None or copies.cost < passing.copied.cost):
-                self._filters.keep_copied(passing, copies, planned.rows.memory_bytes)
+            passing.coded = True
+            copies = _coded_copies(passing, planned, keys, living, guard)
+            if copies is not None:
+                self._filters.keep_copied(passing, copies, planned.rows)
         except _ChangedError:
             pass
-        except (RuntimeError, MemoryError, ValueError, OSError, ViewError):
+        except Exception:  # noqa: BLE001 - nobody else would see it, and searches do without
             _log.exception("what passes a filter was not coded: it is searched as before")
+        finally:
+            self._busy.release()
 
 
 def _coded_copies(
@@ -149,28 +168,31 @@ def _candidates(
     codes: FlatCodes, passing: Passing, stored: StoredRows, living: Rows, guard: Guard
 ) -> dict[int, int]:
     """Return how many candidates hold the hits down to each depth, as queries near and far need them."""
-    with guard():
-        kinds = [
-            queries_near(stored, which, min(_TRIED, len(which)), noise)
-            for which, noise in ((passing.rows, NOISE), (living, _OFF))
-        ]
+    queries, own = _queries(passing.rows, stored, living, guard)
+    near = np.arange(len(queries)) < len(queries) // 2
     deepest = min(_DEPTHS[-1], passing.count - 1)
-    queries = np.concatenate([made for made, _ in kinds])
-    own = np.concatenate([made_of for _, made_of in kinds])
-    nearby = np.arange(len(queries)) < len(kinds[0][0])
-    truth = stored.nearest_many(queries, deepest + 1, passing.mask, guard)
+    truth = stored.nearest_many(queries, deepest + 1, passing.mask, guard, threads=1)
     enough: dict[int, int] = {}
     for depth in (depth for depth in _DEPTHS if depth <= deepest):
         found = passing.rows[codes.search(queries, FACTORS[-1] * depth)]
         for candidates in (factor * depth for factor in FACTORS):
             recalls = (
                 recall_of(found[kind, :candidates], truth[kind, : depth + 1], own[kind])
-                for kind in (nearby, ~nearby)
+                for kind in (near, ~near)
             )
             if all(recall >= RECALL for recall in recalls):
                 enough[depth] = candidates
                 break
-        else:
-            break
-    # Of few hits one more or less that is found says little: those farther down tell of these as well.
-    return {depth: min(c for deeper, c in enough.items() if deeper >= depth) for depth in enough}
+    return enough
+
+
+def _queries(passing: Rows, stored: StoredRows, living: Rows, guard: Guard) -> tuple[Vectors, Rows]:
+    """Return queries (2 Q, D), half near what passes and half off any vector, and whose they are."""
+    tried = min(_TRIED, len(passing))
+    with guard():
+        near, own = queries_near(stored, passing, tried)
+        off, own_of_off = queries_near(stored, living, tried, _OFF)
+    # Other encoders say things that no stored vector says.
+    noise = np.random.default_rng(_SEED).standard_normal(off.shape).astype(np.float32)
+    off = unit(off + np.float32(_STRANGE) * unit(noise))
+    return np.concatenate((near, off)), np.concatenate((own, own_of_off))

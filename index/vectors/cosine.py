@@ -1,6 +1,7 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned, or found through codes or a graph."""
 
 import time
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,6 +60,8 @@ class CosineView:
         self._layout = 0
         self._filters = Filters()
         self._coding = FilterCoding(self._filters, self._lock.reading)
+        # What is being coded would keep all rows of a view that nobody has any more.
+        weakref.finalize(self, self._coding.close).atexit = False
 
     @property
     def dim(self) -> int:
@@ -140,17 +143,19 @@ class CosineView:
 
         What passes `allowed` is remembered as long as the same array is used: it must not be changed.
         """
-        started = time.perf_counter_ns()
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
+            if passing.is_worth_copying(self.dim) and passing.begin_copying():
+                copied = copies_of(passing.rows, self._places.keys, self._rows)
+                if copied is not None:
+                    self._filters.keep_copied(passing, copied, self._rows)
+            started = time.perf_counter_ns()
             found = self._search(query, k, passing, after)
             if allowed is not None and self._planned is not None:
                 self._coding.note(passing, time.perf_counter_ns() - started, self._planned, self._places)
             return found
 
     def _search(self, query: Vectors, k: int, passing: Passing, after: After | None) -> Neighbours:
-        if passing.is_worth_copying(self.dim) and passing.begin_copying():
-            passing.copied = copies_of(passing.rows, self._places.keys, self._rows)
         rank = k if after is None else k + after.rank
         near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
         if near is not None:
@@ -159,7 +164,8 @@ class CosineView:
             # Else candidates are too few to promise the hits.
             if first + k <= len(keys):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        found = None if passing.copied is None else passing.copied.search(query, k, after)
+        copied = passing.copied
+        found = None if copied is None else copied.search(query, k, after)
         if found is not None:
             return found
         return self._scan(query, k, rank, passing, after)
@@ -293,6 +299,10 @@ class CosineView:
             self._planned = planned
             self._layout += 1
             self._filters.clear()
+
+    def close(self) -> None:
+        """Give up what is being coded in the background."""
+        self._coding.close()
 
     def _slacken(self, rows: StoredRows) -> None:
         """Let go of 8 bits: what codes do not promise is scanned seldom, and is to be measured without."""

@@ -33,8 +33,10 @@ class FlatCodes:
         self._codes.pq.cp.min_points_per_centroid = 1
         self._codes.pq.cp.max_points_per_centroid = TRAINED_ON // _VALUES
         self._index = library.IndexPreTransform(rotation, self._codes)
+        # What all have in common would take up the range of the codes, and changes no order.
+        self._mean = sample.mean(axis=0)
         use_threads(1)
-        self._index.train(sample)
+        self._index.train(sample - self._mean)
 
     def __len__(self) -> int:
         """Return the number of codes."""
@@ -48,10 +50,10 @@ class FlatCodes:
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D)."""
         use_threads(1)
-        self._index.add(vectors)
+        self._index.add(vectors - self._mean)
 
     def search(self, queries: Vectors, candidates: int) -> Rows:
-        """Return the places (Q, C) of the likely nearest to queries (Q, D), likeliest first."""
+        """Return the places (Q, C) of the likely nearest to queries (Q, D), likeliest first; -1 for none."""
         use_threads(1)
         places: Rows = self._index.search(queries, min(candidates, len(self)))[1]
         return places

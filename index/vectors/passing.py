@@ -5,9 +5,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import faiss
 import numpy as np
@@ -36,7 +37,8 @@ _SCANNED_A_CODED: Final = 200
 _CODES_A_SCANNED: Final = 16
 # Codes are to save a third of the time.
 _WORTH_CODES: Final = 1.5
-# What is kept side by side for all filters may take so much of the memory of the rows.
+# What is kept side by side for all filters may take so many bytes, or so much of what the rows do.
+_COPIES: Final = 64 * 1024**2
 _COPIES_SHARE: Final = 1 / 16
 # How often a copy is timed by each query, and the hits of each.
 _ROUNDS: Final = 2
@@ -106,6 +108,7 @@ class Passing:
         searches: How many searches it has served.
         spent: Nanoseconds that they took.
         copied: Their vectors or codes side by side, if they were copied.
+        coded: Whether codes of them were begun with; nobody begins twice.
     """
 
     keys: Keys | None
@@ -115,8 +118,8 @@ class Passing:
     searches: int = 0
     spent: int = 0
     copied: SearchedCopy | None = None
+    coded: bool = False
     _copying: threading.Lock = field(default_factory=threading.Lock)
-    _coding: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def rows(self) -> Rows:
@@ -140,15 +143,11 @@ class Passing:
             dim: Length of a vector.
             row_cost: Nanoseconds to compare a query with one row.
         """
-        if self._coding.locked() or self.count * dim <= WIDE:
+        if self.coded or self.count * dim <= WIDE:
             return False
         made = _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
         searched = _CODES_SEARCHED + self.count * row_cost / _CODES_A_SCANNED
         return self.spent > max(made, _WORTH_CODES * searched * self.searches)
-
-    def begin_coding(self) -> bool:
-        """Tell whether the caller is to make codes of them; nobody is asked twice."""
-        return self._coding.acquire(blocking=False)
 
     @cached_property
     def bits(self) -> Bits | None:
@@ -160,6 +159,16 @@ class Passing:
         """The same for FAISS."""
         library: Any = faiss
         return None if self.bits is None else library.IDSelectorBitmap(self.bits)
+
+
+class _Rows(Sized, Protocol):
+    """All rows that may pass.
+
+    Attributes:
+        dim: Length of a vector.
+    """
+
+    dim: int
 
 
 class Filters:
@@ -181,23 +190,28 @@ class Filters:
         with self._lock:
             return any(known is passing for known in self._known.values())
 
-    def keep_copied(self, passing: Passing, copied: SearchedCopy, rows_bytes: int) -> None:
-        """Keep what passes a filter side by side, and forget the oldest filters where that is too much.
+    def keep_copied(self, passing: Passing, copied: SearchedCopy, rows: "_Rows") -> None:
+        """Keep what passes a filter side by side, and let go of that of others where it is too much.
+
+        What is let go is not coded again until rows change: else filters that do not fit together would
+        be coded in turn, for ever.
 
         Args:
             passing: What passes.
             copied: Its vectors or codes.
-            rows_bytes: Memory of all rows.
+            rows: All rows.
         """
-        passing.copied = copied
         with self._lock:
-            held = [(place, known.copied) for place, known in self._known.items() if known.copied is not None]
-            total = sum(copies.memory_bytes for _, copies in held)
-            for place, copies in held:
-                if total <= _COPIES_SHARE * rows_bytes or copies is copied:
-                    break
-                del self._known[place]
-                total -= copies.memory_bytes
+            if passing.copied is not None and passing.copied.cost <= copied.cost:
+                return
+            passing.copied = copied
+            most = max(_COPIES, _COPIES_SHARE * len(rows) * rows.dim * 2)
+            others = [known for known in self._known.values() if known is not passing and known.copied]
+            total = copied.memory_bytes + sum(known.copied.memory_bytes for known in others if known.copied)
+            for known in others:
+                if total > most and known.copied is not None:
+                    total -= known.copied.memory_bytes
+                    known.copied = None
 
     def clear(self) -> None:
         """Forget everything."""

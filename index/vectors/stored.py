@@ -179,7 +179,14 @@ class StoredRows(ABC):
         (products,), (places,) = copies.index.search(query[None], min(count, len(rows)))
         return products, rows[places]
 
-    def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
+    def nearest_many(
+        self,
+        queries: Vectors,
+        count: int,
+        among: Mask,
+        guard: Guard = nullcontext,
+        threads: int | None = None,
+    ) -> Rows:
         """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.
 
         Args:
@@ -187,9 +194,10 @@ class StoredRows(ABC):
             count: How many rows for each.
             among: Which of the first rows (N,) may be found.
             guard: Held whenever rows are read, and let go in between.
+            threads: On how many; by default on all cores where that is worth it.
         """
         library: Any = faiss
-        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
+        use_threads(threads or (cores() if len(among) >= _WORTH_THREADS else 1))
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
         for start in range(0, len(among), _BLOCK):

@@ -1,8 +1,10 @@
 """Codes of what passes a filter that comes again: made beside searches and writes, of the recall promised."""
 
+import gc
 import logging
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 
 from index.planner import ViewName
 from index.vectors import coded, passing
-from index.vectors.coded import CodedCopies
 from index.vectors.codec import unit
+from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
 from index.vectors.passing import Filters, SearchedCopy
 from index.vectors.positions import Positions
@@ -219,22 +221,101 @@ def test_an_error_of_coding_is_logged_and_searches_go_on(
 class _Copied(SearchedCopy):
     memory_bytes = 100
 
+    def __init__(self, cost: float = 5) -> None:
+        super().__init__()
+        self.cost = cost
+
     def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
         raise AssertionError
 
 
-def test_the_oldest_filters_are_forgotten_where_codes_take_too_much_memory() -> None:
+class _Rows:
+    dim = 8
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def test_what_takes_too_much_memory_is_let_go_and_not_coded_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing, "_COPIES", 0)
     filters, places = Filters(), Positions.of(np.arange(10))
     arrays = [np.arange(count) for count in range(1, 6)]
     for allowed in arrays:
-        filters.keep_copied(filters.passing(allowed, places), _Copied(), 16 * 250)
-    # Two fit.
+        known = filters.passing(allowed, places)
+        known.coded = True
+        # A sixteenth of their bytes is 250.
+        filters.keep_copied(known, _Copied(), _Rows(250))
     assert filters.memory_bytes == 200
-    held = [filters.passing(allowed, places).copied is not None for allowed in arrays]
-    assert held == [False, False, False, True, True]
-    # One alone may take more.
-    filters.keep_copied(filters.passing(arrays[0], places), _Copied(), 16)
-    assert filters.memory_bytes == 100
+    held = [filters.passing(allowed, places) for allowed in arrays]
+    assert [one.copied is not None for one in held] == [False, False, False, True, True]
+    assert not any(one.is_worth_coding(512, 1) for one in held)
+    # One alone may take more, also where others were searched since.
+    filters.keep_copied(held[0], _Copied(), _Rows(1))
+    assert [one.copied is not None for one in held] == [True, False, False, False, False]
+
+
+def test_the_faster_of_two_copies_is_kept() -> None:
+    filters, slow, fast = Filters(), _Copied(9), _Copied(2)
+    known = filters.passing(np.arange(3), Positions.of(np.arange(10)))
+    for copies in (slow, fast, slow):
+        filters.keep_copied(known, copies, _Rows(10))
+    assert known.copied is fast
+
+
+def test_one_filter_is_coded_at_a_time_and_a_closed_view_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, _ = _views("ivf", tmp_path)
+    begun, go_on, ended = threading.Semaphore(0), threading.Event(), []
+    code = coded._coded_copies
+
+    def slowly(*arguments: object) -> object:
+        begun.release()
+        assert go_on.wait(30)
+        try:
+            return code(*arguments)  # type: ignore[arg-type]
+        except coded._ChangedError:
+            ended.append("given up")
+            raise
+
+    monkeypatch.setattr(coded, "_coded_copies", slowly)
+    query = _clustered(1, seed=1)[0]
+    first, second = _allowed("any"), _allowed("together")
+    for allowed in (first, second, first, second):
+        view.search(query, 5, allowed=allowed)
+    assert begun.acquire(timeout=30)
+    assert not begun.acquire(timeout=0.2)
+    view.close()
+    go_on.set()
+    view._coding._pool.shutdown()
+    assert ended == ["given up"]
+    assert len(view.search(query, 5, allowed=second).keys) == 5
+
+
+def test_coding_does_not_keep_a_view_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, _ = _views("ivf", tmp_path)
+    begun, go_on = threading.Event(), threading.Event()
+    code = coded._coded_copies
+
+    def slowly(*arguments: object) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        return code(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(coded, "_coded_copies", slowly)
+    view.search(_clustered(1, seed=1)[0], 5, allowed=_allowed("any"))
+    assert begun.wait(30)
+    rows, coding = weakref.ref(view._rows), view._coding
+    del view
+    gc.collect()
+    go_on.set()
+    coding._pool.shutdown()
+    gc.collect()
+    assert coding._closed
+    assert rows() is None
 
 
 def test_codes_are_made_when_searches_have_taken_as_long_as_they_and_would_be_shorter(
@@ -254,5 +335,5 @@ def test_codes_are_made_when_searches_have_taken_as_long_as_they_and_would_be_sh
     found.searches = 10_000
     assert not found.is_worth_coding(512, 50)
     found.searches = 1000
-    assert found.begin_coding() and not found.begin_coding()
+    found.coded = True
     assert not found.is_worth_coding(512, 50)
