@@ -27,7 +27,7 @@ _OFF: Final = 1.0
 _STRANGE: Final = 0.5
 # Of what passes so many are coded between two looks at whether it still passes.
 _BLOCK: Final = 16_384
-_TIMED: Final = 3
+_TIMED: Final = 8
 _SEED: Final = 0
 
 _log = logging.getLogger(__name__)
