@@ -90,7 +90,7 @@ def _cheapest(
     for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
         for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
             probe = Probe(depth, lists, candidates, 0, 0)
-            recall = recall_of(finder.search(queries, probe), truth, own)
+            recall = _recall(finder.search(queries, probe), truth, own)
             if recall < RECALL:
                 continue
             probe = replace(probe, recall=recall, cost=_fastest(partial(finder.search, probe=probe), queries))
@@ -105,7 +105,7 @@ def _cheapest(
     return best
 
 
-def recall_of(found: Rows, truth: Rows, own: Rows) -> float:
+def _recall(found: Rows, truth: Rows, own: Rows) -> float:
     """Return the share of true neighbours (Q, depth + 1) that are among those found (Q, C)."""
     shares = [
         np.isin(nearest[nearest != row], candidates).mean()

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from index.vectors.calibration import FACTORS, RECALL, queries_near, recall_of
+from index.vectors.calibration import FACTORS, RECALL, queries_near
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.passing import Filters, Passing, SearchedCopy
@@ -22,7 +22,11 @@ from index.vectors.stored import Guard, StoredRows
 # A page of ten looks for an eleventh hit. What lies deeper than the last is found in other ways.
 _DEPTHS: Final = (11, 21, 41, 110, 320)
 # How many queries are tried near what passes, and how many farther off from any vector.
-_TRIED: Final = 40
+_FEWEST_TRIED: Final = 40
+_MOST_TRIED: Final = 200
+# Each is compared with all that passes: about so many of these.
+_COMPARED: Final = 4_000_000
+_SHALLOW: Final = 41
 _OFF: Final = 1.0
 _STRANGE: Final = 0.5
 # Of what passes so many are coded between two looks at whether it still passes.
@@ -168,30 +172,51 @@ def _candidates(
     codes: FlatCodes, passing: Passing, stored: StoredRows, living: Rows, guard: Guard
 ) -> dict[int, int]:
     """Return how many candidates hold the hits down to each depth, as queries near and far need them."""
-    queries, own = _queries(passing.rows, stored, living, guard)
-    near = np.arange(len(queries)) < len(queries) // 2
+    tried = min(max(_FEWEST_TRIED, _COMPARED // passing.count), _MOST_TRIED, passing.count)
+    queries, own = _queries(passing.rows, stored, living, tried, guard)
     deepest = min(_DEPTHS[-1], passing.count - 1)
     truth = stored.nearest_many(queries, deepest + 1, passing.mask, guard, threads=1)
+    truth[truth == own[:, None]] = -1
     enough: dict[int, int] = {}
     for depth in (depth for depth in _DEPTHS if depth <= deepest):
-        found = passing.rows[codes.search(queries, FACTORS[-1] * depth)]
-        for candidates in (factor * depth for factor in FACTORS):
-            recalls = (
-                recall_of(found[kind, :candidates], truth[kind, : depth + 1], own[kind])
-                for kind in (near, ~near)
-            )
-            if all(recall >= RECALL for recall in recalls):
-                enough[depth] = candidates
+        # Of many hits, fewer queries tell as much.
+        some = slice(None, None, 1 if depth <= _SHALLOW else max(1, tried // _FEWEST_TRIED))
+        found = passing.rows[codes.search(queries[some], FACTORS[-1] * depth)]
+        places = _places(found, truth[some, : depth + 1])
+        near = np.arange(2 * tried)[some] < tried
+        for factor, more in zip(FACTORS, (*FACTORS[1:], FACTORS[-1]), strict=True):
+            if min(_recall(places[kind], factor * depth) for kind in (near, ~near)) >= RECALL:
+                # What few queries need, others need a little more of.
+                enough[depth] = more * depth
                 break
     return enough
 
 
-def _queries(passing: Rows, stored: StoredRows, living: Rows, guard: Guard) -> tuple[Vectors, Rows]:
+def _places(found: Rows, truth: Rows) -> Rows:
+    """Return where rows (Q, T) stand among those found (Q, C): C if they do not, -1 if there is no row."""
+    places = np.full(truth.shape, found.shape[1])
+    for place, rows, named in zip(places, truth, found, strict=True):
+        order = np.argsort(named)
+        at = order[np.minimum(np.searchsorted(named, rows, sorter=order), len(named) - 1)]
+        there = named[at] == rows
+        place[there] = at[there]
+        place[rows < 0] = -1
+    return places
+
+
+def _recall(places: Rows, candidates: int) -> float:
+    """Return the share of true neighbours that stand among the first candidates; see `_places`."""
+    there = places >= 0
+    return float(np.count_nonzero(there & (places < candidates)) / np.count_nonzero(there))
+
+
+def _queries(
+    passing: Rows, stored: StoredRows, living: Rows, count: int, guard: Guard
+) -> tuple[Vectors, Rows]:
     """Return queries (2 Q, D), half near what passes and half off any vector, and whose they are."""
-    tried = min(_TRIED, len(passing))
     with guard():
-        near, own = queries_near(stored, passing, tried)
-        off, own_of_off = queries_near(stored, living, tried, _OFF)
+        near, own = queries_near(stored, passing, count)
+        off, own_of_off = queries_near(stored, living, count, _OFF)
     # Other encoders say things that no stored vector says.
     noise = np.random.default_rng(_SEED).standard_normal(off.shape).astype(np.float32)
     off = unit(off + np.float32(_STRANGE) * unit(noise))
