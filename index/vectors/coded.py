@@ -1,4 +1,4 @@
-"""Codes of what passes a filter, side by side, made in the background once searches took long enough."""
+"""Codes of what passes a filter, side by side, made in the background once they would have paid."""
 
 import logging
 import threading
@@ -104,7 +104,7 @@ class FilterCoding:
         self._pool.shutdown(wait=False)
 
     def note(self, passing: Passing, spent: int, planned: PlannedSearch, places: Positions) -> None:
-        """Take in what a search with a filter took, and begin with codes once they would have cost no more.
+        """Take in what a search with a filter took, and begin with codes once these would have paid.
 
         Args:
             passing: What passes it.
@@ -112,8 +112,9 @@ class FilterCoding:
             planned: The view's searches.
             places: Of the rows.
         """
-        passing.spent += spent
-        worth = passing.is_worth_coding(planned.rows.dim, planned.planner.row_cost)
+        row_cost = planned.planner.row_cost
+        passing.note(spent, row_cost)
+        worth = passing.is_worth_coding(planned.rows.dim, row_cost)
         if not worth or not self._busy.acquire(blocking=False):
             return
         try:

@@ -35,13 +35,13 @@ _CODES_SEARCHED: Final = 100_000
 # While a row is coded, so many can be scanned; and so many codes while one row is (measured).
 _SCANNED_A_CODED: Final = 200
 _CODES_A_SCANNED: Final = 16
-# Codes are to save a third of the time.
+# What codes save counts where it is a third of the time.
 _WORTH_CODES: Final = 1.5
 # What is kept side by side for all filters may take so many bytes, or so much of what the rows do.
 _COPIES: Final = 64 * 1024**2
 _COPIES_SHARE: Final = 1 / 16
 # How often a copy is timed by each query, and the hits of each.
-_ROUNDS: Final = 2
+_ROUNDS: Final = 3
 _TIMED_HITS: Final = 10
 # The weight of the last query, and how fast it is forgotten where no query tells of it.
 _LEARNT: Final = 0.2
@@ -89,11 +89,16 @@ class SearchedCopy(ABC):
         """
 
     def measure(self, queries: Vectors) -> None:
-        """Take the time of a search for the quickest of some queries (Q, D) as its cost."""
-        for query in [*queries] * _ROUNDS:
-            started = time.thread_time_ns()
-            if self.search(query, _TIMED_HITS) is not None:
-                self.cost = min(self.cost, time.thread_time_ns() - started)
+        """Take the mean time of searches for some queries (Q, D), each at its quickest, as the cost."""
+        quickest = []
+        for query in queries:
+            spent = []
+            for _ in range(_ROUNDS):
+                started = time.thread_time_ns()
+                if self.search(query, _TIMED_HITS) is not None:
+                    spent.append(time.thread_time_ns() - started)
+            quickest += [min(spent)] if spent else []
+        self.cost = sum(quickest) / len(quickest) if quickest else math.inf
 
 
 @dataclass
@@ -106,7 +111,7 @@ class Passing:
         count: How many do.
         near: How many of those near queries do.
         searches: How many searches it has served.
-        spent: Nanoseconds that they took.
+        lost: Nanoseconds that they took longer than with codes of what passes, by estimate.
         copied: Their vectors or codes side by side, if they were copied.
         coded: Whether codes of them were begun with; nobody begins twice.
     """
@@ -116,7 +121,7 @@ class Passing:
     count: int
     near: Met = field(default_factory=Met)
     searches: int = 0
-    spent: int = 0
+    lost: float = 0.0
     copied: SearchedCopy | None = None
     coded: bool = False
     _copying: threading.Lock = field(default_factory=threading.Lock)
@@ -137,7 +142,7 @@ class Passing:
         return self._copying.acquire(blocking=False)
 
     def is_worth_coding(self, dim: int, row_cost: float) -> bool:
-        """Tell whether to make codes of them: searches took as long as that does, and will be shorter.
+        """Tell whether to make codes of them: they would have saved as much as it takes to make them.
 
         Args:
             dim: Length of a vector.
@@ -145,9 +150,12 @@ class Passing:
         """
         if self.coded or self.count * dim <= WIDE:
             return False
-        made = _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
+        return self.lost > _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
+
+    def note(self, spent: float, row_cost: float) -> None:
+        """Take in how many nanoseconds a search took; see `is_worth_coding`."""
         searched = _CODES_SEARCHED + self.count * row_cost / _CODES_A_SCANNED
-        return self.spent > max(made, _WORTH_CODES * searched * self.searches)
+        self.lost += max(0.0, spent - _WORTH_CODES * searched)
 
     @cached_property
     def bits(self) -> Bits | None:
