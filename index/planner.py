@@ -125,9 +125,14 @@ class Planner:
 def _spread(rank: int, share: float) -> float:
     """Return how deep the hits down to a rank lie among all where a share passes.
 
-    Where one of ten passes, they lie ten times as deep; a quarter more, as the tenth is not spread evenly.
+    Where one of ten passes, they lie ten times as deep; and as much deeper that so many pass also where a
+    standard deviation fewer do, of rows that pass independently.
     """
-    return 1.25 * rank / share if share else math.inf
+    if not share:
+        return math.inf
+    varied = share * (1 - share)
+    # The root d of share * d**2 - sqrt(varied) * d = rank.
+    return ((math.sqrt(varied) + math.sqrt(varied + 4 * share * rank)) / (2 * share)) ** 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ _OFF: Final = 1.0
 _STRANGE: Final = 0.5
 # Of what passes so many are coded between two looks at whether it still passes.
 _BLOCK: Final = 16_384
-_TIMED: Final = 8
 _SEED: Final = 0
 
 _log = logging.getLogger(__name__)
@@ -165,7 +164,11 @@ def _coded_copies(
         return None
     copies = CodedCopies(codes, rows, keys, stored, candidates)
     with guard():
-        copies.measure(stored.get(living[:_TIMED]))
+        asked = list(passing.asked)
+        copies.measure(asked)
+        # Timed before, perhaps while other work had the caches, it would be no match.
+        if passing.copied is not None:
+            passing.copied.measure(asked)
     return copies
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from index.vectors.coarse import CoarseRows
-from index.vectors.passing import WIDE, SearchedCopy
+from index.vectors.passing import WIDE, Passing, SearchedCopy
 from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked
@@ -20,8 +20,6 @@ _ROUNDING: Final = 2.0**-24
 _REACHING: Final = 128
 # Rows that are rounded to 8 bits at once.
 _BLOCK: Final = 512
-# Queries by which a copy is timed.
-_TIMED: Final = 3
 
 
 class Copies(SearchedCopy):
@@ -122,21 +120,22 @@ class CoarseCopies(Copies):
         return question.reaching((products, places), rank)
 
 
-def copies_of(rows: Rows, keys: Keys, stored: StoredRows) -> Copies | None:
-    """Copy rows (N,) of stored vectors in the way that is searched fastest.
+def copies_of(passing: Passing, keys: Keys, stored: StoredRows) -> Copies | None:
+    """Copy the stored vectors that pass in the way that is searched fastest, and time it.
 
     Args:
-        rows: Which.
+        passing: Which rows, and for what it was searched.
         keys: The keys of all rows.
         stored: The vectors; these rows must stay where they are.
 
     Returns:
         None where 8 bits do not tell them apart.
     """
+    rows = passing.rows
     copies: Copies
     if len(rows) * stored.dim <= WIDE:
         copies = CopiedVectors(keys[rows], stored.get(rows))
     else:
         copies = CoarseCopies(keys[rows], rows, stored)
-    copies.measure(stored.get(rows[:_TIMED]))
+    copies.measure(list(passing.asked))
     return copies if copies.cost < math.inf or not len(rows) else None

@@ -145,8 +145,10 @@ class CosineView:
         """
         with self._lock.reading():
             passing = self._filters.passing(allowed, self._places)
+            if allowed is not None:
+                passing.asked.append(query)
             if passing.is_worth_copying(self.dim) and passing.begin_copying():
-                copied = copies_of(passing.rows, self._places.keys, self._rows)
+                copied = copies_of(passing, self._places.keys, self._rows)
                 if copied is not None:
                     self._filters.keep_copied(passing, copied, self._rows)
             started = time.perf_counter_ns()

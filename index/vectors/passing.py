@@ -4,8 +4,8 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Sized
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -40,7 +40,8 @@ _WORTH_CODES: Final = 1.5
 # What is kept side by side for all filters may take so many bytes, or so much of what the rows do.
 _COPIES: Final = 64 * 1024**2
 _COPIES_SHARE: Final = 1 / 16
-# How often a copy is timed by each query, and the hits of each.
+# By how many queries a copy is timed, how often by each, and the hits of each.
+_ASKED: Final = 8
 _ROUNDS: Final = 3
 _TIMED_HITS: Final = 10
 # The weight of the last query, and how fast it is forgotten where no query tells of it.
@@ -88,8 +89,8 @@ class SearchedCopy(ABC):
             None where the copies do not tell.
         """
 
-    def measure(self, queries: Vectors) -> None:
-        """Take the mean time of searches for some queries (Q, D), each at its quickest, as the cost."""
+    def measure(self, queries: Iterable[Vectors]) -> None:
+        """Take the mean time of searches for some queries (D,), each at its quickest, as the cost."""
         quickest = []
         for query in queries:
             spent = []
@@ -111,6 +112,7 @@ class Passing:
         count: How many do.
         near: How many of those near queries do.
         searches: How many searches it has served.
+        asked: The queries (D,) of the last of them, by which what is side by side is timed.
         lost: Nanoseconds that they took longer than with codes of what passes, by estimate.
         copied: Their vectors or codes side by side, if they were copied.
         coded: Whether codes of them were begun with; nobody begins twice.
@@ -121,6 +123,7 @@ class Passing:
     count: int
     near: Met = field(default_factory=Met)
     searches: int = 0
+    asked: deque[Vectors] = field(default_factory=lambda: deque(maxlen=_ASKED))
     lost: float = 0.0
     copied: SearchedCopy | None = None
     coded: bool = False

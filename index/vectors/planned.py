@@ -70,7 +70,7 @@ class PlannedSearch:
                 break
             rows = self.finder.search(query[None], probe)[0]
             passes = passing.mask[rows] & (rows >= 0)
-            share = np.count_nonzero(passes) / len(passes)
+            share = int(np.count_nonzero(passes)) / len(passes)
             passing.near.note(share)
             if np.count_nonzero(passes[: probe.depth]) >= rank:
                 if probe.candidates <= self.finder.ranked:

@@ -20,7 +20,7 @@ _SHORT_SECONDS: Final = 0.25
 # A recall of a slow search is taken from the queries that fit into this time.
 _RECALL_SECONDS: Final = 0.8
 # Before it is measured, a filter is used so long, and so long for each vector that passes.
-_WARMED_SECONDS: Final = 3.0
+_WARMED_SECONDS: Final = 5.0
 _WARMED_SECONDS_A_VECTOR: Final = 60e-6
 _CHUNK: Final = 25
 _FEWEST: Final = 5

@@ -2,9 +2,11 @@
 
 import gc
 import logging
+import math
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +231,21 @@ class _Copied(SearchedCopy):
         raise AssertionError
 
 
+class _Timed(_Copied):
+    """Slower than it seemed; keeps the lengths of what it is timed by."""
+
+    def __init__(self, cost: float) -> None:
+        super().__init__(cost)
+        self.queries: list[int] = []
+
+    def measure(self, queries: Iterable[Vectors]) -> None:
+        self.queries = [len(query) for query in queries]
+        self.cost = math.inf
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
+        return None
+
+
 class _Rows:
     dim = 8
 
@@ -263,6 +280,15 @@ def test_the_faster_of_two_copies_is_kept() -> None:
     for copies in (slow, fast, slow):
         filters.keep_copied(known, copies, _Rows(10))
     assert known.copied is fast
+
+
+def test_a_copy_that_was_timed_by_chance_is_timed_again_beside_codes(tmp_path: Path) -> None:
+    view, _ = _views("ivf", tmp_path)
+    allowed = _allowed("any")
+    lucky = _Timed(0)
+    view._filters.passing(allowed, view._places).copied = lucky
+    _wait(view, allowed)
+    assert lucky.queries == [view.dim] * len(lucky.queries) != []
 
 
 def test_one_filter_is_coded_at_a_time_and_a_closed_view_gives_up(
