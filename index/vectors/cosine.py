@@ -3,7 +3,6 @@
 import time
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,8 @@ from index.vectors.passing import Filters, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import RANKED_AT_ONCE, behind, cosines, ranked
+from index.vectors.ranking import behind, ranked, ranked_many
 from index.vectors.stored import StoredRows
-from index.vectors.threads import cores
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
@@ -183,7 +181,8 @@ class CosineView:
             if near is None:
                 near = self._rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
             found = []
-            for query, hits in zip(queries, self._ranked_many(queries, near), strict=True):
+            ranking = ranked_many(queries, self._places.keys, near, self._rows.get)
+            for query, hits in zip(queries, ranking, strict=True):
                 enough = len(hits.keys) >= min(k, passing.count)
                 if enough and (likely is not None or self._settled(hits, k, passing)):
                     found.append(Neighbours(hits.keys[:k], hits.scores[:k], likely is None))
@@ -344,26 +343,3 @@ class CosineView:
     def _ranked(self, query: Vectors, rows: Rows) -> tuple[Keys, Vectors]:
         """Return keys and scores of rows, best first."""
         return ranked(query, self._places.keys, rows, self._rows.get)
-
-    def _ranked_many(self, queries: Vectors, near: Rows) -> list[Neighbours]:
-        """Rank the candidates (Q, C) of each query, of which -1 is none."""
-        step = max(1, RANKED_AT_ONCE // max(1, near.shape[1]))
-        parts = [slice(start, start + step) for start in range(0, len(queries), step)]
-        if len(parts) == 1:
-            return self._ranked_part(queries, near)
-        with ThreadPoolExecutor(cores()) as pool:
-            ranked = pool.map(lambda part: self._ranked_part(queries[part], near[part]), parts)
-            return [hits for hits_of in ranked for hits in hits_of]
-
-    def _ranked_part(self, queries: Vectors, near: Rows) -> list[Neighbours]:
-        rows = np.maximum(near, 0)
-        vectors = self._rows.get(rows.ravel()).reshape(*rows.shape, self.dim)
-        scores = cosines(queries[:, None], vectors)
-        scores[near < 0] = -np.inf
-        keys = self._places.keys[rows]
-        counts = np.count_nonzero(near >= 0, axis=1).tolist()
-        found = []
-        for place, order in enumerate(np.lexsort((keys, -scores))):
-            best = order[: counts[place]]
-            found.append(Neighbours(keys[place, best], scores[place, best], exact=False))
-        return found

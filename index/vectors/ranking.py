@@ -1,20 +1,22 @@
 """How hits are put in order, and where a page begins."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from index.vectors.positions import Rows
-from index.vectors.protocol import After, Keys, Vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.threads import cores
 
 Scores = NDArray[np.float32]
 
 # Rows beyond those asked for: rounding may have put them in another order.
 _SPARE: Final = 4
 # Vectors whose float64 sums stay in the processor's cache.
-RANKED_AT_ONCE: Final = 512
+_RANKED_AT_ONCE: Final = 512
 
 
 def kept(rank: int) -> int:
@@ -46,13 +48,51 @@ def ranked(query: Vectors, keys: Keys, rows: Rows, vectors: Callable[[Rows], Vec
         rows: Which are ranked; for a page far behind only some of their vectors are taken at once.
         vectors: Gives the vectors of rows.
     """
-    if len(rows) <= RANKED_AT_ONCE:
+    if len(rows) <= _RANKED_AT_ONCE:
         return best_first(keys[rows], cosines(query, vectors(rows)))
     scores = np.empty(len(rows), dtype=np.float32)
-    for at in range(0, len(rows), RANKED_AT_ONCE):
-        part = slice(at, at + RANKED_AT_ONCE)
+    for at in range(0, len(rows), _RANKED_AT_ONCE):
+        part = slice(at, at + _RANKED_AT_ONCE)
         scores[part] = cosines(query, vectors(rows[part]))
     return best_first(keys[rows], scores)
+
+
+def ranked_many(
+    queries: Vectors, keys: Keys, near: Rows, vectors: Callable[[Rows], Vectors]
+) -> list[Neighbours]:
+    """Rank the candidates (Q, C) of each query (Q, D), of which -1 is none.
+
+    Args:
+        queries: What is searched for.
+        keys: The keys (N,) of all rows.
+        near: The rows of the candidates.
+        vectors: Gives the vectors of rows.
+    """
+
+    def rank(part: slice) -> list[Neighbours]:
+        return _ranked_part(queries[part], keys, near[part], vectors)
+
+    step = max(1, _RANKED_AT_ONCE // max(1, near.shape[1]))
+    parts = [slice(start, start + step) for start in range(0, len(queries), step)]
+    if len(parts) == 1:
+        return rank(parts[0])
+    with ThreadPoolExecutor(cores()) as pool:
+        return [hits for hits_of in pool.map(rank, parts) for hits in hits_of]
+
+
+def _ranked_part(
+    queries: Vectors, keys: Keys, near: Rows, vectors: Callable[[Rows], Vectors]
+) -> list[Neighbours]:
+    rows = np.maximum(near, 0)
+    scores = cosines(queries[:, None], vectors(rows.ravel()).reshape(*rows.shape, queries.shape[1]))
+    scores[near < 0] = -np.inf
+    keys = keys[rows]
+    counts = np.count_nonzero(near >= 0, axis=1).tolist()
+    found = []
+    for place, order in enumerate(np.lexsort((keys, -scores))):
+        best = order[: counts[place]]
+        found.append(Neighbours(keys[place, best], scores[place, best], exact=False))
+    return found
 
 
 def behind(keys: Keys, scores: Scores, after: After | None) -> int:
