@@ -200,7 +200,7 @@ class CosineView:
             spill: Folder on whose disk files lie.
 
         Returns:
-            False when rows moved meanwhile, or there are too few to learn from.
+            False when rows or vectors moved meanwhile, or there are too few to learn from.
         """
         with self._lock.reading():
             rows, layout, alive = self._rows, self._layout, self._places.alive
@@ -224,7 +224,7 @@ class CosineView:
         self._slacken(stored)
         planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading)
         with self._lock.writing():
-            if self._layout != layout:
+            if self._layout != layout or self._rows is not rows:
                 return False
             vectors = rows.rough(np.arange(len(finder), len(rows)))
             finder.learn(vectors)

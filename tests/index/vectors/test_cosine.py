@@ -341,6 +341,24 @@ def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPat
     assert view.name == "exact"
 
 
+def test_a_build_whose_vectors_came_into_memory_meanwhile_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    vectors = _clustered(5001)
+    view = CosineView(DIM, tmp_path)
+    view.add(np.arange(5000), vectors[:5000])
+
+    def dropping(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
+        planner = calibrate(finder, rows, alive, guard)
+        view.drop()
+        view.add(np.array([5000]), vectors[5000:])
+        return planner
+
+    monkeypatch.setattr("index.vectors.planned.calibrate", dropping)
+    assert not view.build("mapped")
+    assert view.search(vectors[5000], 1).keys.tolist() == [5000]
+
+
 @pytest.mark.parametrize("name", ["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [63, 64, 100])
 def test_few_vectors_are_found_whatever_is_built(name: ViewName, count: int) -> None:
