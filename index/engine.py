@@ -22,6 +22,7 @@ from index.generations import (
     require_active,
     require_collection,
 )
+from index.gpu import Gpu
 from index.images import read_image, require_image
 from index.planner import Choice, ViewName
 from index.request import SearchRequest
@@ -48,6 +49,7 @@ class SearchEngine:
         store: The image files.
         bundles_folder: Where registered bundles lie, each in a folder named by its digest.
         snapshots_folder: Where snapshots of views lie; by default `snapshots` beside `bundles_folder`.
+        gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class SearchEngine:
         bundles_folder: Path,
         *,
         snapshots_folder: Path | None = None,
+        gpu: Gpu | None = None,
     ) -> None:
         self.catalogue = catalogue
         self.store = store
         self.bundles_folder = bundles_folder
         self.snapshots_folder = snapshots_folder or bundles_folder.parent / "snapshots"
-        self._views = Views(self.snapshots_folder)
+        self._views = Views(self.snapshots_folder, gpu)
         self._searcher = Searcher(catalogue, self._views)
         self._active = Remembered(catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}

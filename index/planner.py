@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-ViewName = Literal["exact", "ivf", "hnsw", "mapped"]
-VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "hnsw", "mapped")
+ViewName = Literal["exact", "ivf", "hnsw", "mapped", "gpu"]
+VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "hnsw", "mapped", "gpu")
 # Links of a row in a graph; in its lowest layer there are twice as many.
 GRAPH_LINKS: Final = 32
 
@@ -145,14 +145,17 @@ class Choice:
     reason: str
 
 
-def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = None) -> list[Choice]:
+def choose_view(
+    count: int, dim: int, memory: int, wanted: ViewName | None = None, gpu: int | None = None
+) -> list[Choice]:
     """Weigh all views for `count` vectors of `dim` numbers against the bytes of memory that are free.
 
     Args:
         count: Number of vectors.
         dim: Length of a vector.
         memory: Bytes that the views may take.
-        wanted: What the operator has chosen; None leaves it to the size.
+        wanted: What the operator has chosen; None leaves it to the size, as does a GPU that is not to be had.
+        gpu: Bytes that the view may take on the GPU; None where there is none.
     """
     rows = count * (2 * dim + _PLACE_BYTES)
     # Another byte a number, for faster scans.
@@ -165,6 +168,10 @@ def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = Non
     hnsw = rows + count * (8 * GRAPH_LINKS + 16)
     mapped = count * _PLACE_BYTES + codes
     small = count * dim < _SCANNED_AT_ONCE
+    on_gpu = "only when it is asked for"
+    if wanted == "gpu":
+        on_gpu, fits = _on_gpu(2 * count * dim, gpu)
+        wanted = "gpu" if fits else None
     if wanted is not None:
         reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
         best = wanted
@@ -184,8 +191,20 @@ def choose_view(count: int, dim: int, memory: int, wanted: ViewName | None = Non
             "hnsw": "slower than ivf, and larger",
             "mapped": "slower than ivf, which fits in memory",
         }
-    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf, "hnsw": hnsw, "mapped": mapped}
+    if best == "gpu" or wanted is None:
+        reasons["gpu"] = on_gpu
+    sizes: dict[ViewName, int] = {"exact": exact, "ivf": ivf, "hnsw": hnsw, "mapped": mapped, "gpu": rows}
     return [
         Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
         for name in VIEW_NAMES
     ]
+
+
+def _on_gpu(size: int, free: int | None) -> tuple[str, bool]:
+    """Return why vectors of so many bytes are or are not scanned on the GPU, and whether they are."""
+    if free is None:
+        return "there is no GPU here", False
+    takes = f"takes {size / _GIB:.2f} GiB of the GPU's memory"
+    if size > _SHARE * free:
+        return f"{takes}, of which {free / _GIB:.2f} GiB are free", False
+    return f"chosen for this collection; {takes}", True

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from index.catalogue import Reading
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError, ViewError
 from index.generations import Generation, Target, count_embeddings
+from index.gpu import Gpu
 from index.memory import free_memory
 from index.planner import VIEW_NAMES, Choice, ViewName, choose_view
 from index.snapshots import SnapshotOf, is_mapped, read_snapshot, write_snapshot
@@ -29,6 +31,7 @@ _ROWS_AT_ONCE: Final = 4096
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
+_ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +52,16 @@ class _Held:
 
 
 class Views:
-    """Views by generation, with their snapshots in `folder`; threads may share it."""
+    """Views by generation; threads may share it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where snapshots lie.
+        gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
+    """
+
+    def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
         self._folder = folder
+        self._gpu = gpu
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], _Held] = {}
         # One build at a time: it takes every core.
@@ -95,9 +104,11 @@ class Views:
         held = self._hold(generation, "images")
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
-            wanted = _to_build(session, generation, view) if isinstance(view, CosineView) else None
-            if isinstance(view, CosineView) and wanted is not None:
-                view.build(wanted, self._place(generation, "images"))
+            if isinstance(view, CosineView):
+                wanted = _to_build(session, generation, view, self._gpu)
+                # Snapshots hold nothing of what lies on a GPU.
+                if wanted is not None and wanted != "gpu":
+                    view.build(wanted, self._place(generation, "images"))
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
@@ -106,7 +117,9 @@ class Views:
         # Another process may hold the vectors, and weighs what is free beside them.
         if not is_mapped(self._place(generation, "images")):
             memory += 2 * count * generation.dim
-        return _weigh(session, generation, count, memory)
+        held = self._held.get((generation.id, "images"))
+        taken = held.view.device_bytes if held is not None and isinstance(held.view, CosineView) else 0
+        return _weigh(session, generation, count, memory, self._gpu, taken)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free the views of a collection's other generations that no request has used for a while."""
@@ -150,7 +163,7 @@ class Views:
             return held.view
         view = held.view
         if build and not held.building and isinstance(view, CosineView):
-            wanted = _to_build(session, generation, view)
+            wanted = _to_build(session, generation, view, self._gpu)
             if wanted is not None:
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
@@ -159,9 +172,11 @@ class Views:
         return held.view
 
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
-        """Give a view its codes or graph while it answers exactly, and keep them in its snapshot."""
+        """Give a view its copy on the GPU, or codes or a graph and a snapshot of these, while it answers."""
         try:
-            if view.build(wanted, self._place(generation, held.target)):
+            if wanted == "gpu":
+                self._upload(view)
+            elif view.build(wanted, self._place(generation, held.target)):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
         except (RuntimeError, MemoryError, ValueError, ViewError):
@@ -169,11 +184,16 @@ class Views:
         finally:
             held.building = False
 
+    def _upload(self, view: CosineView) -> None:
+        device = None if self._gpu is None else self._gpu.device
+        if device is not None:
+            view.upload(device)
+
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
     ) -> tuple[StoredView, int]:
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
-        mapped = _chosen(_weigh(session, generation, count, free_memory())) == "mapped"
+        mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
         found = read_snapshot(folder, _identity(generation), mapped=mapped)
         if found is not None:
             view, held = found
@@ -215,12 +235,12 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _to_build(session: Session, generation: Generation, view: CosineView) -> ViewName | None:
+def _to_build(session: Session, generation: Generation, view: CosineView, gpu: Gpu | None) -> ViewName | None:
     """Return what is to be built for a view, if anything, and drop what an operator does not want."""
     # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
     # fro.
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
-    wanted = _chosen(_weigh(session, generation, len(view), memory))
+    wanted = _chosen(_weigh(session, generation, len(view), memory, gpu, view.device_bytes))
     if wanted == "exact":
         if view.name != "exact" or view.mapped:
             view.drop()
@@ -237,13 +257,18 @@ def _chosen(choices: list[Choice]) -> ViewName:
     return next(choice.name for choice in choices if choice.chosen)
 
 
-def _weigh(session: Session, generation: Generation, count: int, memory: int) -> list[Choice]:
+def _weigh(
+    session: Session, generation: Generation, count: int, memory: int, gpu: Gpu | None, taken: int = 0
+) -> list[Choice]:
+    """Weigh the views of a generation against free memory, and the GPU's beside what the view has taken."""
+    if generation.blades != 1 or generation.unsigned:
+        choices = choose_view(count, generation.dim, memory, "exact")
+        return [replace(choice, reason=_ONLY_SCANNED) for choice in choices]
     row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
     chosen = session.execute(row).scalar_one_or_none()
     wanted = next((name for name in VIEW_NAMES if name == chosen), None)
-    if generation.blades != 1 or generation.unsigned:
-        wanted = "exact"
-    return choose_view(count, generation.dim, memory, wanted)
+    free = gpu.free() if gpu is not None and wanted == "gpu" else None
+    return choose_view(count, generation.dim, memory, wanted, None if free is None else free + taken)
 
 
 def _follow(

@@ -2,9 +2,9 @@
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked, ranked_many
-from index.vectors.stored import StoredRows
+from index.vectors.stored import Halves, StoredRows
+
+if TYPE_CHECKING:
+    import torch
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
@@ -72,14 +75,22 @@ class CosineView:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that vectors, keys, codes or graph and vectors copied for filters hold."""
+        """Memory that vectors, keys, codes or graph and vectors copied for filters hold, but not on a GPU."""
         built = 0 if self._planned is None else self._planned.finder.memory_bytes
         return self._rows.memory_bytes + self._places.memory_bytes + self._filters.memory_bytes + built
 
     @property
     def name(self) -> ViewName:
         """Which view it is: exact until something is built."""
-        return "exact" if self._planned is None else self._planned.finder.name
+        if self._planned is not None:
+            return self._planned.finder.name
+        return "exact" if self._rows.device is None else "gpu"
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory that vectors hold on a GPU."""
+        device = self._rows.device
+        return 0 if device is None else device.device_bytes
 
     @property
     def mapped(self) -> bool:
@@ -221,7 +232,9 @@ class CosineView:
             finder.learn(vectors)
             if stored is not rows:
                 stored.add(vectors)
-        self._slacken(stored)
+        # What codes do not promise is scanned seldom, and is to be measured without other copies.
+        with self._lock.writing():
+            stored.drop_copies()
         planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading)
         with self._lock.writing():
             if self._layout != layout or self._rows is not rows:
@@ -231,6 +244,7 @@ class CosineView:
             if stored is not rows:
                 stored.add(vectors)
             finder.settle()
+            stored.drop_copies()
             self._rows, self._planned = stored, planned
             self._filters.clear()
         return True
@@ -239,7 +253,7 @@ class CosineView:
     def slow(self) -> bool:
         """Whether it scans so many vectors in memory that `quicken` would help."""
         rows = self._rows
-        scanned = self._planned is None and isinstance(rows, HalfRows) and rows.coarse is None
+        scanned = self.name == "exact" and isinstance(rows, HalfRows) and rows.coarse is None
         return scanned and len(rows) * self.dim >= _WORTH_COARSE
 
     def quicken(self) -> None:
@@ -248,22 +262,66 @@ class CosineView:
             rows, layout, count = self._rows, self._layout, len(self._rows)
             sample = rows.halves(np.arange(0, count, max(1, count // _BLOCK)))
         coarse = CoarseRows(self.dim, float(np.abs(sample).max(initial=0)))
-        for start in range(0, count, _BLOCK):
-            with self._lock.reading():
-                if self._layout != layout:
-                    return
-                halves = rows.halves(np.arange(start, min(start + _BLOCK, count)))
-            coarse.append(halves)
+        if not self._copy(rows, layout, count, coarse.append):
+            return
         with self._lock.writing():
-            same = self._layout == layout and self._rows is rows and self._planned is None
+            same = self._layout == layout and self._rows is rows and self.name == "exact"
             if same and isinstance(rows, HalfRows):
                 coarse.append(rows.halves(np.arange(count, len(rows))))
                 rows.coarse = coarse
 
+    def upload(self, device: "torch.device") -> bool:
+        """Scan by copies of all vectors on a GPU from now on, made while searches and writes go on.
+
+        Vectors stay in memory, or come there; codes or graph go.
+
+        Args:
+            device: The GPU, or any device of torch's.
+
+        Returns:
+            False when rows or vectors moved meanwhile.
+
+        Raises:
+            RuntimeError: The device does not take them.
+        """
+        from index.vectors.device import DeviceRows
+
+        with self._lock.reading():
+            rows, layout, count = self._rows, self._layout, len(self._rows)
+        stored = rows if isinstance(rows, HalfRows) else HalfRows(self.dim)
+        copies = DeviceRows(self.dim, device)
+
+        def copy(halves: Halves) -> None:
+            copies.append(halves)
+            if stored is not rows:
+                stored.append(halves)
+
+        if not self._copy(rows, layout, count, copy):
+            return False
+        with self._lock.writing():
+            if self._layout != layout or self._rows is not rows:
+                return False
+            copy(rows.halves(np.arange(count, len(rows))))
+            stored.scan_on(copies)
+            self._rows, self._planned = stored, None
+            self._filters.clear()
+        return True
+
+    def _copy(self, rows: StoredRows, layout: int, count: int, copy: Callable[[Halves], None]) -> bool:
+        """Have the first rows copied, some at a time; False when they moved meanwhile."""
+        for start in range(0, count, _BLOCK):
+            with self._lock.reading():
+                if self._layout != layout:
+                    return False
+                halves = rows.halves(np.arange(start, min(start + _BLOCK, count)))
+            copy(halves)
+        return True
+
     def drop(self) -> None:
-        """Answer exactly from now on, with all vectors in memory."""
+        """Answer exactly from now on, with all vectors in memory and by the CPU."""
         with self._lock.writing():
             self._planned = None
+            self._rows.drop_copies()
             if self.mapped:
                 rows = HalfRows(self.dim)
                 for block in self._rows.blocks():
@@ -304,12 +362,6 @@ class CosineView:
     def close(self) -> None:
         """Give up what is being coded in the background."""
         self._coding.close()
-
-    def _slacken(self, rows: StoredRows) -> None:
-        """Let go of 8 bits: what codes do not promise is scanned seldom, and is to be measured without."""
-        if isinstance(rows, HalfRows):
-            with self._lock.writing():
-                rows.coarse = None
 
     def _changed(self) -> None:
         self._filters.clear()

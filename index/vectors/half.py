@@ -1,10 +1,12 @@
-"""Rows of vectors in memory, scanned by FAISS on all cores."""
+"""Rows of vectors in memory, scanned by FAISS on all cores or on a device that has a copy of them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -13,7 +15,9 @@ from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import (
+    SUMMATION,
     Found,
+    Guard,
     Halves,
     StoredRows,
     empty_index,
@@ -22,8 +26,15 @@ from index.vectors.stored import (
     scan_index,
 )
 
+if TYPE_CHECKING:
+    from index.vectors.device import DeviceRows
+
 # Rows beyond the nearest that a scan of 8 bits names: so many may come close enough.
 _REACHING: Final = 256
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 
 class HalfRows(StoredRows):
@@ -36,6 +47,7 @@ class HalfRows(StoredRows):
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
         self.coarse: CoarseRows | None = None
+        self._failing = threading.Lock()
         self._index = empty_index(dim)
         self._held = memory_of(self._index)
 
@@ -47,6 +59,15 @@ class HalfRows(StoredRows):
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
         return len(self) * self.dim * 2 + (0 if self.coarse is None else self.coarse.memory_bytes)
+
+    def scan_on(self, device: "DeviceRows | None") -> None:
+        """Have scans done by copies of all rows on a device from now on, or no more; 8 bits go."""
+        self.coarse, self.device = None, device
+        self.error = self._bound(max(SUMMATION, 0.0 if device is None else device.error))
+
+    def drop_copies(self) -> None:
+        """Have scans done by the rows themselves; see `StoredRows`."""
+        self.scan_on(None)
 
     @property
     def index(self) -> Any:
@@ -75,6 +96,8 @@ class HalfRows(StoredRows):
         kept = self._held[alive]
         self._index.reset()
         self.coarse = None
+        if self.device is not None:
+            self.device.clear()
         self.append(kept)
 
     def append(self, vectors: Halves) -> None:
@@ -84,6 +107,7 @@ class HalfRows(StoredRows):
                 self._index.add_sa_codes(vectors.view(np.uint8))
         if self.coarse is not None:
             self.coarse.append(vectors)
+        self._on_device(lambda device: device.append(vectors))
 
     def take(self, rows: Rows, out: Halves) -> None:
         """Copy these rows into `out` (N, D); see `StoredRows`."""
@@ -100,8 +124,27 @@ class HalfRows(StoredRows):
             if file.readinto(held.data) != held.nbytes:
                 raise ValueError("the file ends before its rows do")
         self._index, self._held = index, held
+        self.scan_on(None)
+
+    def nearest_many(
+        self,
+        queries: Vectors,
+        count: int,
+        among: Mask,
+        guard: Guard = nullcontext,
+        threads: int | None = None,
+    ) -> Rows:
+        """Return the nearest rows (Q, count) of each query (Q, D); see `StoredRows`."""
+        found = None
+        if len(among) == len(self):
+            with guard():
+                found = self._on_device(lambda device: device.nearest_many(queries, count, among))
+        return super().nearest_many(queries, count, among, guard, threads) if found is None else found
 
     def _nearest(self, query: Vectors, count: int, passing: Passing) -> Rows:
+        found = self._on_device(lambda device: device.nearest(query, count, passing))
+        if found is not None:
+            return found
         wanted = count + _REACHING
         if self.coarse is not None and wanted < passing.count:
             question = self.coarse.question(query)
@@ -113,3 +156,18 @@ class HalfRows(StoredRows):
 
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> Found:
         return scan_index(self._index, query, count, passing.bits, start, stop)
+
+    def _on_device(self, work: Callable[["DeviceRows"], _Answer]) -> _Answer | None:
+        """Return what work on the device gives; None without one, or where it fails, which ends its use."""
+        device = self.device
+        if device is None:
+            return None
+        try:
+            return work(device)
+        except RuntimeError as error:
+            with self._failing:
+                failed_first, self.device = self.device is device, None
+            # `error` stays as it is: a search beside this may still rank what the device has found.
+            if failed_first:
+                _log.warning("vectors are scanned by the CPU from now on, as the GPU failed: %s", error)
+            return None

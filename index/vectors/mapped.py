@@ -118,6 +118,9 @@ class MappedRows(StoredRows):
         """Return no rows, stored in the same way."""
         return type(self)(self.dim, self._folder)
 
+    def drop_copies(self) -> None:
+        """Go on: there are none; see `StoredRows`."""
+
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
         kept = self.fresh()

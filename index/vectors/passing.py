@@ -116,6 +116,7 @@ class Passing:
         lost: Nanoseconds that they took longer than with codes of what passes, by estimate.
         copied: Their vectors or codes side by side, if they were copied.
         coded: Whether codes of them were begun with; nobody begins twice.
+        barred: The rest of the rows, as a tensor, if rows on a device were searched.
     """
 
     keys: Keys | None
@@ -127,6 +128,7 @@ class Passing:
     lost: float = 0.0
     copied: SearchedCopy | None = None
     coded: bool = False
+    barred: Any = None
     _copying: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import faiss
 import numpy as np
@@ -20,6 +20,9 @@ from index.vectors.passing import Bits, Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.threads import cores, use_threads
+
+if TYPE_CHECKING:
+    from index.vectors.device import DeviceRows
 
 Guard = Callable[[], AbstractContextManager[None]]
 Halves = NDArray[np.float16]
@@ -46,16 +49,17 @@ class StoredRows(ABC):
 
     Attributes:
         dim: Length of a vector.
-        error: Upper bound of the difference between an inner product by FAISS and the cosine.
+        error: Upper bound of the difference between an inner product that a scan finds and the cosine.
         damaged: Whether what they are stored in was damaged since: they must be read anew.
+        device: The same rows on a GPU, which scans them, if there are any.
     """
 
     damaged = False
+    device: "DeviceRows | None" = None
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        # They differ by the length of the rounded vector; that of one of length one is off by at most this.
-        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + SUMMATION
+        self.error = self._bound(SUMMATION)
         self._copies = _Copies(dim)
         self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
 
@@ -71,6 +75,10 @@ class StoredRows(ABC):
     @abstractmethod
     def fresh(self) -> Self:
         """Return no rows, stored in the same way."""
+
+    @abstractmethod
+    def drop_copies(self) -> None:
+        """Let go of copies of all rows by which scans are faster, if there are any."""
 
     @abstractmethod
     def keep(self, alive: Mask) -> None:
@@ -95,6 +103,11 @@ class StoredRows(ABC):
     @abstractmethod
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> "Found":
         """Return the `count` best of the rows that pass from `start`, a multiple of 8, to `stop`."""
+
+    def _bound(self, summation: float) -> float:
+        """Return by how much an inner product whose sum is off by so much may be off the cosine."""
+        # They differ by the length of the rounded vector; that of one of length one is off by at most this.
+        return _ROUNDING + _SMALLEST * math.sqrt(self.dim) + summation
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D) of length one, but for rounding."""

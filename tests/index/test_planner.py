@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from index.planner import Planner, Probe, choose_view
+from index.planner import Planner, Probe, ViewName, choose_view
 
 PROBES = (Probe(10, 16, 100, 0.996, 1e5), Probe(100, 64, 500, 0.996, 5e5), Probe(1000, 256, 3000, 0.996, 2e6))
 PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=1000)
@@ -99,7 +99,38 @@ def test_the_least_search_is_the_quickest() -> None:
         (1_000_000, 1 << 40, "hnsw", "hnsw"),
     ],
 )
-def test_size_memory_and_wish_choose_the_view(count: int, memory: int, wanted: None, chosen: str) -> None:
-    choices = choose_view(count, 512, memory, wanted)
+def test_size_memory_and_wish_choose_the_view(
+    count: int, memory: int, wanted: ViewName | None, chosen: str
+) -> None:
+    # A GPU is never chosen unasked.
+    for gpu in (None, 1 << 40):
+        choices = choose_view(count, 512, memory, wanted, gpu)
+        assert [choice.name for choice in choices if choice.chosen] == [chosen]
+        assert all(choice.reason for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "gpu", "chosen", "reason"),
+    [
+        (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 0.95 GiB"),
+        (1000, 1 << 40, 1 << 40, "gpu", "chosen for this collection"),
+        (1_000_000, 1 << 40, 1_366_000_000, "gpu", "chosen for this collection"),
+        # It would fit, and leave too little to other work.
+        (1_000_000, 1 << 40, 1_365_000_000, "ivf", "takes 0.95 GiB of the GPU's memory, of which 1.27 GiB"),
+        (1_000_000, 1 << 40, 0, "ivf", "of which 0.00 GiB are free"),
+        (1_000_000, 1 << 40, None, "ivf", "there is no GPU here"),
+        (1_000_000, 1 << 30, None, "mapped", "there is no GPU here"),
+        (1000, 1 << 40, None, "exact", "there is no GPU here"),
+    ],
+)
+def test_where_the_gpu_cannot_be_had_size_and_memory_choose_and_it_is_said_why(
+    count: int, memory: int, gpu: int | None, chosen: str, reason: str
+) -> None:
+    choices = choose_view(count, 512, memory, "gpu", gpu)
     assert [choice.name for choice in choices if choice.chosen] == [chosen]
-    assert all(choice.reason for choice in choices)
+    reasons = {choice.name: choice.reason for choice in choices}
+    assert reason in reasons["gpu"]
+    assert all(reasons.values())
+    if chosen != "gpu":
+        without = {choice.name: choice.reason for choice in choose_view(count, 512, memory)}
+        assert without == reasons | {"gpu": "only when it is asked for"}

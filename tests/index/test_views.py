@@ -14,13 +14,15 @@ from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.generations import Generation, find_active
 from index.planner import VIEW_NAMES, ViewName
+from index.request import SearchRequest
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
+from index.vectors.device import DeviceRows
 from index.vectors.protocol import Vectors
 from index.vectors.reference import ReferenceView
 from index.views import Views
 from tests.index.conftest import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 16
 COUNT = 3000
@@ -177,7 +179,7 @@ def test_many_vectors_that_are_scanned_get_8_bits_in_the_background(
 
 
 def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
-    for chosen in VIEW_NAMES:
+    for chosen in [name for name in VIEW_NAMES if name != "gpu"]:
         home.set_view("c", chosen)
         choices = home.explain_views("c")
         assert [choice.name for choice in choices if choice.chosen] == [chosen]
@@ -192,8 +194,13 @@ def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
 def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
     engine = open_home(tmp_path / "home")
     put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), _vectors()[:50])
-    engine.set_view("c", "ivf")
-    assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["exact"]
+    for chosen in ("ivf", "gpu"):
+        engine.set_view("c", chosen)
+        choices = engine.explain_views("c")
+        assert [choice.name for choice in choices if choice.chosen] == ["exact"]
+        assert {choice.reason for choice in choices} == {
+            "blades and vectors without a sign are always scanned by the CPU"
+        }
     engine.close()
 
 
@@ -249,6 +256,108 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     view = _current(home, late)
     _wait(lambda: view.name == "ivf")
     late.close()
+
+
+def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
+    active = engine.active("c")
+    return [
+        [hit.id for hit in engine.search(active, query, SearchRequest(k=10)).hits]
+        for query in unit_vectors(count, DIM, seed=1)
+    ]
+
+
+def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
+    engine = open_home(tmp_path / "home", gpu=CpuAsGpu())
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    expected = _asked(engine)
+    engine.set_view("c", "gpu")
+    assert _asked(engine) == expected
+    view = _current(engine, engine._views)
+    _wait(lambda: view.name == "gpu")
+    assert view.device_bytes >= COUNT * DIM * 2
+    assert _asked(engine) == expected
+    many = engine.search_many(engine.active("c"), unit_vectors(5, DIM, seed=1), SearchRequest(k=10))
+    assert [[hit.id for hit in page.hits] for page in many] == expected
+    assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["gpu"]
+    put_vectors(engine, _active(engine)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=1))
+    expected = _asked(engine)
+    assert expected[0][0] == f"image-{COUNT}"
+    assert view.name == "gpu"
+    engine.save_snapshot("c")
+    engine.close()
+    # The snapshot is that of an exact view: whoever has no GPU reads it as well.
+    for gpu, name in ((CpuAsGpu(), "gpu"), (None, "exact")):
+        restarted = open_home(tmp_path / "home", gpu=gpu)
+        assert _asked(restarted) == expected
+        again = _current(restarted, restarted._views)
+        _wait(lambda again=again, name=name: again.name == name)  # type: ignore[misc]
+        assert _asked(restarted) == expected
+        restarted.close()
+
+
+def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path: Path) -> None:
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    generation, sequence = _active(home)
+    with home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+    assert _current(home, views).name == "exact"
+    views.close()
+
+
+def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine, tmp_path: Path) -> None:
+    home.set_view("c", "gpu")
+    gpu = CpuAsGpu(2 * COUNT * DIM * 2)
+    views = Views(tmp_path / "views", gpu)
+    view = _current(home, views)
+    _wait(lambda: view.name == "gpu")
+    gpu.left = COUNT * DIM * 2
+    home.set_view("c", "gpu")
+    assert _current(home, views).name == "gpu"
+    with home.catalogue.read() as session:
+        choices = views.explain(session, _active(home)[0])
+    assert [choice.name for choice in choices if choice.chosen] == ["gpu"]
+    # Others take it: the view gives way.
+    gpu.left = 0
+    home.set_view("c", "gpu")
+    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    views.close()
+
+
+def test_a_gpu_that_fails_is_tried_again_with_the_next_write(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("lost")
+
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(DeviceRows, "append", failing)
+        view = _current(home, views)
+        _wait(lambda: "was not built" in caplog.text)
+    assert view.name == "exact"
+    home.set_view("c", "gpu")
+    _wait(lambda: _current(home, views).name == "gpu")
+    with monkeypatch.context() as broken:
+        broken.setattr(DeviceRows, "_nearest", failing)
+        query = unit_vectors(1, DIM, seed=1)[0]
+        found = view.search(query, 10)
+    assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+    assert view.name == "exact"
+    home.set_view("c", "gpu")
+    _current(home, views)
+    _wait(lambda: view.name == "gpu")
+    home.set_view("c", "ivf")
+    _current(home, views)
+    _wait(lambda: view.name == "ivf")
+    home.set_view("c", "gpu")
+    _current(home, views)
+    _wait(lambda: view.name == "gpu")
+    home.set_view("c", None)
+    _current(home, views)
+    assert (view.name, view.device_bytes) == ("exact", 0)
+    views.close()
 
 
 def test_a_view_needs_its_collection(home: SearchEngine) -> None:
