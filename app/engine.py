@@ -3,6 +3,7 @@
 from app.settings import Settings
 from index.catalogue import open_catalogue
 from index.engine import SearchEngine
+from index.gpu import Gpu
 from index.store import ImageStore
 
 
@@ -13,4 +14,5 @@ def open_engine(settings: Settings) -> SearchEngine:
         open_catalogue(settings.catalogue_url),
         ImageStore(settings.home / "images"),
         settings.home / "bundles",
+        gpu=Gpu(settings.device),
     )

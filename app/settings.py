@@ -40,7 +40,8 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     device: str = Field(
-        default="auto", description="Where encoders run and are trained: auto, cpu, cuda or cuda:N."
+        default="auto",
+        description="Where encoders run and are trained and `gpu` views lie: auto, cpu, cuda or cuda:N.",
     )
     threads: int | None = Field(
         default=None, ge=1, description="Threads of one forward pass on the CPU; None: the number of cores."

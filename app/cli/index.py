@@ -1,14 +1,17 @@
 """`recoquest index`: embed a manifest and make it searchable."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app.cli.endings import stoppable
 from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, name_left_out, read_split
 
-ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped"]
+if TYPE_CHECKING:
+    from index.planner import Choice
+
+ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped", "gpu"]
 
 
 def index(
@@ -30,7 +33,7 @@ def index(
 ) -> None:
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
     if view is not None or explain:
-        _choose(collection, home, view, explain=explain)
+        _choose(collection, home, device, view, explain=explain)
         if bundle is None and data is None:
             return
     if bundle is None or data is None:
@@ -58,19 +61,41 @@ def index(
     )
 
 
-def _choose(collection: str, home: Path | None, view: ChosenView | None, *, explain: bool) -> None:
+def _choose(
+    collection: str, home: Path | None, device: str | None, view: ChosenView | None, *, explain: bool
+) -> None:
     """Set the view of a collection that is there, or say which one it has."""
     from app.engine import open_engine
     from app.settings import load_settings
 
-    engine = open_engine(load_settings(home=home))
+    engine = open_engine(load_settings(home=home, device=device))
     try:
         if view is not None:
             engine.set_view(collection, None if view == "auto" else view)
             engine.save_snapshot(collection)
-        choices = engine.explain_views(collection) if explain else []
+        weighed = explain or (view == "gpu" and engine.collection(collection).generation is not None)
+        choices = engine.explain_views(collection) if weighed else []
     finally:
         engine.close()
+    if view == "gpu":
+        _name_refusal(collection, choices)
+    if explain:
+        _print(choices)
+
+
+def _name_refusal(collection: str, choices: "list[Choice]") -> None:
+    """Say why a collection is not searched on the GPU here, if it is not; elsewhere it may be."""
+    chosen = next((choice for choice in choices if choice.chosen), None)
+    if chosen is not None and chosen.name != "gpu":
+        reason = next(choice.reason for choice in choices if choice.name == "gpu")
+        typer.echo(
+            f"The choice is kept, but on this machine {collection!r} is searched by the view "
+            f"{chosen.name!r}: {reason}.",
+            err=True,
+        )
+
+
+def _print(choices: "list[Choice]") -> None:
     for choice in choices:
         mark = "*" if choice.chosen else " "
         typer.echo(f"{mark} {choice.name:6} {choice.bytes / 1024**2:10,.1f} MiB  {choice.reason}")

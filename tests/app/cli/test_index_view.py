@@ -19,7 +19,7 @@ def work(tmp_path: Path) -> Work:
 
 def test_a_view_is_chosen_and_explained(work: Work) -> None:
     lines = work.run("index", "c", "--explain").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw", "mapped"]
+    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw", "mapped", "gpu"]
     assert "a scan takes a few milliseconds" in lines[0]
     # So few are scanned all the same, and found.
     for name in ("ivf", "hnsw", "mapped"):
@@ -27,6 +27,18 @@ def test_a_view_is_chosen_and_explained(work: Work) -> None:
         assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
     lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()
     assert lines[0].startswith("* exact")
+
+
+def test_a_gpu_that_is_not_there_is_chosen_for_other_machines_and_named(work: Work) -> None:
+    said = work.run("index", "c", "--view", "gpu", "--device", "cpu")
+    assert not said.stdout
+    assert "choice is kept, but on this machine 'c' is searched by the view 'exact'" in said.stderr
+    assert "there is no GPU here" in said.stderr
+    lines = work.run("index", "c", "--explain", "--device", "cpu").stdout.splitlines()
+    assert lines[0].startswith("* exact")
+    assert "there is no GPU here" in lines[-1]
+    found = work.run("search", "c", "--like", "image-003", "-k", "3", "--json")
+    assert "image-0" in found.stdout
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:
