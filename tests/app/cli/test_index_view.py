@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.work import Work
-from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.index.samples import CpuAsGpu, make_bundle, make_manifest, make_records
 
 
 @pytest.fixture
@@ -39,6 +39,21 @@ def test_a_gpu_that_is_not_there_is_chosen_for_other_machines_and_named(work: Wo
     assert "there is no GPU here" in lines[-1]
     found = work.run("search", "c", "--like", "image-003", "-k", "3", "--json")
     assert "image-0" in found.stdout
+
+
+def test_the_gpu_that_is_named_is_taken(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[str] = []
+
+    def gpu(name: str) -> CpuAsGpu:
+        named.append(name)
+        return CpuAsGpu()
+
+    monkeypatch.setattr("app.engine.Gpu", gpu)
+    done = work.run("index", "c", "--view", "gpu", "--device", "cuda:7", "--explain")
+    assert named == ["cuda:7"]
+    assert "The choice is kept" not in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("* gpu")
+    assert "chosen for this collection; takes 0.00 GiB of the GPU's memory" in done.stdout
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:
