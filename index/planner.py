@@ -19,6 +19,8 @@ _FINISHED: Final = 150_000
 _PLACE_BYTES: Final = 25
 # What a view may take of the memory that is free: other work needs some, and it will grow.
 _SHARE: Final = 0.75
+# What scans take of a GPU beside the vectors: a block that is widened, and products.
+_GPU_WORK: Final = 512 * 1024**2
 _GIB: Final = 1024**3
 
 
@@ -170,7 +172,7 @@ def choose_view(
     small = count * dim < _SCANNED_AT_ONCE
     on_gpu = "only when it is asked for"
     if wanted == "gpu":
-        on_gpu, fits = _on_gpu(2 * count * dim, gpu)
+        on_gpu, fits = _on_gpu(2 * count * dim + _GPU_WORK, gpu)
         wanted = "gpu" if fits else None
     if wanted is not None:
         reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
@@ -201,7 +203,7 @@ def choose_view(
 
 
 def _on_gpu(size: int, free: int | None) -> tuple[str, bool]:
-    """Return why vectors of so many bytes are or are not scanned on the GPU, and whether they are."""
+    """Return why scans that take so many bytes are or are not done on the GPU, and whether they are."""
     if free is None:
         return "there is no GPU here", False
     takes = f"takes {size / _GIB:.2f} GiB of the GPU's memory"

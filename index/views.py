@@ -1,6 +1,7 @@
 """The views of this process: each holds one generation and is caught up from the catalogue when needed."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Collection
@@ -31,6 +32,8 @@ _ROWS_AT_ONCE: Final = 4096
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
+# How long a GPU that failed is not tried again.
+_GPU_RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
@@ -48,6 +51,11 @@ class _Held:
         # What it may hold some of: it is read from a state that may be later than `sequence`.
         self.newest = 0
         self.building = False
+        # A choice that was not looked at because something was being built.
+        self.missed = False
+        # Whether the vectors were brought to a GPU, and when one failed last.
+        self.on_gpu = False
+        self.gpu_failed = -math.inf
         self.used = time.monotonic()
 
 
@@ -89,7 +97,8 @@ class Views:
         """
         held = self._hold(generation, target)
         view = held.view
-        if view is not None and held.sequence >= sequence and not view.damaged:
+        seen = not held.missed or held.building
+        if view is not None and held.sequence >= sequence and not view.damaged and seen:
             return view
         with held.lock:
             return self._catch_up(reading.session, generation, held, sequence)
@@ -105,7 +114,9 @@ class Views:
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
             if isinstance(view, CosineView):
-                wanted = _to_build(session, generation, view, self._gpu)
+                # Another process may have them on the GPU, and then there seems to be no room for them.
+                taken = view.device_bytes or 2 * len(view) * view.dim
+                wanted = _to_build(session, generation, view, self._gpu, taken)
                 # Snapshots hold nothing of what lies on a GPU.
                 if wanted is not None and wanted != "gpu":
                     view.build(wanted, self._place(generation, "images"))
@@ -117,9 +128,7 @@ class Views:
         # Another process may hold the vectors, and weighs what is free beside them.
         if not is_mapped(self._place(generation, "images")):
             memory += 2 * count * generation.dim
-        held = self._held.get((generation.id, "images"))
-        taken = held.view.device_bytes if held is not None and isinstance(held.view, CosineView) else 0
-        return _weigh(session, generation, count, memory, self._gpu, taken)
+        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free the views of a collection's other generations that no request has used for a while."""
@@ -159,11 +168,15 @@ class Views:
             held.newest = max(held.newest, _sequence(session, generation))
             _follow(session, generation, held.view, held.sequence, held.target)
             held.sequence = sequence
-        else:
+        elif not held.missed:
             return held.view
         view = held.view
+        if build:
+            held.missed = held.building
         if build and not held.building and isinstance(view, CosineView):
-            wanted = _to_build(session, generation, view, self._gpu)
+            gpu = None if _gpu_rests(held, view) else self._gpu
+            wanted = _to_build(session, generation, view, gpu, view.device_bytes)
+            held.on_gpu = view.name == "gpu" and wanted is None
             if wanted is not None:
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
@@ -175,7 +188,7 @@ class Views:
         """Give a view its copy on the GPU, or codes or a graph and a snapshot of these, while it answers."""
         try:
             if wanted == "gpu":
-                self._upload(view)
+                self._upload(held, view)
             elif view.build(wanted, self._place(generation, held.target)):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
@@ -184,10 +197,15 @@ class Views:
         finally:
             held.building = False
 
-    def _upload(self, view: CosineView) -> None:
+    def _upload(self, held: _Held, view: CosineView) -> None:
         device = None if self._gpu is None else self._gpu.device
-        if device is not None:
-            view.upload(device)
+        if device is None:
+            return
+        try:
+            held.on_gpu = view.upload(device)
+        except RuntimeError:
+            held.gpu_failed = time.monotonic()
+            raise
 
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
@@ -235,12 +253,21 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _to_build(session: Session, generation: Generation, view: CosineView, gpu: Gpu | None) -> ViewName | None:
+def _gpu_rests(held: _Held, view: CosineView) -> bool:
+    """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
+    if held.on_gpu and view.name != "gpu":
+        held.on_gpu, held.gpu_failed = False, time.monotonic()
+    return time.monotonic() - held.gpu_failed < _GPU_RESTS
+
+
+def _to_build(
+    session: Session, generation: Generation, view: CosineView, gpu: Gpu | None, taken: int
+) -> ViewName | None:
     """Return what is to be built for a view, if anything, and drop what an operator does not want."""
     # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
     # fro.
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
-    wanted = _chosen(_weigh(session, generation, len(view), memory, gpu, view.device_bytes))
+    wanted = _chosen(_weigh(session, generation, len(view), memory, gpu, taken))
     if wanted == "exact":
         if view.name != "exact" or view.mapped:
             view.drop()

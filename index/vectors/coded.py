@@ -166,9 +166,11 @@ def _coded_copies(
     with guard():
         asked = list(passing.asked)
         copies.measure(asked)
-        # Timed before, perhaps while other work had the caches, it would be no match.
-        if passing.copied is not None:
-            passing.copied.measure(asked)
+    # Timed before, perhaps while other work had the caches, it would be no match.
+    before = passing.copied
+    if before is not None:
+        with guard():
+            before.measure(asked)
     return copies
 
 

@@ -83,7 +83,7 @@ class DeviceRows:
         """Return the nearest of all rows (Q, count) of each query (Q, D); see `StoredRows`."""
         barred = None if among.all() else self._barred(among)
         found = np.full((len(queries), count), -1, dtype=np.int64)
-        step = max(1, _PRODUCTS // (2 * max(self._block, count)))
+        step = max(1, _PRODUCTS // (2 * max(min(self._block, self._count), count, 1)))
         for start in range(0, len(queries), step):
             scores, rows = self._nearest(queries[start : start + step], count, barred)
             rows[scores == -np.inf] = -1
@@ -93,6 +93,9 @@ class DeviceRows:
 
     def _nearest(self, queries: Vectors, count: int, barred: Tensor | None) -> tuple[Vectors, Rows]:
         """Return the best inner products and their rows (Q, C), in no order; -inf for those barred."""
+        if queries.shape[1] != self._dim:
+            # Torch's own error would be taken for one of the device.
+            raise ValueError(f"queries have {queries.shape[1]} numbers, vectors {self._dim}")
         first = _cut(queries)
         parts = _tensor(np.concatenate((first, _cut(queries - first)))).to(self._device)
         best = torch.empty((len(queries), 0), dtype=torch.float32, device=self._device)
@@ -143,7 +146,9 @@ class DeviceRows:
 
 def _cut(numbers: Vectors) -> Vectors:
     """Return numbers cut off behind their first 11 digits."""
-    cut: Vectors = (np.ascontiguousarray(numbers).view(np.int32) & _ELEVEN_DIGITS).view(np.float32)
+    cut: Vectors = (np.ascontiguousarray(numbers, dtype=np.float32).view(np.int32) & _ELEVEN_DIGITS).view(
+        np.float32
+    )
     return cut
 
 

@@ -72,6 +72,10 @@ def ranked_many(
     def rank(part: slice) -> list[Neighbours]:
         return _ranked_part(queries[part], keys, near[part], vectors)
 
+    if near.shape[1] > _RANKED_AT_ONCE:
+        each = zip(queries, near, strict=True)
+        found = [ranked(query, keys, rows[rows >= 0], vectors) for query, rows in each]
+        return [Neighbours(*hits, exact=False) for hits in found]
     step = max(1, _RANKED_AT_ONCE // max(1, near.shape[1]))
     parts = [slice(start, start + step) for start in range(0, len(queries), step)]
     if len(parts) == 1:

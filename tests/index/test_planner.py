@@ -112,11 +112,11 @@ def test_size_memory_and_wish_choose_the_view(
 @pytest.mark.parametrize(
     ("count", "memory", "gpu", "chosen", "reason"),
     [
-        (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 0.95 GiB"),
+        (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 1.45 GiB"),
         (1000, 1 << 40, 1 << 40, "gpu", "chosen for this collection"),
-        (1_000_000, 1 << 40, 1_366_000_000, "gpu", "chosen for this collection"),
+        (1_000_000, 1 << 40, 2_081_200_000, "gpu", "chosen for this collection"),
         # It would fit, and leave too little to other work.
-        (1_000_000, 1 << 40, 1_365_000_000, "ivf", "takes 0.95 GiB of the GPU's memory, of which 1.27 GiB"),
+        (1_000_000, 1 << 40, 2_081_100_000, "ivf", "takes 1.45 GiB of the GPU's memory, of which 1.94 GiB"),
         (1_000_000, 1 << 40, 0, "ivf", "of which 0.00 GiB are free"),
         (1_000_000, 1 << 40, None, "ivf", "there is no GPU here"),
         (1_000_000, 1 << 30, None, "mapped", "there is no GPU here"),

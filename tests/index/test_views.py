@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
@@ -20,6 +21,7 @@ from index.vectors.cosine import CosineView
 from index.vectors.device import DeviceRows
 from index.vectors.protocol import Vectors
 from index.vectors.reference import ReferenceView
+from index.vectors.stored import Halves
 from index.views import Views
 from tests.index.conftest import open_home
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
@@ -69,6 +71,10 @@ def _wait(until: Callable[[], bool]) -> None:
     while not until():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def _is_building(views: Views) -> bool:
+    return any(held.building for held in views._held.values())
 
 
 def _reference(view: CosineView) -> ReferenceView:
@@ -307,11 +313,12 @@ def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path:
 
 def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine, tmp_path: Path) -> None:
     home.set_view("c", "gpu")
-    gpu = CpuAsGpu(2 * COUNT * DIM * 2)
+    gpu = CpuAsGpu(1 << 30)
     views = Views(tmp_path / "views", gpu)
     view = _current(home, views)
     _wait(lambda: view.name == "gpu")
-    gpu.left = COUNT * DIM * 2
+    # Three quarters of what is free must be enough for the vectors and half a GiB.
+    gpu.left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - view.device_bytes + 1
     home.set_view("c", "gpu")
     assert _current(home, views).name == "gpu"
     with home.catalogue.read() as session:
@@ -324,36 +331,64 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
     views.close()
 
 
-def test_a_gpu_that_fails_is_tried_again_with_the_next_write(
+def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    views, uploads = Views(tmp_path / "views", CpuAsGpu()), list[CosineView]()
+    upload = CosineView.upload
+
+    def counted(self: CosineView, device: torch.device) -> bool:
+        uploads.append(self)
+        return upload(self, device)
+
     def failing(*_: object) -> None:
         raise RuntimeError("lost")
 
+    def again(rests: float) -> CosineView:
+        monkeypatch.setattr("index.views._GPU_RESTS", rests)
+        home.set_view("c", "gpu")
+        return _current(home, views)
+
+    monkeypatch.setattr(CosineView, "upload", counted)
     home.set_view("c", "gpu")
-    views = Views(tmp_path / "views", CpuAsGpu())
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
         broken.setattr(DeviceRows, "append", failing)
         view = _current(home, views)
         _wait(lambda: "was not built" in caplog.text)
-    assert view.name == "exact"
-    home.set_view("c", "gpu")
-    _wait(lambda: _current(home, views).name == "gpu")
+        _wait(lambda: not _is_building(views))
+    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 1, False)
+    again(0)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
     with monkeypatch.context() as broken:
         broken.setattr(DeviceRows, "_nearest", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
     assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
     assert view.name == "exact"
+    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 2, False)
+    again(0)
+    _wait(lambda: view.name == "gpu")
+    views.close()
+
+
+def test_a_view_that_leaves_the_gpu_by_choice_may_come_back_at_once(
+    home: SearchEngine, tmp_path: Path
+) -> None:
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    view = _current(home, views)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    home.set_view("c", "exact")
+    assert _current(home, views).name == "exact"
     home.set_view("c", "gpu")
     _current(home, views)
-    _wait(lambda: view.name == "gpu")
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
     home.set_view("c", "ivf")
     _current(home, views)
-    _wait(lambda: view.name == "ivf")
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
     home.set_view("c", "gpu")
     _current(home, views)
-    _wait(lambda: view.name == "gpu")
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
     home.set_view("c", None)
     _current(home, views)
     assert (view.name, view.device_bytes) == ("exact", 0)
@@ -368,3 +403,44 @@ def test_a_view_needs_its_collection(home: SearchEngine) -> None:
     begin_generation(home, "empty", DIM)
     with pytest.raises(NoActiveGenerationError):
         home.explain_views("empty")
+
+
+def test_a_choice_made_during_an_upload_is_followed_once_that_has_ended(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, begun, go_on = DeviceRows.append, threading.Event(), threading.Event()
+
+    def slow(self: DeviceRows, vectors: Halves) -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+        append(self, vectors)
+
+    monkeypatch.setattr(DeviceRows, "append", slow)
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    view = _current(home, views)
+    assert begun.wait(SECONDS)
+    home.set_view("c", "exact")
+    _current(home, views)
+    go_on.set()
+    _wait(lambda: not _is_building(views))
+    assert view.name == "gpu"
+    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    views.close()
+
+
+def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Codes are what size and memory would choose.
+    monkeypatch.setattr("index.planner._SCANNED_AT_ONCE", 0)
+    home.set_view("c", "gpu")
+    left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - COUNT * DIM * 2 + 1
+    views = Views(tmp_path / "views", CpuAsGpu(left))
+    generation, sequence = _active(home)
+    with home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+        chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]
+    assert chosen == ["gpu"]
+    assert [held.view.name for held in views._held.values() if isinstance(held.view, CosineView)] == ["exact"]
+    views.close()

@@ -53,7 +53,7 @@ def test_the_gpu_that_is_named_is_taken(work: Work, monkeypatch: pytest.MonkeyPa
     assert named == ["cuda:7"]
     assert "The choice is kept" not in done.stderr
     assert done.stdout.splitlines()[-1].startswith("* gpu")
-    assert "chosen for this collection; takes 0.00 GiB of the GPU's memory" in done.stdout
+    assert "chosen for this collection; takes 0.50 GiB of the GPU's memory" in done.stdout
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:

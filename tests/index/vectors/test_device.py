@@ -483,3 +483,14 @@ def test_rows_read_from_a_file_are_on_no_device(tmp_path: Path) -> None:
     assert np.sort(rows.nearest(query, 10, everything)).tolist() == (
         np.sort(other.nearest(query, 10, everything)).tolist()
     )
+
+
+def test_a_query_of_another_length_or_type_is_no_failure_of_the_device() -> None:
+    rows = DeviceRows(8, torch.device("cpu"))
+    vectors = unit_vectors(20, 8)
+    rows.append(vectors.astype("<f2"))
+    everything = np.ones(20, dtype=bool)
+    with pytest.raises(ValueError, match="queries have 7 numbers, vectors 8"):
+        rows.nearest_many(unit_vectors(1, 7), 3, everything)
+    wide = rows.nearest_many(vectors[:4].astype(np.float64), 3, everything)
+    assert wide.tolist() == rows.nearest_many(vectors[:4], 3, everything).tolist()
