@@ -12,9 +12,9 @@ GRAPH_LINKS: Final = 32
 
 # Scanning fewer float16 numbers exactly takes about two milliseconds a core: nothing is gained by codes.
 _SCANNED_AT_ONCE: Final = 50_000 * 512
-# Nanoseconds that it takes to pick candidates that pass and to rank them once more (measured): the time of a
-# copy has this in it, that of codes has not.
-_FINISHED: Final = 150_000
+# To pick candidates that pass and to rank them once more takes this share of the quickest search of the codes
+# (measured): the time of a copy has this in it, that of codes has not.
+_FINISHED: Final = 0.9
 # What a row takes beside its vector: its key, its place, and whether it is alive.
 _PLACE_BYTES: Final = 25
 # What a view may take of the memory that is free: other work needs some, and it will grow.
@@ -117,7 +117,7 @@ class Planner:
             return None
         ranked = min(probe.candidates * passing / total, self.candidates(rank))
         if copied is not None:
-            exact = copied - _FINISHED
+            exact = copied - _FINISHED * self.least
         else:
             scanned = passing * self.row_cost + (total - passing) * self.pass_cost
             exact = min(scanned, passing * self.candidate_cost)
