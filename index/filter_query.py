@@ -4,14 +4,16 @@ import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, and_, not_, or_, select
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Select, and_, exists, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue import Reading
-from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
+from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, RemovalRow, TextRow
 from index.filters import (
     BUILT_IN_FIELDS,
     And,
@@ -31,6 +33,23 @@ from index.vectors.protocol import Keys
 
 _COLUMNS: Final = {"id": ImageRow.external_id, "split": ImageRow.split, "group": ImageRow.group_name}
 _REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+# Images that were written are looked at one by one; of many, or of a large share, all are read anew.
+_FEW: Final = 1000
+_FEW_SHARE: Final = 1 / 8
+
+_Condition = Equals | AnyOf | Range
+
+
+class Change(NamedTuple):
+    """What was written to a collection: the keys of images or texts, rising.
+
+    Attributes:
+        touched: Those that were removed or written.
+        passing: Those of them that pass the filter now.
+    """
+
+    touched: Keys
+    passing: Keys
 
 
 def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
@@ -49,18 +68,51 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
         FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
     """
     check_filter(filter, known_fields(session, collection_id))
+    passes = _sql(filter, partial(_is_among, collection_id))
+    return _read(session, _all_keys(collection_id, target).where(passes))
+
+
+def change_since(
+    session: Session, collection_id: int, sequence: int, filter: Filter, target: Target, most: int
+) -> Change | None:
+    """Return what was written to a collection after a sequence number, or None if that is too much.
+
+    Args:
+        session: Of the catalogue.
+        collection_id: Key of the collection.
+        sequence: The sequence number.
+        filter: What must hold; known to name fields that the collection has.
+        target: Whether keys of images or of their texts are wanted.
+        most: So many keys are not too much.
+    """
+    written = _all_keys(collection_id, target).where(ImageRow.sequence > sequence)
+    removed = select(RemovalRow.key).where(
+        RemovalRow.collection_id == collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )
+    touched = np.union1d(*(_read(session, query.limit(most + 1)) for query in (written, removed)))
+    if len(touched) > most:
+        return None
+    return Change(touched, _read(session, written.where(_sql(filter, _has))))
+
+
+def _all_keys(collection_id: int, target: Target) -> Select[int]:
     if target == "images":
         query = select(ImageRow.id)
     else:
         query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
-    query = query.where(ImageRow.collection_id == collection_id, _sql(collection_id, filter))
+    return query.where(ImageRow.collection_id == collection_id)
+
+
+def _read(session: Session, query: Select[int]) -> Keys:
     keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
     keys.sort()
     return keys
 
 
 class PassingKeys:
-    """Remembers which images passed the latest filters, until the collection changes."""
+    """Remembers which images passed the latest filters, and keeps up with what is written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +128,9 @@ class PassingKeys:
         name: str,
         target: Target = "images",
     ) -> Keys:
-        """Return `passing_keys`, from memory when nothing was written since.
+        """Return `passing_keys`, from memory but for what was written since.
+
+        The array is the same as long as no key comes or goes.
 
         Args:
             reading: Of the catalogue, at `sequence`.
@@ -92,7 +146,11 @@ class PassingKeys:
             if held is not None and held[0] == sequence:
                 self._found.move_to_end(place)
                 return held[1]
-        keys = passing_keys(reading.session, collection_id, filter, target)
+        keys = None
+        if held is not None and held[0] < sequence:
+            keys = _caught_up(reading.session, collection_id, *held, filter, target)
+        if keys is None:
+            keys = passing_keys(reading.session, collection_id, filter, target)
         with self._lock:
             self._forget(place)
             self._found[place] = (sequence, keys)
@@ -121,32 +179,64 @@ def _cost(name: str, keys: Keys) -> int:
 _KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
 
 
-def _sql(collection_id: int, filter: Filter) -> ColumnElement[bool]:
+def _caught_up(
+    session: Session, collection_id: int, sequence: int, keys: Keys, filter: Filter, target: Target
+) -> Keys | None:
+    """Return the keys that pass now, given those that did, or None where too much was written since."""
+    most = max(_FEW, int(_FEW_SHARE * len(keys)))
+    change = change_since(session, collection_id, sequence, filter, target, most)
+    if change is None:
+        return None
+    gone = np.setdiff1d(change.touched, change.passing, assume_unique=True)
+    gone = gone[_holds(keys, gone)]
+    more = change.passing[~_holds(keys, change.passing)]
+    if not len(gone) and not len(more):
+        return keys
+    keys = np.delete(keys, np.searchsorted(keys, gone))
+    return np.insert(keys, np.searchsorted(keys, more), more)
+
+
+def _holds(keys: Keys, some: Keys) -> NDArray[np.bool_]:
+    """Tell which of some keys are among others, which rise: they are many."""
+    return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")
+
+
+def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Return whether an image passes; `attribute` tells whether it has one that satisfies a condition."""
     if isinstance(filter, And):
-        return and_(*(_sql(collection_id, part) for part in filter.filters))
+        return and_(*(_sql(part, attribute) for part in filter.filters))
     if isinstance(filter, Or):
-        return or_(*(_sql(collection_id, part) for part in filter.filters))
+        return or_(*(_sql(part, attribute) for part in filter.filters))
     if isinstance(filter, Not):
-        return not_(_sql(collection_id, filter.filter))
+        return not_(_sql(filter.filter, attribute))
     if filter.field in _COLUMNS:
         column = _COLUMNS[filter.field]
         # Without a value the comparison alone would be unknown instead of and so would its opposite.
         return and_(column.is_not(None), _compares_text(column, filter))
+    return attribute(filter)
+
+
+def _is_among(collection_id: int, condition: _Condition) -> ColumnElement[bool]:
+    """Tell it of many images: those that have such an attribute are read by its value."""
     return ImageRow.id.in_(
         select(AttributeRow.image_id).where(
-            AttributeRow.collection_id == collection_id,
-            AttributeRow.name == filter.field,
-            _compares_attribute(filter),
+            AttributeRow.collection_id == collection_id, _compares_attribute(condition)
         )
     )
 
 
-def _compares_attribute(condition: Equals | AnyOf | Range) -> ColumnElement[bool]:
+def _has(condition: _Condition) -> ColumnElement[bool]:
+    """Tell it of few images: the attributes of each are read."""
+    return exists().where(AttributeRow.image_id == ImageRow.id, _compares_attribute(condition))
+
+
+def _compares_attribute(condition: _Condition) -> ColumnElement[bool]:
     kinds = sorted({kind_of(value) for value in condition_values(condition)})
-    return or_(*(_compares_kind(condition, kind) for kind in kinds))
+    compares = or_(*(_compares_kind(condition, kind) for kind in kinds))
+    return and_(AttributeRow.name == condition.field, compares)
 
 
-def _compares_kind(condition: Equals | AnyOf | Range, kind: FieldKind) -> ColumnElement[bool]:
+def _compares_kind(condition: _Condition, kind: FieldKind) -> ColumnElement[bool]:
     if kind == "text":
         # Only text has a text value, so its kind needs no check.
         return _compares_text(AttributeRow.text_value, condition)
@@ -159,9 +249,7 @@ def _compares_kind(condition: Equals | AnyOf | Range, kind: FieldKind) -> Column
     return and_(AttributeRow.kind == kind, holds)
 
 
-def _compares_text(
-    column: InstrumentedAttribute[Any], condition: Equals | AnyOf | Range
-) -> ColumnElement[bool]:
+def _compares_text(column: InstrumentedAttribute[Any], condition: _Condition) -> ColumnElement[bool]:
     if isinstance(condition, Range):
         return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
     return column.in_([value for value in condition_values(condition) if isinstance(value, str)])

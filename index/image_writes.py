@@ -79,11 +79,10 @@ def write_images(
     other = [write for write in changed if _new_picture(write, stored)]
     _refuse_or_forget(session, generation, other, keys)
     note_loose(session, {stored[write.record.id].sha256 for write in other})
-    keys |= _insert_images(session, collection_id, new)
+    keys |= _insert_images(session, collection_id, sequence, new)
     for write in changed:
-        session.execute(
-            update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**_image_values(write))
-        )
+        values = _image_values(write, sequence)
+        session.execute(update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**values))
     add_texts(session, {keys[write.record.id]: write.record.texts for write in new})
     replace_texts(
         session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
@@ -153,11 +152,13 @@ def _refuse_or_forget(
     session.execute(delete(FeedbackRow).where(FeedbackRow.image_id.in_(ids)))
 
 
-def _insert_images(session: Session, collection_id: int, writes: Sequence[ImageWrite]) -> dict[str, int]:
+def _insert_images(
+    session: Session, collection_id: int, sequence: int, writes: Sequence[ImageWrite]
+) -> dict[str, int]:
     if not writes:
         return {}
     rows = [
-        {"collection_id": collection_id, "external_id": write.record.id, **_image_values(write)}
+        {"collection_id": collection_id, "external_id": write.record.id, **_image_values(write, sequence)}
         for write in writes
     ]
     statement = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
@@ -165,7 +166,7 @@ def _insert_images(session: Session, collection_id: int, writes: Sequence[ImageW
     return {write.record.id: key for write, key in zip(writes, keys, strict=True)}
 
 
-def _image_values(write: ImageWrite) -> dict[str, Any]:
+def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
     record, picture = write.record, write.picture
     values: dict[str, Any] = {
         "split": record.split,
@@ -174,6 +175,7 @@ def _image_values(write: ImageWrite) -> dict[str, Any]:
         "labels": list(record.labels),
         "details": dict(record.metadata),
         "record_digest": write.record_digest,
+        "sequence": sequence,
     }
     if picture is not None:
         values |= {

@@ -50,7 +50,10 @@ class CollectionRow(Table):
 
 
 class ImageRow(Table):
-    """An image with what is shown beside it; its file lies in the store under `sha256`."""
+    """An image with what is shown beside it; its file lies in the store under `sha256`.
+
+    `sequence` is that of the transaction that wrote it last, or 0 if that was before schema 0008.
+    """
 
     __tablename__ = "images"
     __table_args__ = (
@@ -58,6 +61,7 @@ class ImageRow(Table):
         Index("ix_images_group", "collection_id", "group_name"),
         Index("ix_images_split", "collection_id", "split"),
         Index("ix_images_sha256", "sha256"),
+        Index("ix_images_sequence", "collection_id", "sequence"),
         # A key is never given twice, so a view that still holds a removed image finds no other in its place.
         {"sqlite_autoincrement": True},
     )
@@ -75,6 +79,7 @@ class ImageRow(Table):
     labels: Mapped[list[str]] = mapped_column(JSON)
     details: Mapped[dict[str, Any]] = mapped_column(JSON)
     record_digest: Mapped[str] = mapped_column(String(64))
+    sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
 
 class TextRow(Table):

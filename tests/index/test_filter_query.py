@@ -13,7 +13,7 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import FilterError
-from index.filter_query import PassingKeys, known_fields, passing_keys
+from index.filter_query import known_fields, passing_keys
 from index.filters import (
     And,
     AnyOf,
@@ -23,7 +23,6 @@ from index.filters import (
     Or,
     Range,
     check_filter,
-    filter_text,
     kind_of,
     parse_filter,
 )
@@ -175,37 +174,9 @@ def test_fields_are_those_of_the_collection(engine: SearchEngine) -> None:
         assert known_fields(session, first)["labels"] == {"text"}
 
 
-def test_what_passed_is_remembered_until_something_is_written(engine: SearchEngine) -> None:
-    collection_id = _put(engine, "c", [Record(id="a", image="a", split="val", metadata={"age": 3})])
-    condition = parse_filter({"field": "age", "gte": 1})
-    memory = PassingKeys()
-
-    def get(sequence: int) -> int:
-        with engine.catalogue.reading() as reading:
-            return len(memory.get(reading, collection_id, sequence, condition, filter_text(condition)))
-
-    assert get(1) == 1
-    _put(engine, "c", [Record(id="b", image="b", split="val", metadata={"age": 4})])
-    assert get(1) == 1
-    assert get(2) == 2
-
-
 def _put(engine: SearchEngine, collection: str, records: list[Record]) -> int:
     generation = begin_generation(engine, collection, 2)
     picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
     with engine.catalogue.write() as session:
         write_images(session, generation, [ImageWrite(r, record_digest(r), picture) for r in records])
     return generation.collection_id
-
-
-def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
-    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("index.filter_query._REMEMBERED_BYTES", 100_000)
-    collection_id = _put(engine, "c", [Record(id="a", image="a", split="val", metadata={"age": 3})])
-    memory = PassingKeys()
-    with engine.catalogue.reading() as reading:
-        for number in range(20):
-            name = f"{number}-" + "x" * 30_000
-            memory.get(reading, collection_id, 1, Equals(field="age", eq=number), name)
-    assert len(memory._found) == 3
