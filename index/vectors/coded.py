@@ -14,7 +14,7 @@ from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.passing import Filters, Passing, SearchedCopy
 from index.vectors.planned import PlannedSearch
-from index.vectors.positions import Positions, Rows
+from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, kept, ranked
 from index.vectors.stored import Guard, StoredRows
@@ -31,13 +31,15 @@ _OFF: Final = 1.0
 _STRANGE: Final = 0.5
 # Of what passes so many are coded between two looks at whether it still passes.
 _BLOCK: Final = 16_384
+# Of the candidates so many must pass still.
+_PASSING_SHARE: Final = 7 / 8
 _SEED: Final = 0
 
 _log = logging.getLogger(__name__)
 
 
 class _ChangedError(Exception):
-    """The rows that pass are others by now, or nobody asks for them any more."""
+    """The rows that pass have moved, or nobody asks for them any more."""
 
 
 class CodedCopies(SearchedCopy):
@@ -49,10 +51,17 @@ class CodedCopies(SearchedCopy):
         keys: The keys of all rows.
         stored: The vectors of all rows.
         candidates: How many candidates hold the hits down to a depth, by depth, rising.
+        mask: Whether each of all rows passes; None where all of these do.
     """
 
     def __init__(
-        self, codes: FlatCodes, rows: Rows, keys: Keys, stored: StoredRows, candidates: dict[int, int]
+        self,
+        codes: FlatCodes,
+        rows: Rows,
+        keys: Keys,
+        stored: StoredRows,
+        candidates: dict[int, int],
+        mask: Mask | None = None,
     ) -> None:
         super().__init__(deepest=max(candidates))
         self._codes = codes
@@ -60,6 +69,7 @@ class CodedCopies(SearchedCopy):
         self._keys = keys
         self._stored = stored
         self._candidates = candidates
+        self._mask = mask
 
     @property
     def memory_bytes(self) -> int:
@@ -74,12 +84,30 @@ class CodedCopies(SearchedCopy):
         candidates = next(count for depth, count in self._candidates.items() if depth >= rank)
         (places,) = self._codes.search(query[None], candidates)
         likely = self._rows[places[places >= 0]]
+        if self._mask is not None:
+            passes = self._mask[likely]
+            if np.count_nonzero(passes) < _PASSING_SHARE * len(likely):
+                return None
+            likely = likely[passes]
         nearest = self._stored.nearest_of(query, kept(rank), likely)
         keys, scores = ranked(query, self._keys, nearest, self._stored.get)
         first = behind(keys, scores, after)
         if first + k > len(keys):
             return None
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+
+    def followed(self, mask: Mask, keys: Keys) -> "CodedCopies":
+        """Code the rows that pass now as well, and pass over those that do not; see `SearchedCopy`."""
+        fresh = mask.copy()
+        fresh[self._rows] = False
+        came = np.flatnonzero(fresh)
+        if len(came):
+            self._codes.add(self._stored.rough(came))
+        passing = None if mask[self._rows].all() else mask
+        rows = np.concatenate((self._rows, came))
+        followed = CodedCopies(self._codes, rows, keys, self._stored, self._candidates, passing)
+        followed.cost = self.cost
+        return followed
 
 
 class FilterCoding:
@@ -116,14 +144,16 @@ class FilterCoding:
         worth = passing.is_worth_coding(planned.rows.dim, row_cost)
         if not worth or not self._busy.acquire(blocking=False):
             return
+        passing.coded, passing.changed = True, 0
         try:
-            self._pool.submit(self._code, passing, planned, places.keys, np.flatnonzero(places.alive))
+            self._pool.submit(self._code, passing, planned, places, np.flatnonzero(places.alive))
         except RuntimeError as error:
             # The process ends, or has no threads left: what was found is no worse for it.
             _log.debug("what passes a filter is not coded: %s", error)
+            passing.coded = False
             self._busy.release()
 
-    def _code(self, passing: Passing, planned: PlannedSearch, keys: Keys, living: Rows) -> None:
+    def _code(self, passing: Passing, planned: PlannedSearch, places: Positions, living: Rows) -> None:
         @contextmanager
         def guard() -> Iterator[None]:
             with self._guard():
@@ -132,10 +162,10 @@ class FilterCoding:
                 yield
 
         try:
-            passing.coded = True
-            copies = _coded_copies(passing, planned, keys, living, guard)
+            copies = _coded_copies(passing, planned, places.keys, living, guard)
             if copies is not None:
-                self._filters.keep_copied(passing, copies, planned.rows)
+                with guard():
+                    self._filters.keep_coded(passing, copies, planned.rows, places.keys)
         except _ChangedError:
             pass
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches do without

@@ -364,13 +364,14 @@ class CosineView:
         self._coding.close()
 
     def _changed(self) -> None:
-        self._filters.clear()
+        self._filters.set_aside()
         if self._places.dead > max(_FEWEST_DEAD, _DEAD_SHARE * len(self._rows)):
             alive = self._places.alive
             self._rows.keep(alive)
             self._places = Positions.of(self._places.keys[alive])
             self._planned = None
             self._layout += 1
+            self._filters.clear()
 
     def _scan(self, query: Vectors, k: int, rank: int, passing: Passing, after: After | None) -> Neighbours:
         wanted = rank + _SPARE

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sized
@@ -44,6 +45,8 @@ _COPIES_SHARE: Final = 1 / 16
 _ASKED: Final = 8
 _ROUNDS: Final = 3
 _TIMED_HITS: Final = 10
+# Where so large a share of what passes came or went, it is coded anew.
+_CHANGED_SHARE: Final = 1 / 8
 # The weight of the last query, and how fast it is forgotten where no query tells of it.
 _LEARNT: Final = 0.2
 _FORGOTTEN: Final = 0.02
@@ -89,6 +92,18 @@ class SearchedCopy(ABC):
             None where the copies do not tell.
         """
 
+    def followed(self, mask: Mask, keys: Keys) -> "SearchedCopy | None":  # noqa: ARG002 - most are made anew
+        """Return the like of this for other rows, once some were appended or died.
+
+        Args:
+            mask: Whether each row passes now; nearly all of these did.
+            keys: The keys of all rows.
+
+        Returns:
+            None where it costs little to make it anew. Else this one is not to be searched any more.
+        """
+        return None
+
     def measure(self, queries: Iterable[Vectors]) -> None:
         """Take the mean time of searches for some queries (D,), each at its quickest, as the cost."""
         quickest = []
@@ -100,6 +115,13 @@ class SearchedCopy(ABC):
                     spent.append(time.thread_time_ns() - started)
             quickest += [min(spent)] if spent else []
         self.cost = sum(quickest) / len(quickest) if quickest else math.inf
+
+
+class _Line:
+    """A filter through all changes of rows; `latest` is None until the first."""
+
+    def __init__(self) -> None:
+        self.latest: weakref.ref[Passing] | None = None
 
 
 @dataclass
@@ -116,6 +138,7 @@ class Passing:
         lost: Nanoseconds that they took longer than with codes of what passes, by estimate.
         copied: Their vectors or codes side by side, if they were copied.
         coded: Whether codes of them were begun with; nobody begins twice.
+        changed: How many came or went since.
         barred: The rest of the rows, as a tensor, if rows on a device were searched.
     """
 
@@ -128,8 +151,10 @@ class Passing:
     lost: float = 0.0
     copied: SearchedCopy | None = None
     coded: bool = False
+    changed: int = 0
     barred: Any = None
     _copying: threading.Lock = field(default_factory=threading.Lock)
+    _line: _Line = field(default_factory=_Line)
 
     @cached_property
     def rows(self) -> Rows:
@@ -162,6 +187,27 @@ class Passing:
         searched = _CODES_SEARCHED + self.count * row_cost / _CODES_A_SCANNED
         self.lost += max(0.0, spent - _WORTH_CODES * searched)
 
+    def differs(self, before: "Passing") -> int:
+        """Return how many rows came or went since `before`, when there were fewer rows."""
+        count = len(before.mask)
+        came = np.count_nonzero(self.mask[count:])
+        return int(came + np.count_nonzero(self.mask[:count] != before.mask))
+
+    def follow(self, before: "Passing", keys: Keys) -> None:
+        """Take over what was learnt of a filter before rows came or went; see `SearchedCopy.followed`."""
+        self._line = before._line
+        self._line.latest = weakref.ref(self)
+        self.near, self.asked, self.lost = before.near, before.asked, before.lost
+        self.changed = before.changed + self.differs(before)
+        self.coded = before.coded and self.changed <= _CHANGED_SHARE * self.count
+        if self.coded and before.copied is not None:
+            self.copied = before.copied.followed(self.mask, keys)
+
+    @property
+    def latest(self) -> "Passing | None":
+        """What passes the same filter now; None where nobody remembers it."""
+        return self if self._line.latest is None else self._line.latest()
+
     @cached_property
     def bits(self) -> Bits | None:
         """The mask in bits, or None when all rows pass."""
@@ -185,29 +231,42 @@ class _Rows(Sized, Protocol):
 
 
 class Filters:
-    """What passed the filters of late, by the identity of their arrays, until rows change."""
+    """What passed the filters of late, by the identity of their arrays."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[int | None, Passing] = OrderedDict()
+        # What passed before rows came or went, the latest first.
+        self._before: list[Passing] = []
 
     @property
     def memory_bytes(self) -> int:
         """Memory that copied vectors hold."""
         with self._lock:
-            known = list(self._known.values())
+            known = self._remembered()
         return sum(passing.copied.memory_bytes for passing in known if passing.copied is not None)
 
     def holds(self, passing: Passing) -> bool:
-        """Tell whether this is what passes a filter that is remembered."""
+        """Tell whether this is, or was before rows came or went, what passes a filter that is remembered."""
         with self._lock:
-            return any(known is passing for known in self._known.values())
+            latest = passing.latest
+            return any(known is latest for known in self._remembered())
+
+    def keep_coded(self, passing: Passing, copied: SearchedCopy, rows: "_Rows", keys: Keys) -> None:
+        """Keep codes as `keep_copied` does, though rows may have come or gone while they were made."""
+        with self._lock:
+            latest = passing.latest
+            if latest is None or not latest.coded:
+                return
+            followed = copied if latest is passing else copied.followed(latest.mask, keys)
+            if followed is not None:
+                self._keep(latest, followed, rows)
 
     def keep_copied(self, passing: Passing, copied: SearchedCopy, rows: "_Rows") -> None:
         """Keep what passes a filter side by side, and let go of that of others where it is too much.
 
-        What is let go is not coded again until rows change: else filters that do not fit together would
-        be coded in turn, for ever.
+        What is let go is not coded again until much of it came or went: else filters that do not fit
+        together would be coded in turn, for ever.
 
         Args:
             passing: What passes.
@@ -215,20 +274,35 @@ class Filters:
             rows: All rows.
         """
         with self._lock:
-            if passing.copied is not None and passing.copied.cost <= copied.cost:
-                return
-            passing.copied = copied
-            most = max(_COPIES, _COPIES_SHARE * len(rows) * rows.dim * 2)
-            others = [known for known in self._known.values() if known is not passing and known.copied]
-            total = copied.memory_bytes + sum(known.copied.memory_bytes for known in others if known.copied)
-            for known in others:
-                if total > most and known.copied is not None:
-                    total -= known.copied.memory_bytes
-                    known.copied = None
+            self._keep(passing, copied, rows)
+
+    def _keep(self, passing: Passing, copied: SearchedCopy, rows: "_Rows") -> None:
+        if passing.copied is not None and passing.copied.cost <= copied.cost:
+            return
+        passing.copied = copied
+        most = max(_COPIES, _COPIES_SHARE * len(rows) * rows.dim * 2)
+        others = [known for known in self._remembered() if known is not passing and known.copied]
+        total = copied.memory_bytes + sum(known.copied.memory_bytes for known in others if known.copied)
+        for known in others:
+            if total > most and known.copied is not None:
+                total -= known.copied.memory_bytes
+                known.copied = None
+
+    def _remembered(self) -> list[Passing]:
+        """Return all, the one that was asked for longest ago first."""
+        return [*reversed(self._before), *self._known.values()]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, as rows moved."""
         with self._lock:
+            self._known.clear()
+            self._before.clear()
+
+    def set_aside(self) -> None:
+        """Begin anew, as rows were appended or died: what passes now follows what passed before."""
+        with self._lock:
+            filtered = [passing for passing in reversed(self._known.values()) if passing.keys is not None]
+            self._before = (filtered + self._before)[:_REMEMBERED]
             self._known.clear()
 
     def passing(self, allowed: Keys | None, places: Positions) -> Passing:
@@ -242,10 +316,20 @@ class Filters:
                 return known
         found = _find(allowed, places)
         with self._lock:
-            self._known[place] = found
+            known = self._known.setdefault(place, found)
+            if known is found and allowed is not None:
+                self._follow(found, places.keys)
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return found
+            del self._before[_REMEMBERED - len(self._known) :]
+        return known
+
+    def _follow(self, found: Passing, keys: Keys) -> None:
+        """Have it follow that of what passed before which it is most like, if there is one much like it."""
+        differences = [(found.differs(before), place) for place, before in enumerate(self._before)]
+        difference, place = min(differences, default=(0, -1))
+        if place >= 0 and difference <= _CHANGED_SHARE * self._before[place].count:
+            found.follow(self._before.pop(place), keys)
 
 
 def _find(allowed: Keys | None, places: Positions) -> Passing:

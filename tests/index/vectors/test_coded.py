@@ -4,7 +4,6 @@ import gc
 import logging
 import math
 import threading
-import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,70 +14,29 @@ import pytest
 from index.planner import ViewName
 from index.vectors import coded, passing
 from index.vectors.codec import unit
-from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
 from index.vectors.passing import Filters, SearchedCopy
 from index.vectors.positions import Positions
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.reference import ReferenceView
+from index.vectors.protocol import After, Neighbours, Vectors
 from tests.index.samples import unit_vectors
+from tests.index.vectors.coding import (
+    COUNT,
+    DIM,
+    HeldBack,
+    clustered,
+    code_at_once,
+    coded_views,
+    copies_of,
+    recall,
+    some_of,
+    wait_for_codes,
+)
 from tests.index.vectors.test_copied import stored_as
-
-DIM = 64
-COUNT = 12_000
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin with codes after the first search, of however few vectors."""
-    for name in ("WIDE", "_CODES_BEGUN", "_CODES_SEARCHED", "_SCANNED_A_CODED"):
-        monkeypatch.setattr(passing, name, 0)
-    monkeypatch.setattr(passing, "_CODES_A_SCANNED", 1e12)
-    monkeypatch.setattr(passing, "_COPIED", 0)
-
-
-def _clustered(count: int, seed: int) -> Vectors:
-    """Vectors around forty centres, those around clusters of centres."""
-    random = np.random.default_rng(seed)
-    centres = unit_vectors(5, DIM, seed=90).repeat(8, axis=0) + 0.8 * unit_vectors(40, DIM, seed=91)
-    made = centres[random.integers(0, 40, count)] + 0.07 * random.standard_normal((count, DIM))
-    vectors: Vectors = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
-    return vectors
-
-
-def _views(name: ViewName, folder: Path) -> tuple[CosineView, ReferenceView]:
-    vectors = _clustered(COUNT, seed=0)
-    view, reference = CosineView(DIM), ReferenceView(DIM)
-    view.add(np.arange(COUNT), vectors)
-    reference.add(np.arange(COUNT), stored_as(vectors))
-    assert view.build(name, folder)
-    return view, reference
-
-
-def _allowed(which: str) -> Keys:
-    if which == "any":
-        return np.arange(0, COUNT, 5)
-    vectors = _clustered(COUNT, seed=0)
-    nearest = np.argsort(-(vectors @ vectors[0]))[: COUNT // 5]
-    return np.sort(nearest)
-
-
-def _copies(view: CosineView, allowed: Keys) -> SearchedCopy | None:
-    return view._filters.passing(allowed, view._places).copied
-
-
-def _wait(view: CosineView, allowed: Keys) -> CodedCopies:
-    deadline = time.monotonic() + 60
-    while not isinstance(copies := _copies(view, allowed), CodedCopies):
-        assert time.monotonic() < deadline
-        view.search(unit_vectors(1, DIM)[0], 5, allowed=allowed)
-        time.sleep(0.02)
-    return copies
-
-
-def _recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
-    hits = sum(len(np.intersect1d(one.keys, other.keys)) for one, other in zip(found, expected, strict=True))
-    return hits / sum(len(one.keys) for one in expected)
+    code_at_once(monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["ivf", "mapped"])
@@ -86,10 +44,10 @@ def _recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
 def test_finds_what_the_reference_does_for_queries_near_and_far_with_its_scores(
     name: ViewName, which: str, tmp_path: Path
 ) -> None:
-    view, reference = _views(name, tmp_path)
-    allowed = _allowed(which)
-    copies = _wait(view, allowed)
-    near = _clustered(60, seed=1)
+    view, reference = coded_views(name, tmp_path)
+    allowed = some_of(which)
+    copies = wait_for_codes(view, allowed)
+    near = clustered(60, seed=1)
     for queries in (near, unit(near + 0.7 * unit_vectors(60, DIM, seed=5))):
         for k in (10, 100):
             expected = [reference.search(query, k, allowed=allowed) for query in queries]
@@ -97,21 +55,21 @@ def test_finds_what_the_reference_does_for_queries_near_and_far_with_its_scores(
             assert None not in found
             told = [one for one in found if one is not None]
             assert all(len(one.keys) == k and len(set(one.keys.tolist())) == k for one in told)
-            assert _recall(told, expected) >= 0.99
+            assert recall(told, expected) >= 0.99
             for one, query in zip(told, queries, strict=True):
                 scores = reference.search(query, COUNT, allowed=allowed)
                 true = dict(zip(scores.keys.tolist(), scores.scores.tolist(), strict=True))
                 assert one.scores.tolist() == [true[key] for key in one.keys.tolist()]
     by_view = [view.search(query, 10, allowed=allowed) for query in queries]
     expected = [reference.search(query, 10, allowed=allowed) for query in queries]
-    assert _recall(by_view, expected) >= 0.99
+    assert recall(by_view, expected) >= 0.99
 
 
 def test_pages_go_on_behind_each_other_and_beyond_what_codes_know(tmp_path: Path) -> None:
-    view, reference = _views("ivf", tmp_path)
-    allowed = _allowed("any")
-    copies = _wait(view, allowed)
-    query = _clustered(1, seed=1)[0]
+    view, reference = coded_views("ivf", tmp_path)
+    allowed = some_of("any")
+    copies = wait_for_codes(view, allowed)
+    query = clustered(1, seed=1)[0]
     keys: list[int] = []
     after = None
     while len(keys) < 500:
@@ -126,26 +84,26 @@ def test_pages_go_on_behind_each_other_and_beyond_what_codes_know(tmp_path: Path
 
 
 def test_a_graph_has_no_codes_and_a_view_without_any_makes_none(tmp_path: Path) -> None:
-    allowed = _allowed("any")
-    view, _ = _views("hnsw", tmp_path)
+    allowed = some_of("any")
+    view, _ = coded_views("hnsw", tmp_path)
     plain = CosineView(DIM)
-    plain.add(np.arange(COUNT), _clustered(COUNT, seed=0))
+    plain.add(np.arange(COUNT), clustered(COUNT, seed=0))
     for one in (view, plain):
-        for query in _clustered(20, seed=1):
+        for query in clustered(20, seed=1):
             one.search(query, 5, allowed=allowed)
         one._coding._pool.shutdown()
-        assert _copies(one, allowed) is None
+        assert copies_of(one, allowed) is None
 
 
 def test_a_write_beside_the_coding_is_seen_at_once_and_what_was_coded_is_forgotten(tmp_path: Path) -> None:
-    view, reference = _views("ivf", tmp_path)
+    view, reference = coded_views("ivf", tmp_path)
     allowed = np.arange(COUNT + 50)
-    added = _clustered(50, seed=7)
+    added = clustered(50, seed=7)
     stopped = threading.Event()
     wrong: list[str] = []
 
     def search() -> None:
-        for query in _clustered(10_000, seed=8):
+        for query in clustered(10_000, seed=8):
             if stopped.is_set():
                 return
             found = view.search(query, 5, allowed=allowed)
@@ -162,56 +120,52 @@ def test_a_write_beside_the_coding_is_seen_at_once_and_what_was_coded_is_forgott
         reference.remove(gone)
         found = view.search(added[number], 3, allowed=allowed)
         assert found.keys[0] == COUNT + number
-        assert int(gone[0]) not in view.search(_clustered(COUNT, seed=0)[gone[0]], 5, allowed=allowed).keys
+        assert int(gone[0]) not in view.search(clustered(COUNT, seed=0)[gone[0]], 5, allowed=allowed).keys
     stopped.set()
     searcher.join()
     assert not wrong
-    _wait(view, allowed)
-    queries = _clustered(60, seed=9)
+    wait_for_codes(view, allowed)
+    queries = clustered(60, seed=9)
     by_view = [view.search(query, 10, allowed=allowed) for query in queries]
-    assert _recall(by_view, [reference.search(query, 10, allowed=allowed) for query in queries]) >= 0.99
+    assert recall(by_view, [reference.search(query, 10, allowed=allowed) for query in queries]) >= 0.99
 
 
-def test_coding_stops_where_a_write_has_changed_what_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["moved", "built", "other filters"])
+def test_coding_stops_where_rows_move_or_nobody_asks_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    view, _ = _views("ivf", tmp_path)
-    allowed = _allowed("any")
-    begun, go_on, rows_read = threading.Event(), threading.Event(), []
-    code = coded._coded_copies
-
-    def slowly(*arguments: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        try:
-            return code(*arguments)  # type: ignore[arg-type]
-        except coded._ChangedError:
-            rows_read.append(False)
-            raise
-
-    monkeypatch.setattr(coded, "_coded_copies", slowly)
-    view.search(_clustered(1, seed=1)[0], 5, allowed=allowed)
-    assert begun.wait(30)
+    view, _ = coded_views("ivf", tmp_path)
+    allowed = some_of("any")
+    held = HeldBack(monkeypatch)
+    view.search(clustered(1, seed=1)[0], 5, allowed=allowed)
+    assert held.begun.acquire(timeout=30)
     before = view._filters.passing(allowed, view._places)
-    view.remove(allowed[:1])
-    go_on.set()
+    if how == "moved":
+        view.remove(np.arange(COUNT // 2))
+        assert view.name == "exact"
+    elif how == "built":
+        assert view.build("ivf", tmp_path)
+    else:
+        for number in range(9):
+            view._filters.passing(np.arange(number), view._places)
+    held.go_on.set()
     view._coding._pool.shutdown()
-    assert rows_read == [False]
+    assert held.given_up == 1
     assert before.copied is None
 
 
 def test_an_error_of_coding_is_logged_and_searches_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    view, reference = _views("ivf", tmp_path)
-    allowed = _allowed("any")
+    view, reference = coded_views("ivf", tmp_path)
+    allowed = some_of("any")
 
     def fail(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(coded, "_coded_copies", fail)
     with caplog.at_level(logging.ERROR):
-        for query in _clustered(5, seed=1):
+        for query in clustered(5, seed=1):
             found = view.search(query, 5, allowed=allowed)
             assert found.keys.tolist() == reference.search(query, 5, allowed=allowed).keys.tolist()
         view._coding._pool.shutdown()
@@ -283,61 +237,41 @@ def test_the_faster_of_two_copies_is_kept() -> None:
 
 
 def test_a_copy_that_was_timed_by_chance_is_timed_again_beside_codes(tmp_path: Path) -> None:
-    view, _ = _views("ivf", tmp_path)
-    allowed = _allowed("any")
+    view, _ = coded_views("ivf", tmp_path)
+    allowed = some_of("any")
     lucky = _Timed(0)
     view._filters.passing(allowed, view._places).copied = lucky
-    _wait(view, allowed)
+    wait_for_codes(view, allowed)
     assert lucky.queries == [view.dim] * len(lucky.queries) != []
 
 
 def test_one_filter_is_coded_at_a_time_and_a_closed_view_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view, _ = _views("ivf", tmp_path)
-    begun, go_on, ended = threading.Semaphore(0), threading.Event(), []
-    code = coded._coded_copies
-
-    def slowly(*arguments: object) -> object:
-        begun.release()
-        assert go_on.wait(30)
-        try:
-            return code(*arguments)  # type: ignore[arg-type]
-        except coded._ChangedError:
-            ended.append("given up")
-            raise
-
-    monkeypatch.setattr(coded, "_coded_copies", slowly)
-    query = _clustered(1, seed=1)[0]
-    first, second = _allowed("any"), _allowed("together")
+    view, _ = coded_views("ivf", tmp_path)
+    held = HeldBack(monkeypatch)
+    query = clustered(1, seed=1)[0]
+    first, second = some_of("any"), some_of("together")
     for allowed in (first, second, first, second):
         view.search(query, 5, allowed=allowed)
-    assert begun.acquire(timeout=30)
-    assert not begun.acquire(timeout=0.2)
+    assert held.begun.acquire(timeout=30)
+    assert not held.begun.acquire(timeout=0.2)
     view.close()
-    go_on.set()
+    held.go_on.set()
     view._coding._pool.shutdown()
-    assert ended == ["given up"]
+    assert held.given_up == 1
     assert len(view.search(query, 5, allowed=second).keys) == 5
 
 
 def test_coding_does_not_keep_a_view_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    view, _ = _views("ivf", tmp_path)
-    begun, go_on = threading.Event(), threading.Event()
-    code = coded._coded_copies
-
-    def slowly(*arguments: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return code(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(coded, "_coded_copies", slowly)
-    view.search(_clustered(1, seed=1)[0], 5, allowed=_allowed("any"))
-    assert begun.wait(30)
+    view, _ = coded_views("ivf", tmp_path)
+    held = HeldBack(monkeypatch)
+    view.search(clustered(1, seed=1)[0], 5, allowed=some_of("any"))
+    assert held.begun.acquire(timeout=30)
     rows, coding = weakref.ref(view._rows), view._coding
     del view
     gc.collect()
-    go_on.set()
+    held.go_on.set()
     coding._pool.shutdown()
     gc.collect()
     assert coding._closed
