@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Rows beyond the nearest that a scan of 8 bits names: so many may come close enough.
 _REACHING: Final = 256
+# Memory for rows that are read, and for some that come later.
+_ROOM: Final = 33 / 32
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +121,8 @@ class HalfRows(StoredRows):
         index = empty_index(self.dim)
         with path.open("rb") as file:
             index.ntotal = read_count(file, self.dim)
+            # Else the first vector that is appended would have all of them copied, while searches wait.
+            index.codes.resize(int(_ROOM * index.ntotal) * self.dim * 2)
             index.codes.resize(index.ntotal * self.dim * 2)
             held = memory_of(index)
             if file.readinto(held.data) != held.nbytes:
