@@ -326,10 +326,13 @@ class Filters:
 
     def _follow(self, found: Passing, keys: Keys) -> None:
         """Have it follow that of what passed before which it is most like, if there is one much like it."""
-        differences = [(found.differs(before), place) for place, before in enumerate(self._before)]
-        difference, place = min(differences, default=(0, -1))
-        if place >= 0 and difference <= _CHANGED_SHARE * self._before[place].count:
-            found.follow(self._before.pop(place), keys)
+        alike = []
+        for place, before in enumerate(self._before):
+            most = _CHANGED_SHARE * before.count
+            if abs(found.count - before.count) <= most and (difference := found.differs(before)) <= most:
+                alike.append((difference, place))
+        if alike:
+            found.follow(self._before.pop(min(alike)[1]), keys)
 
 
 def _find(allowed: Keys | None, places: Positions) -> Passing:
