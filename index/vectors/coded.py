@@ -54,6 +54,8 @@ class CodedCopies(SearchedCopy):
         mask: Whether each of all rows passes; None where all of these do.
     """
 
+    lasts = True
+
     def __init__(
         self,
         codes: FlatCodes,

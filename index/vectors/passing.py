@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import faiss
 import numpy as np
@@ -73,7 +73,10 @@ class SearchedCopy(ABC):
     Attributes:
         deepest: Down to which rank they may find the hits.
         cost: Nanoseconds that a search of them takes; infinite until it is measured.
+        lasts: Whether it can follow rows that come and go; what cannot costs little to make anew.
     """
+
+    lasts: ClassVar[bool] = False
 
     def __init__(self, deepest: float = math.inf) -> None:
         self.deepest = deepest
@@ -92,17 +95,16 @@ class SearchedCopy(ABC):
             None where the copies do not tell.
         """
 
-    def followed(self, mask: Mask, keys: Keys) -> "SearchedCopy | None":  # noqa: ARG002 - most are made anew
-        """Return the like of this for other rows, once some were appended or died.
+    def followed(self, mask: Mask, keys: Keys) -> "SearchedCopy":
+        """Return the like of this for other rows, once some were appended or died, if it lasts.
+
+        This one is not to be searched any more.
 
         Args:
             mask: Whether each row passes now; nearly all of these did.
             keys: The keys of all rows.
-
-        Returns:
-            None where it costs little to make it anew. Else this one is not to be searched any more.
         """
-        return None
+        raise NotImplementedError
 
     def measure(self, queries: Iterable[Vectors]) -> None:
         """Take the mean time of searches for some queries (D,), each at its quickest, as the cost."""
@@ -258,9 +260,7 @@ class Filters:
             latest = passing.latest
             if latest is None or not latest.coded:
                 return
-            followed = copied if latest is passing else copied.followed(latest.mask, keys)
-            if followed is not None:
-                self._keep(latest, followed, rows)
+            self._keep(latest, copied if latest is passing else copied.followed(latest.mask, keys), rows)
 
     def keep_copied(self, passing: Passing, copied: SearchedCopy, rows: "_Rows") -> None:
         """Keep what passes a filter side by side, and let go of that of others where it is too much.
@@ -302,6 +302,9 @@ class Filters:
         """Begin anew, as rows were appended or died: what passes now follows what passed before."""
         with self._lock:
             filtered = [passing for passing in reversed(self._known.values()) if passing.keys is not None]
+            for passing in filtered:
+                if passing.copied is not None and not passing.copied.lasts:
+                    passing.copied = None
             self._before = (filtered + self._before)[:_REMEMBERED]
             self._known.clear()
 

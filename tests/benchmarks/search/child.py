@@ -1,7 +1,8 @@
 """One contestant in a process of its own; prints what it found as a line of JSON.
 
 Its arguments are the process that it ends with, an action, the contestant's name, the workload's folder, the
-folder of its files, the number of threads, and for `search` the recall to reach, for `start` the effort.
+folder of its files, the number of threads, and for `search` and `write` the recall to reach, for `start` the
+effort.
 """
 
 import json
@@ -66,6 +67,16 @@ def search(name: str, workload: Path, files: Path, threads: int, recall: str) ->
     _answer(as_json(measure(contestant, Workload(workload), float(recall))))
 
 
+def write(name: str, workload: Path, files: Path, threads: int, recall: str) -> None:
+    """Measure searches beside writes."""
+    from tests.benchmarks.search.workload import Workload
+    from tests.benchmarks.search.writes import as_json, measure_beside_writes
+
+    contestant = CONTESTANTS[name].load()(threads)
+    contestant.open(files)
+    _answer(as_json(measure_beside_writes(name, contestant, Workload(workload), float(recall))))
+
+
 def scan(_name: str, workload: Path, _files: Path, threads: int) -> None:
     """Measure the exact scan against the memory's bandwidth."""
     from tests.benchmarks.search.bandwidth import measure_scan
@@ -83,6 +94,7 @@ _ACTIONS: Final[Mapping[str, Callable[..., None]]] = {
     "build": build,
     "start": start,
     "search": search,
+    "write": write,
     "scan": scan,
 }
 

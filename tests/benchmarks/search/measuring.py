@@ -64,7 +64,7 @@ def measure(contestant: Contestant, workload: Workload, recall: float) -> Measur
         single=_best(lambda: _single_speed(contestant, workload.queries, enough.effort, _ROUND_SECONDS)),
         batch=_best(lambda: _batch_speed(contestant, workload.queries, enough.effort)),
     )
-    filtered = {case.name: _filtered(contestant, workload, case, recall) for case in workload.filtered()}
+    filtered = {case.name: filtered_at(contestant, workload, case, recall) for case in workload.filtered()}
     return Measured(tuple(curve), chosen, filtered)
 
 
@@ -87,7 +87,7 @@ def resident_bytes() -> int:
     raise RuntimeError("this system does not say how much memory a process holds")
 
 
-def _filtered(contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float) -> Point:
+def filtered_at(contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float) -> Point:
     """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
     prepared = contestant.prepare(workload, case.condition)
     if contestant.warms:

@@ -4,8 +4,10 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,9 +65,7 @@ def run(name: str, workload: Workload, threads: int, recall: float) -> Result:
         FailedError: Its process failed.
     """
     kind = CONTESTANTS[name].load()
-    home = workload.folder.parent / f"{workload.folder.name}-builds" / _build_name(name, kind.package)
-    built = _built(name, workload, home, threads)
-    files = home / "files"
+    files, built = _built(name, workload, threads)
     found = _call("search", name, workload, files, threads, str(recall))
     chosen = Point(**found["chosen"])
     start_seconds, resident = _start(name, workload, files, threads, chosen.effort)
@@ -82,6 +82,18 @@ def run(name: str, workload: Workload, threads: int, recall: float) -> Result:
     )
 
 
+def beside_writes(name: str, workload: Workload, threads: int, recall: float) -> dict[str, Any]:
+    """Build a contestant unless that is done, then search a copy of it while it is written to.
+
+    Raises:
+        FailedError: Its process failed.
+    """
+    files, _ = _built(name, workload, threads)
+    with tempfile.TemporaryDirectory(dir=workload.folder.parent) as copy:
+        shutil.copytree(files, copy, dirs_exist_ok=True)
+        return _call("write", name, workload, Path(copy), threads, str(recall))
+
+
 def scan(workload: Workload, threads: int) -> dict[str, float]:
     """Measure the exact scan and the memory's bandwidth; see `ScanSpeed`.
 
@@ -91,7 +103,10 @@ def scan(workload: Workload, threads: int) -> dict[str, float]:
     return _call("scan", "recoquest view", workload, workload.folder, threads)
 
 
-def _built(name: str, workload: Workload, home: Path, threads: int) -> dict[str, Any]:
+def _built(name: str, workload: Workload, threads: int) -> tuple[Path, dict[str, Any]]:
+    """Return the files of a contestant, built if they are not there, and what was measured of that."""
+    builds = workload.folder.parent / f"{workload.folder.name}-builds"
+    home = builds / _build_name(name, CONTESTANTS[name].load().package)
     if not home.exists():
         with atomic_folder(home) as part:
             files = part / "files"
@@ -99,8 +114,7 @@ def _built(name: str, workload: Workload, home: Path, threads: int) -> dict[str,
             answer = _call("build", name, workload, files, threads)
             with atomic_file(part / _BUILT) as file:
                 file.write(json.dumps(answer).encode())
-    read: dict[str, Any] = json.loads((home / _BUILT).read_text())
-    return read
+    return home / "files", json.loads((home / _BUILT).read_text())
 
 
 def _build_name(name: str, package: str) -> str:

@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.benchmarks.search import measuring, writes
 from tests.benchmarks.search.brute_force import nearest
+from tests.benchmarks.search.contestants.our_engine import OurEngine
 from tests.benchmarks.search.made_vectors import make_vectors
 from tests.benchmarks.search.measuring import Point, recall_at
 from tests.benchmarks.search.neighbour_statistics import neighbour_statistics
 from tests.benchmarks.search.report import ratios, table
 from tests.benchmarks.search.runs import Result
 from tests.benchmarks.search.workload import K, prepare
+from tests.benchmarks.search.writes import measure_beside_writes
 from tests.index.samples import unit_vectors
 
 
@@ -113,6 +116,23 @@ def test_a_small_run_measures_ours_and_keeps_what_it_built(tmp_path: Path) -> No
     assert "GB/s" in first.stdout
     assert (tmp_path / "made-2000-32-1-results.png").stat().st_size > 10_000
     assert len(list((tmp_path / "made-2000-32-1-builds").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_what_is_written_beside_searches_is_found_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_WARMED_SECONDS", 0.1)
+    for name, seconds in (("_SEARCHED_SECONDS", 0.3), ("_PERIOD", 0.02)):
+        monkeypatch.setattr(writes, name, seconds)
+    workload = prepare(tmp_path, 2000, 32, None)
+    ours = OurEngine(1)
+    ours.build(workload, tmp_path / "files")
+    ours.open(tmp_path / "files")
+    found = measure_beside_writes("recoquest", ours, workload, 0.99)
+    assert {"50 %, far", "0.1 %, any"} <= found.keys()
+    assert all(one.writes > 3 and one.missed == 0 for one in found.values())
+    assert all(one.slowest >= one.first > 0 for one in found.values())
 
 
 @pytest.mark.slow
