@@ -45,6 +45,9 @@ class _ChangedError(Exception):
 class CodedCopies(SearchedCopy):
     """Codes of some rows (N,), which name candidates for exact ranking.
 
+    How many candidates hold the hits was measured among these rows. Those that came since may lie otherwise,
+    so they are candidates of every query.
+
     Args:
         codes: Of these rows, in their order.
         rows: Which rows; they must stay where they are.
@@ -52,6 +55,7 @@ class CodedCopies(SearchedCopy):
         stored: The vectors of all rows.
         candidates: How many candidates hold the hits down to a depth, by depth, rising.
         mask: Whether each of all rows passes; None where all of these do.
+        came: More rows (M,) that pass, without codes.
     """
 
     lasts = True
@@ -64,6 +68,7 @@ class CodedCopies(SearchedCopy):
         stored: StoredRows,
         candidates: dict[int, int],
         mask: Mask | None = None,
+        came: Rows | None = None,
     ) -> None:
         super().__init__(deepest=max(candidates))
         self._codes = codes
@@ -72,11 +77,13 @@ class CodedCopies(SearchedCopy):
         self._stored = stored
         self._candidates = candidates
         self._mask = mask
+        self._came = came
 
     @property
     def memory_bytes(self) -> int:
         """Memory that codes and row numbers hold."""
-        return self._codes.memory_bytes + self._rows.nbytes
+        came = 0 if self._came is None else self._came.nbytes
+        return self._codes.memory_bytes + self._rows.nbytes + came
 
     def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours | None:
         """Find the `k` nearest vectors to a query (D,) of length one; see `SearchedCopy`."""
@@ -91,6 +98,8 @@ class CodedCopies(SearchedCopy):
             if np.count_nonzero(passes) < _PASSING_SHARE * len(likely):
                 return None
             likely = likely[passes]
+        if self._came is not None:
+            likely = np.concatenate((likely, self._came))
         nearest = self._stored.nearest_of(query, kept(rank), likely)
         keys, scores = ranked(query, self._keys, nearest, self._stored.get)
         first = behind(keys, scores, after)
@@ -99,15 +108,12 @@ class CodedCopies(SearchedCopy):
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 
     def followed(self, mask: Mask, keys: Keys) -> "CodedCopies":
-        """Code the rows that pass now as well, and pass over those that do not; see `SearchedCopy`."""
-        fresh = mask.copy()
-        fresh[self._rows] = False
-        came = np.flatnonzero(fresh)
-        if len(came):
-            self._codes.add(self._stored.rough(came))
+        """Take in the rows that pass now as well, and pass over those that do not; see `SearchedCopy`."""
+        others = mask.copy()
+        others[self._rows] = False
         passing = None if mask[self._rows].all() else mask
-        rows = np.concatenate((self._rows, came))
-        followed = CodedCopies(self._codes, rows, keys, self._stored, self._candidates, passing)
+        came = np.flatnonzero(others) if others.any() else None
+        followed = CodedCopies(self._codes, self._rows, keys, self._stored, self._candidates, passing, came)
         followed.cost = self.cost
         return followed
 

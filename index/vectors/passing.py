@@ -45,8 +45,9 @@ _COPIES_SHARE: Final = 1 / 16
 _ASKED: Final = 8
 _ROUNDS: Final = 3
 _TIMED_HITS: Final = 10
-# Where so large a share of what passes came or went, it is coded anew.
-_CHANGED_SHARE: Final = 1 / 8
+# Where so large a share of what passes came or went, it is coded anew: to compare what came takes as long as
+# to search the codes.
+_CHANGED_SHARE: Final = 1 / 32
 # The weight of the last query, and how fast it is forgotten where no query tells of it.
 _LEARNT: Final = 0.2
 _FORGOTTEN: Final = 0.02
@@ -97,8 +98,6 @@ class SearchedCopy(ABC):
 
     def followed(self, mask: Mask, keys: Keys) -> "SearchedCopy":
         """Return the like of this for other rows, once some were appended or died, if it lasts.
-
-        This one is not to be searched any more.
 
         Args:
             mask: Whether each row passes now; nearly all of these did.

@@ -5,14 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.vectors.codec import unit
 from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
 from index.vectors.passing import Filters, Passing
 from index.vectors.positions import Positions
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.reference import ReferenceView
+from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import (
     COUNT,
+    DIM,
     HeldBack,
     clustered,
     code_at_once,
@@ -70,14 +73,14 @@ def test_codes_go_on_with_what_came_and_without_what_went(tmp_path: Path, which:
     allowed, queries = some_of(which), clustered(30, seed=1)
     wait_for_codes(both.view, allowed)
     for number in range(6):
-        new = COUNT + 20 * number + np.arange(20)
-        vectors = clustered(35, seed=100 + number)
-        both.add(new, vectors[:20])
-        both.add(random.choice(allowed, 10, replace=False), vectors[20:30])
+        new = COUNT + 4 * number + np.arange(4)
+        vectors = clustered(10, seed=100 + number)
+        both.add(new, vectors[:4])
+        both.add(random.choice(allowed, 2, replace=False), vectors[4:6])
         # One that does not pass, and one that begins to.
         other = np.setdiff1d(np.arange(COUNT), allowed)[:2]
-        both.add(other[:1], vectors[30:31])
-        gone = random.choice(allowed, 10, replace=False)
+        both.add(other[:1], vectors[6:7])
+        gone = random.choice(allowed, 2, replace=False)
         both.remove(gone)
         allowed = np.union1d(np.setdiff1d(allowed, gone), np.append(new, other[1]))
         copies = _codes(both.view, allowed)
@@ -87,11 +90,22 @@ def test_codes_go_on_with_what_came_and_without_what_went(tmp_path: Path, which:
     assert both.view.memory_bytes > copies.memory_bytes > 0
 
 
+def test_vectors_of_a_new_kind_are_found_as_surely_as_the_others(tmp_path: Path) -> None:
+    both, allowed = Both(tmp_path), some_of("any")
+    wait_for_codes(both.view, allowed)
+    random = np.random.default_rng(4)
+    made = unit_vectors(1, DIM, seed=200) + 0.02 * random.standard_normal((130, DIM)).astype(np.float32)
+    new = COUNT + np.arange(70)
+    both.add(new, unit(made[:70]))
+    allowed = np.append(allowed, new)
+    _check(_codes(both.view, allowed), both.reference, allowed, unit(made[70:]))
+
+
 def test_where_the_nearest_went_the_rest_is_scanned(tmp_path: Path) -> None:
     both = Both(tmp_path)
     allowed, query = some_of("together"), clustered(COUNT, seed=0)[0]
     wait_for_codes(both.view, allowed)
-    nearest = both.reference.search(query, 150, allowed=allowed).keys
+    nearest = both.reference.search(query, 60, allowed=allowed).keys
     both.remove(nearest)
     assert _codes(both.view, allowed).search(query, 10) is None
     found = both.view.search(query, 10, allowed=allowed)
@@ -103,9 +117,9 @@ def test_where_much_came_or_went_it_is_coded_anew(tmp_path: Path) -> None:
     both, allowed = Both(tmp_path), some_of("any")
     wait_for_codes(both.view, allowed)
     for number in range(3):
-        both.remove(allowed[100 * number : 100 * number + 80])
+        both.remove(allowed[100 * number : 100 * number + 22])
         assert isinstance(copies_of(both.view, allowed), CodedCopies)
-    both.remove(allowed[400:450])
+    both.remove(allowed[400:420])
     assert copies_of(both.view, allowed) is None
     _check(wait_for_codes(both.view, allowed), both.reference, allowed, clustered(30, seed=1))
 
@@ -158,10 +172,10 @@ def test_what_passes_follows_what_it_is_most_like() -> None:
     assert [one.lost for one in after] == [3, 2, 1]
     assert [one.latest for one in before] == after[::-1]
     assert all(filters.holds(one) for one in (*before, *after))
-    # More than an eighth of it is new.
     filters.set_aside()
-    assert _passing(filters, places, np.arange(46)).lost == 2
-    assert _passing(filters, places, np.arange(20)).lost == 0
+    assert _passing(filters, places, np.arange(42)).lost == 2
+    # More than a thirty-second of it is new.
+    assert _passing(filters, places, np.arange(43)).lost == 0
 
 
 def test_no_more_is_remembered_than_of_eight_filters() -> None:
