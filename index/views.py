@@ -119,7 +119,7 @@ class Views:
                 wanted = _to_build(session, generation, view, self._gpu, taken)
                 # Snapshots hold nothing of what lies on a GPU.
                 if wanted is not None and wanted != "gpu":
-                    view.build(wanted, self._place(generation, "images"))
+                    _renew(view, wanted, self._place(generation, "images"))
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
@@ -189,7 +189,7 @@ class Views:
         try:
             if wanted == "gpu":
                 self._upload(held, view)
-            elif view.build(wanted, self._place(generation, held.target)):
+            elif _renew(view, wanted, self._place(generation, held.target)):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
         except (RuntimeError, MemoryError, ValueError, ViewError):
@@ -239,6 +239,13 @@ class Views:
 
     def _place(self, generation: Generation, target: Target) -> Path:
         return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
+
+
+def _renew(view: CosineView, wanted: ViewName, spill: Path) -> bool:
+    """Have codes learn what came since, or have others or a graph built; tell whether there are others."""
+    if view.name == wanted and view.keep_up():
+        return False
+    return view.build(wanted, spill)
 
 
 def _quicken(view: CosineView) -> None:

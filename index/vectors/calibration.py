@@ -2,8 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,14 @@ from index.vectors.stored import Guard, StoredRows
 
 # What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
 RECALL: Final = 0.997
+# What rows that come later must be found with, down to each depth and on average: the queries are fewer, and
+# a kind that is lost must show even among others.
+_LATER_RECALL: Final = 0.99
+_LATER_MEAN: Final = 0.995
+_LATER_TRIED: Final = 100
+_LATER_DEPTH: Final = 640
+# Fewer rows are no kind of their own.
+_FEWEST: Final = 64
 # A query encoder does not say quite what the other encoder says.
 NOISE: Final = 0.45
 # How many queries are tried, and for which depths. A page of ten looks for an eleventh hit.
@@ -41,7 +49,32 @@ _ONE_OF: Final = 20
 _SEED: Final = 0
 
 
-def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
+@dataclass(frozen=True)
+class _Tried:
+    """Queries (Q, D) near rows of one kind.
+
+    Attributes:
+        own: The row (Q,) that each is near, which is not to be counted.
+        truth: The rows (Q, T) that are nearest, best first.
+    """
+
+    queries: Vectors
+    own: Rows
+    truth: Rows
+
+    def recall(self, search: Callable[[Vectors, Probe], Rows], probe: Probe) -> float:
+        """Return the share of true neighbours down to the probe's depth that a search finds."""
+        found = search(self.queries, probe)
+        shares = [
+            np.isin(nearest[nearest != row], candidates).mean()
+            for candidates, nearest, row in zip(
+                found, self.truth[:, : probe.depth + 1], self.own, strict=True
+            )
+        ]
+        return float(np.mean(shares))
+
+
+def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int) -> Planner:
     """Find the cheapest search for each depth, and measure what an exact scan costs.
 
     Args:
@@ -49,26 +82,66 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Pl
         rows: The vectors.
         alive: Which rows (N,) may be found.
         guard: Held whenever rows are read, and let go in between.
+        newest: From this row on they may be of another kind: they must be found as surely as all together.
     """
     living = np.flatnonzero(alive)
     probes: list[Probe] = []
+    came = living[living >= newest]
+    kinds = [living, came] if len(came) >= _FEWEST else [living]
     with guard():
-        queries, own = queries_near(rows, living, min(_DEPTHS[0][0], len(living)))
-    for tried, depths in _DEPTHS:
+        asked = [queries_near(rows, kind, min(_DEPTHS[0][0], len(kind))) for kind in kinds]
+    for count, depths in _DEPTHS:
         reached = [depth for depth in depths if 4 * depth <= len(living)]
         if not reached:
             break
-        truth = rows.nearest_many(queries[:tried], reached[-1] + 1, alive, guard)
+        tried = [
+            _Tried(
+                queries[:count],
+                own[:count],
+                rows.nearest_many(queries[:count], reached[-1] + 1, alive, guard),
+            )
+            for queries, own in asked
+        ]
         for depth in reached:
             # What lies deeper lies in no fewer lists.
             fewest = probes[-1].lists if probes else 0
-            nearest = truth[:, : depth + 1]
-            probe = _cheapest(finder, queries[:tried], own[:tried], nearest, fewest, guard)
+            probe = _cheapest(finder, tried, depth, fewest, guard)
             if probe is not None:
                 probes.append(probe)
     with guard():
-        costs = _scan_costs(rows, queries)
+        costs = _scan_costs(rows, asked[0][0])
     return Planner(tuple(probes), *costs)
+
+
+def holds(
+    search: Callable[[Vectors, Probe], Rows],
+    planner: Planner,
+    rows: StoredRows,
+    alive: Mask,
+    newest: int,
+    guard: Guard,
+) -> bool:
+    """Tell whether a plan finds what is near the newest rows as well.
+
+    Args:
+        search: Of all rows.
+        planner: Made when there were fewer.
+        rows: The vectors.
+        alive: Which rows (N,) may be found.
+        newest: The first of the newest rows.
+        guard: Held whenever rows are read, and let go in between.
+    """
+    living = np.flatnonzero(alive[newest:]) + newest
+    deepest = min(_LATER_DEPTH, int(np.count_nonzero(alive)) // 4)
+    probes = [probe for probe in planner.probes if probe.depth <= deepest]
+    if not len(living) or not probes:
+        return True
+    with guard():
+        queries, own = queries_near(rows, living, min(_LATER_TRIED, len(living)))
+    truth = rows.nearest_many(queries, probes[-1].depth + 1, alive, guard, threads=1)
+    tried = _Tried(queries, own, truth)
+    recalls = [tried.recall(search, probe) for probe in probes]
+    return min(recalls) >= _LATER_RECALL and float(np.mean(recalls)) >= _LATER_MEAN
 
 
 def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOISE) -> tuple[Vectors, Rows]:
@@ -79,18 +152,16 @@ def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOIS
     return unit(rows.get(own) + np.float32(noise) * directions), own
 
 
-def _cheapest(
-    finder: Finder, queries: Vectors, own: Rows, truth: Rows, fewest: int, guard: Guard
-) -> Probe | None:
+def _cheapest(finder: Finder, tried: Sequence[_Tried], depth: int, fewest: int, guard: Guard) -> Probe | None:
     """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
-    depth = truth.shape[1] - 1
+    queries = tried[0].queries
     most = min(len(finder), FACTORS[-1] * depth)
     best: Probe | None = None
     least = np.inf
     for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
         for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
             probe = Probe(depth, lists, candidates, 0, 0)
-            recall = _recall(finder.search(queries, probe), truth, own)
+            recall = min(kind.recall(finder.search, probe) for kind in tried)
             if recall < RECALL:
                 continue
             probe = replace(probe, recall=recall, cost=_fastest(partial(finder.search, probe=probe), queries))
@@ -103,15 +174,6 @@ def _cheapest(
         if best is not None and best.lists * 2 <= lists:
             break
     return best
-
-
-def _recall(found: Rows, truth: Rows, own: Rows) -> float:
-    """Return the share of true neighbours (Q, depth + 1) that are among those found (Q, C)."""
-    shares = [
-        np.isin(nearest[nearest != row], candidates).mean()
-        for candidates, nearest, row in zip(found, truth, own, strict=True)
-    ]
-    return float(np.mean(shares))
 
 
 def _fastest(

@@ -7,6 +7,7 @@ Le Scouarnec 2015). Measured against graphs (HNSW) of 8-bit numbers it was faste
 vectors, twenty times quicker to build and half as large.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -123,9 +124,51 @@ class Codes:
             selector: FAISS's selector of the rows that may be found; None for all.
         """
         use_threads(cores() if len(queries) * len(self) >= _WORTH_THREADS else 1)
+        return self._search(queries, lists, candidates, selector)[1]
+
+    def with_more(self, vectors: Vectors, selector: Any = None) -> Callable[[Vectors, int, int], Rows]:
+        """Return a `search` by the codes of all rows and of vectors (N, D), as if these were the next rows.
+
+        It goes by one thread, as others search meanwhile.
+
+        Args:
+            vectors: As they were rounded.
+            selector: FAISS's selector of the rows that may be found; None for all.
+        """
+        others = Codes(self._empty())
+        others.add(vectors)
+
+        def search(queries: Vectors, lists: int, candidates: int) -> Rows:
+            use_threads(1)
+            products, rows = self._search(queries, lists, candidates, selector)
+            more, added = others._search(queries, lists, candidates)
+            rows = np.concatenate((rows, np.where(added < 0, added, added + len(self))), axis=1)
+            best = np.argsort(-np.concatenate((products, more), axis=1), axis=1)[:, :candidates]
+            found: Rows = np.take_along_axis(rows, best, axis=1)
+            return found
+
+        return search
+
+    def _empty(self) -> Any:
+        """Return FAISS's index of no rows that codes vectors in the same way, as long as this lives."""
+        library: Any = faiss
+        pq = self._inverted.pq
+        inverted = library.IndexIVFPQFastScan(
+            self._inverted.quantizer, self._inverted.d, self.lists, pq.M, pq.nbits, faiss.METRIC_INNER_PRODUCT
+        )
+        inverted.by_residual, inverted.pq, inverted.is_trained = True, pq, True
+        index = library.IndexPreTransform(self._index.chain.at(0), inverted)
+        index.is_trained = True
+        return index
+
+    def _search(
+        self, queries: Vectors, lists: int, candidates: int, selector: Any = None
+    ) -> tuple[Vectors, Rows]:
+        """Return inner products by the codes and the rows (Q, C)."""
         parameters = self._parameters(min(lists, self.lists), selector)
-        _, rows = self._index.search(queries, min(candidates, len(self)), params=parameters)
-        found: Rows = rows
+        found: tuple[Vectors, Rows] = self._index.search(
+            queries, min(candidates, len(self)), params=parameters
+        )
         return found
 
     def flat(self, sample: Vectors) -> FlatCodes:

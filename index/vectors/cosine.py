@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from index.planner import Planner, ViewName
+from index.vectors.certain import SPARE, is_certain, search_exactly
 from index.vectors.coarse import CoarseRows
 from index.vectors.coded import FilterCoding
 from index.vectors.codes import sample_size
@@ -19,7 +20,7 @@ from index.vectors.lock import ReadWriteLock
 from index.vectors.mapped import MappedRows
 from index.vectors.passing import Filters, Passing
 from index.vectors.planned import PlannedSearch
-from index.vectors.positions import Positions, Rows
+from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked, ranked_many
 from index.vectors.stored import Halves, StoredRows
@@ -27,8 +28,6 @@ from index.vectors.stored import Halves, StoredRows
 if TYPE_CHECKING:
     import torch
 
-# Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
-_SPARE: Final = 8
 # Rows that are taken together: from this share that is dead on, the rest moves up.
 _DEAD_SHARE: Final = 0.25
 _FEWEST_DEAD: Final = 1000
@@ -36,6 +35,8 @@ _FEWEST_DEAD: Final = 1000
 _FEWEST_LEARNT: Final = 64
 # Rows that are learnt at once.
 _BLOCK: Final = 16_384
+# And while searches wait.
+_LEARNT_WAITING: Final = 256
 # Numbers of float16 from which on a scan gains more by 8 bits than it takes to rank what that finds.
 _WORTH_COARSE: Final = 20_000 * 512
 _SEED: Final = 0
@@ -104,8 +105,8 @@ class CosineView:
 
     @property
     def outgrown(self) -> bool:
-        """Whether so much was added since the build that there should be another."""
-        return self._planned is not None and self._planned.finder.outgrown
+        """Whether so much was added since the build that `keep_up` should be called."""
+        return self._planned is not None and (self._planned.finder.outgrown or self._planned.lagging)
 
     @property
     def planner(self) -> Planner | None:
@@ -170,7 +171,7 @@ class CosineView:
         rank = k if after is None else k + after.rank
         near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
         if near is not None:
-            keys, scores = self._ranked(query, near)
+            keys, scores = ranked(query, self._places.keys, near, self._rows.get)
             first = behind(keys, scores, after)
             # Else candidates are too few to promise the hits.
             if first + k <= len(keys):
@@ -179,7 +180,7 @@ class CosineView:
         found = None if copied is None else copied.search(query, k, after)
         if found is not None:
             return found
-        return self._scan(query, k, rank, passing, after)
+        return search_exactly(query, k, passing, after, self._places.keys, self._rows)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""
@@ -190,15 +191,15 @@ class CosineView:
             likely = None if self._planned is None else self._planned.near_each(queries, k, passing)
             near = likely
             if near is None:
-                near = self._rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
+                near = self._rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
             found = []
             ranking = ranked_many(queries, self._places.keys, near, self._rows.get)
             for query, hits in zip(queries, ranking, strict=True):
                 enough = len(hits.keys) >= min(k, passing.count)
-                if enough and (likely is not None or self._settled(hits, k, passing)):
+                if enough and (likely is not None or is_certain(hits, k, passing, self._rows)):
                     found.append(Neighbours(hits.keys[:k], hits.scores[:k], likely is None))
                 else:
-                    found.append(self._scan(query, k, k, passing, None))
+                    found.append(search_exactly(query, k, passing, None, self._places.keys, self._rows))
             return found
 
     def build(self, name: ViewName = "ivf", spill: Path | None = None) -> bool:
@@ -215,6 +216,7 @@ class CosineView:
         """
         with self._lock.reading():
             rows, layout, alive = self._rows, self._layout, self._places.alive
+            known = len(rows) if self._planned is None else len(self._planned.finder)
             living = np.flatnonzero(alive)
             if len(living) < _FEWEST_LEARNT:
                 return False
@@ -235,18 +237,45 @@ class CosineView:
         # What codes do not promise is scanned seldom, and is to be measured without other copies.
         with self._lock.writing():
             stored.drop_copies()
-        planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading)
+        planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading, known)
         with self._lock.writing():
             if self._layout != layout or self._rows is not rows:
                 return False
             vectors = rows.rough(np.arange(len(finder), len(rows)))
-            finder.learn(vectors)
             if stored is not rows:
                 stored.add(vectors)
-            finder.settle()
+            finder.settle(vectors)
             stored.drop_copies()
             self._rows, self._planned = stored, planned
             self._filters.clear()
+        return True
+
+    def keep_up(self) -> bool:
+        """Have codes learn the vectors that came since the build, while searches and writes go on.
+
+        Until then, and as long as the codes would not find them as surely as the others, searches compare
+        them one by one.
+
+        Returns:
+            False when this takes so long, or they are so many, that there should be other codes.
+        """
+        with self._lock.reading():
+            planned, layout, count = self._planned, self._layout, len(self._rows)
+        if planned is None or planned.finder.outgrown:
+            return False
+        for start in range(len(planned.finder), count, _BLOCK):
+            stop = min(start + _BLOCK, count)
+            with self._lock.reading():
+                if self._layout != layout or self._planned is not planned:
+                    return True
+                alive, vectors = self._places.alive[:stop], self._rows.rough(np.arange(start, stop))
+            if not planned.would_hold(vectors, alive, self._lock.reading):
+                return not planned.overdue
+            for at in range(0, len(vectors), _LEARNT_WAITING):
+                with self._lock.writing():
+                    if self._layout != layout or self._planned is not planned:
+                        return True
+                    planned.finder.learn(vectors[at : at + _LEARNT_WAITING])
         return True
 
     @property
@@ -334,8 +363,7 @@ class CosineView:
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
             self._rows.write(files["rows"])
-            with files["keys"].open("wb") as file:
-                np.save(file, np.where(self._places.alive, self._places.keys, -1))
+            self._places.write(files["keys"])
             if self._planned is not None:
                 files |= self._planned.write(folder, stem)
         return files
@@ -348,14 +376,10 @@ class CosineView:
         """
         rows = self._rows.fresh()
         rows.read(files["rows"])
-        with files["keys"].open("rb") as file:
-            keys = np.load(file, allow_pickle=False)
-        if keys.dtype != np.int64 or keys.shape != (len(rows),):
-            raise ValueError("the files do not hold one key for each vector")
+        places = Positions.read(files["keys"], len(rows))
         planned = PlannedSearch.read(files, rows)
         with self._lock.writing():
-            self._rows, self._places = rows, Positions.of(keys)
-            self._planned = planned
+            self._rows, self._places, self._planned = rows, places, planned
             self._layout += 1
             self._filters.clear()
 
@@ -372,27 +396,3 @@ class CosineView:
             self._planned = None
             self._layout += 1
             self._filters.clear()
-
-    def _scan(self, query: Vectors, k: int, rank: int, passing: Passing, after: After | None) -> Neighbours:
-        wanted = rank + _SPARE
-        while True:
-            rows = passing.rows if wanted >= passing.count else self._rows.nearest(query, wanted, passing)
-            keys, scores = self._ranked(query, rows)
-            first = behind(keys, scores, after)
-            hits = Neighbours(keys[: first + k], scores[: first + k], exact=True)
-            everything = Neighbours(keys, scores, exact=True)
-            if self._settled(everything, first + k, passing):
-                return Neighbours(hits.keys[first:], hits.scores[first:], exact=True)
-            wanted *= 2
-
-    def _settled(self, found: Neighbours, last: int, passing: Passing) -> bool:
-        """Say whether nothing that was not found can rank before the `last` of what was."""
-        if len(found.keys) >= passing.count:
-            return True
-        # What was left out scored no better by FAISS than the worst that came in.
-        margin = np.float32(2 * self._rows.error)
-        return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
-
-    def _ranked(self, query: Vectors, rows: Rows) -> tuple[Keys, Vectors]:
-        """Return keys and scores of rows, best first."""
-        return ranked(query, self._places.keys, rows, self._rows.get)

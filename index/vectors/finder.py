@@ -1,5 +1,6 @@
 """What names the rows that are likely nearest to a query without comparing all: codes, or a graph."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ class Finder(Protocol):
         """Memory that it holds beside the rows."""
 
     def __len__(self) -> int:
-        """Return the number of rows that it knows."""
+        """Return the number of rows that it knows: those that are there first."""
 
     def search(self, queries: Vectors, probe: Probe) -> Rows:
         """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
@@ -51,11 +52,22 @@ class Finder(Protocol):
     def learn(self, vectors: Vectors) -> None:
         """Take in the vectors (N, D) of the next rows, which are there already."""
 
-    def settle(self) -> None:
-        """Use the rows themselves in place of any copy: it has learnt all of them."""
+    def settle(self, vectors: Vectors) -> None:
+        """Use the rows themselves in place of any copy; vectors (N, D) came behind those that it knows."""
 
     def append(self, vectors: Vectors) -> None:
-        """Append vectors (N, D) to the rows and take them in."""
+        """Append vectors (N, D) to the rows, and learn them if it finds any others as surely as these."""
+
+    def with_learnt(self, vectors: Vectors, selector: Any = None) -> Callable[[Vectors, Probe], Rows] | None:
+        """Return what `search` would be once it had learnt the vectors (N, D) of the next rows.
+
+        Args:
+            vectors: As they were rounded.
+            selector: FAISS's selector of the rows that may be found; None for all.
+
+        Returns:
+            None where it never has rows to learn.
+        """
 
     def flat(self, sample: Vectors) -> FlatCodes | None:
         """Return codes for some of the rows, learnt from a sample (S, D), if it makes codes: none yet."""

@@ -74,8 +74,10 @@ class Graph:
         use_threads(cores() if len(vectors) >= _WORTH_THREADS else 1)
         self._index.add(np.ascontiguousarray(vectors))
 
-    def settle(self) -> None:
-        """Use the rows in place of the copy; see `Finder`."""
+    def settle(self, vectors: Vectors) -> None:
+        """Link vectors (N, D) and use the rows in place of the copy; see `Finder`."""
+        if len(vectors):
+            self.learn(vectors)
         self._index.storage = self._rows.index
 
     def append(self, vectors: Vectors) -> None:
@@ -83,6 +85,9 @@ class Graph:
         with self._rows.grown():
             # FAISS rounds otherwise than NumPy, but leaves alone what is rounded.
             self.learn(vectors.astype("<f2").astype(np.float32))
+
+    def with_learnt(self, vectors: Vectors, selector: Any = None) -> None:
+        """Return nothing: a row is linked to those near it when it comes, whatever they are."""
 
     @property
     def outgrown(self) -> bool:
@@ -108,7 +113,7 @@ class Graph:
         if not isinstance(index, faiss.IndexHNSW) or (index.d, index.ntotal) != (rows.dim, len(rows)):
             raise ValueError("the file holds no graph of these vectors")
         graph = cls(index, rows)
-        graph.settle()
+        graph.settle(np.empty((0, rows.dim), dtype=np.float32))
         return graph
 
     def _search(self, queries: Vectors, count: int, candidates: int, selector: Any) -> tuple[Vectors, Rows]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from index.planner import Planner, Probe
-from index.vectors.calibration import calibrate
+from index.vectors.calibration import calibrate, holds
 from index.vectors.finder import Finder
 from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
@@ -22,20 +22,73 @@ from index.vectors.stored import Guard, StoredRows
 
 # Searches of the codes for one query with a filter, before what passes is scanned.
 _TRIED: Final = 3
+# To compare what came since the build may take this share of the quickest search of the codes, until they
+# should learn it; and this, until there should be others if these cannot.
+_WORTH_LEARNING: Final = 1 / 4
+_WORTH_ANOTHER: Final = 1.0
+_FEWEST_LAGGING: Final = 64
 
 
 class PlannedSearch:
-    """Names the rows that may be hits where that costs less than a scan and the finder can promise them."""
+    """Names the rows that may be hits where that costs less than a scan and the finder can promise them.
+
+    Rows that the finder has not learnt are compared one by one, until it is known to find them as well.
+    """
 
     def __init__(self, finder: Finder, planner: Planner, rows: StoredRows) -> None:
         self.finder = finder
         self.planner = planner
         self.rows = rows
+        # How many rows it once could not learn.
+        self._refused = 0
 
     @classmethod
-    def measured(cls, finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> "PlannedSearch":
+    def measured(
+        cls, finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int
+    ) -> "PlannedSearch":
         """Plan the searches by what they cost; see `calibrate`."""
-        return cls(finder, calibrate(finder, rows, alive, guard), rows)
+        return cls(finder, calibrate(finder, rows, alive, guard, newest), rows)
+
+    @property
+    def lagging(self) -> bool:
+        """Whether it takes long enough to compare what came since that the finder should learn it."""
+        return self._since >= max(_FEWEST_LAGGING, 2 * self._refused) and self._slowed >= _WORTH_LEARNING
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it takes so long to compare what came since that there should be another finder."""
+        return self._slowed >= _WORTH_ANOTHER
+
+    def would_hold(self, vectors: Vectors, alive: Mask, guard: Guard) -> bool:
+        """Tell whether the finder would find the vectors (N, D) of the next rows as surely as the others.
+
+        If not, nothing is `lagging` until there are twice as many.
+
+        Args:
+            vectors: As they were rounded.
+            alive: Which rows may be found, up to the last of these.
+            guard: Held whenever rows are read, and let go in between.
+        """
+        living = Passing(None, alive, int(np.count_nonzero(alive)))
+        search = self.finder.with_learnt(vectors, living.selector)
+        if search is None or holds(search, self.planner, self.rows, alive, len(self.finder), guard):
+            return True
+        self._refused = self._since
+        return False
+
+    @property
+    def _since(self) -> int:
+        return len(self.rows) - len(self.finder)
+
+    @property
+    def _slowed(self) -> float:
+        """What it takes to compare what came since, in searches of the codes."""
+        return self._since * self.planner.candidate_cost / self.planner.least
+
+    def _newest(self, passing: Passing) -> Rows | None:
+        """Return the rows that pass and came since, if any came."""
+        known = len(self.finder)
+        return None if known == len(passing.mask) else known + np.flatnonzero(passing.mask[known:])
 
     def near(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
         """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them.
@@ -52,6 +105,12 @@ class PlannedSearch:
         if probe is None:
             return None
         (products,), (rows,) = self.finder.nearest(query[None], kept(rank), probe, passing.selector)
+        newest = self._newest(passing)
+        if newest is not None:
+            more, came = self.rows.best_of(query, kept(rank), newest)
+            products, rows = np.concatenate((products, more)), np.concatenate((rows, came))
+            order = np.argsort(-products)
+            products, rows = products[order], rows[order]
         # What lies clearly below the last hit cannot be one.
         below = products[min(rank, len(rows)) - 1] - 2 * self.rows.error
         likely: Rows = rows[(rows >= 0) & (products >= below)]
@@ -73,10 +132,12 @@ class PlannedSearch:
             share = int(np.count_nonzero(passes)) / len(passes)
             passing.near.note(share)
             if np.count_nonzero(passes[: probe.depth]) >= rank:
+                likeliest: Rows = rows[passes][: self.planner.candidates(rank)]
                 if probe.candidates <= self.finder.ranked:
-                    nearest: Rows = rows[passes][: kept(rank)]
-                    return nearest
-                likeliest = rows[passes][: self.planner.candidates(rank)]
+                    likeliest = likeliest[: kept(rank)]
+                newest = self._newest(passing)
+                if newest is not None:
+                    likeliest = np.concatenate((likeliest, newest))
                 return self.rows.nearest_of(query, kept(rank), likeliest)
             probe = self.planner.deeper(probe, share, rank, passing.count, total, copied=copied)
         return None
@@ -86,7 +147,12 @@ class PlannedSearch:
         probe = self.planner.first(rank, passing.count, passing.count)
         if probe is None:
             return None
-        return self.finder.nearest(queries, kept(rank), probe, passing.selector)[1]
+        rows = self.finder.nearest(queries, kept(rank), probe, passing.selector)[1]
+        if self._newest(passing) is None:
+            return rows
+        newest = passing.mask.copy()
+        newest[: len(self.finder)] = False
+        return np.concatenate((rows, self.rows.nearest_many(queries, kept(rank), newest)), axis=1)
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write finder and plan into files of this folder, by part."""

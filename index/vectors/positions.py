@@ -1,5 +1,7 @@
 """Where the vectors of keys lie: rows are only appended, so what is removed or replaced leaves a dead one."""
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +30,24 @@ class Positions:
         made._rows = rows[np.argsort(keys[rows], kind="stable")]
         made._sorted = keys[made._rows]
         return made
+
+    def write(self, path: Path) -> None:
+        """Write the places into a file."""
+        with path.open("wb") as file:
+            np.save(file, np.where(self.alive, self.keys, -1))
+
+    @classmethod
+    def read(cls, path: Path, count: int) -> "Positions":
+        """Return the places of `count` rows that `write` put into a file.
+
+        Raises:
+            ValueError: It holds no such places.
+        """
+        with path.open("rb") as file:
+            keys = np.load(file, allow_pickle=False)
+        if keys.dtype != np.int64 or keys.shape != (count,):
+            raise ValueError("the files do not hold one key for each vector")
+        return cls.of(keys)
 
     def __len__(self) -> int:
         """Return the number of living rows."""

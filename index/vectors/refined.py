@@ -1,6 +1,7 @@
 """Rows that codes name, ranked by their stored vectors."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
@@ -51,13 +52,17 @@ class CodedRows(ABC, Generic[_Stored]):
         """Code the vectors (N, D) of the next rows; see `Finder`."""
         self._codes.add(vectors)
 
-    def settle(self) -> None:
+    def settle(self, vectors: Vectors) -> None:
         """Go on: there is no copy; see `Finder`."""
 
     def append(self, vectors: Vectors) -> None:
-        """Append vectors (N, D) to the rows and code them; see `Finder`."""
+        """Append vectors (N, D) to the rows, without codes: these might not tell them apart; see `Finder`."""
         self._rows.add(vectors)
-        self.learn(vectors)
+
+    def with_learnt(self, vectors: Vectors, selector: Any = None) -> Callable[[Vectors, Probe], Rows]:
+        """Return a search by the codes of its rows and of vectors (N, D) beside them; see `Finder`."""
+        both = self._codes.with_more(vectors, selector)
+        return lambda queries, probe: both(queries, probe.lists, probe.candidates)
 
     @property
     def outgrown(self) -> bool:
@@ -80,8 +85,8 @@ class CodedRows(ABC, Generic[_Stored]):
             ValueError: It holds no codes of them.
         """
         codes = Codes.read(path)
-        if (codes.dim, len(codes)) != (rows.dim, len(rows)):
-            raise ValueError("the files do not hold one code for each vector")
+        if codes.dim != rows.dim or len(codes) > len(rows):
+            raise ValueError("the files hold no codes of these vectors")
         return cls(codes, rows)
 
     def search(self, queries: Vectors, probe: Probe) -> Rows:

@@ -21,6 +21,7 @@ from index.vectors.reference import ReferenceView
 from index.views import Views
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.vectors.coding import prefer_codes
 
 DIM = 16
 COUNT = 3000
@@ -150,6 +151,26 @@ def test_a_build_that_fails_is_logged_and_answers_stay_exact(
     # The next write tries again.
     home.set_view("c", "ivf")
     _wait(lambda: _current(home, views).name == "ivf")
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_codes_learn_what_is_written_or_are_built_anew_in_the_background(
+    home: SearchEngine, views: Views, alike: bool
+) -> None:
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    _wait(lambda: view.name == "ivf")
+    prefer_codes(view)
+    preferred, memory = view.planner, view.memory_bytes
+    vectors = unit_vectors(300, DIM, seed=5)
+    if not alike:
+        vectors = unit(vectors[:1] + np.float32(0.02) * unit_vectors(300, DIM, seed=6))
+    generation, _ = _active(home)
+    put_vectors(home, generation, make_records(COUNT + 300)[COUNT:], vectors)
+    _wait(lambda: not _current(home, views).outgrown and view.memory_bytes > memory)
+    _wait(lambda: (view.planner == preferred) == alike)
+    for query in vectors[::30]:
+        assert view.search(query, 1).scores[0] >= 0.999
 
 
 def test_closing_waits_for_a_build_that_has_begun(

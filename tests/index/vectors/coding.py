@@ -1,14 +1,18 @@
-"""Views that code what passes a filter after its first search, of however few vectors."""
+"""Views with codes, and what codes passes a filter after its first search, of however few vectors."""
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from index.planner import ViewName
+from index.planner import Planner, ViewName
 from index.vectors import coded, passing
+from index.vectors.calibration import calibrate
 from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
 from index.vectors.passing import SearchedCopy
@@ -27,6 +31,26 @@ def code_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(passing, name, 0)
     monkeypatch.setattr(passing, "_CODES_A_SCANNED", 1e12)
     monkeypatch.setattr(passing, "_COPIED", 0)
+
+
+def prefer_codes(view: CosineView) -> None:
+    """Have a search of the codes seem to cost as much as to compare a hundred rows, and a scan very much."""
+    assert view._planned is not None
+    planner = view._planned.planner
+    probes = tuple(replace(probe, cost=100.0) for probe in planner.probes)
+    assert probes
+    view._planned.planner = replace(planner, probes=probes, row_cost=1e9, pass_cost=1e9, candidate_cost=1.0)
+
+
+def once_measured(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something in each build once it has measured its codes or graph."""
+
+    def measured(*arguments: Any) -> Planner:
+        planner = calibrate(*arguments)
+        act()
+        return planner
+
+    monkeypatch.setattr("index.vectors.planned.calibrate", measured)
 
 
 class HeldBack:

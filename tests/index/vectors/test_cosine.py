@@ -9,16 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.planner import Planner, ViewName
-from index.vectors.calibration import calibrate
+from index.planner import ViewName
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
-from index.vectors.finder import Finder
 from index.vectors.passing import Passing
-from index.vectors.positions import Mask
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
-from index.vectors.stored import Guard, StoredRows
 from tests.index.samples import unit_vectors
 
 DIM = 48
@@ -325,38 +321,6 @@ def test_a_build_goes_on_beside_writes_and_searches(name: ViewName) -> None:
     assert view.name == name
     for key in range(5000, added, 7):
         assert view.search(vectors[key], 1).keys.tolist() == [key]
-
-
-def test_a_build_that_rows_moved_under_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = CosineView(DIM)
-    view.add(np.arange(5000), _clustered(5000))
-
-    def moving(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
-        planner = calibrate(finder, rows, alive, guard)
-        view.remove(np.arange(0, 5000, 2))
-        return planner
-
-    monkeypatch.setattr("index.vectors.planned.calibrate", moving)
-    assert not view.build()
-    assert view.name == "exact"
-
-
-def test_a_build_whose_vectors_came_into_memory_meanwhile_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    vectors = _clustered(5001)
-    view = CosineView(DIM, tmp_path)
-    view.add(np.arange(5000), vectors[:5000])
-
-    def dropping(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
-        planner = calibrate(finder, rows, alive, guard)
-        view.drop()
-        view.add(np.array([5000]), vectors[5000:])
-        return planner
-
-    monkeypatch.setattr("index.vectors.planned.calibrate", dropping)
-    assert not view.build("mapped")
-    assert view.search(vectors[5000], 1).keys.tolist() == [5000]
 
 
 @pytest.mark.parametrize("name", ["ivf", "mapped", pytest.param("hnsw", marks=pytest.mark.slow)])

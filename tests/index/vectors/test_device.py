@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from index.planner import Planner, ViewName
-from index.vectors.calibration import calibrate
+from index.planner import ViewName
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
 from index.vectors.device import DeviceRows
-from index.vectors.finder import Finder
 from index.vectors.half import HalfRows
 from index.vectors.passing import Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Mask
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
-from index.vectors.stored import Guard, Halves, StoredRows
+from index.vectors.stored import Halves
 from tests.index.samples import unit_vectors
+from tests.index.vectors.coding import once_measured
 
 DIM = 32
 COUNT = 3000
@@ -278,13 +277,7 @@ def test_an_upload_during_a_build_leaves_no_copy_beside_what_was_built(
     monkeypatch: pytest.MonkeyPatch, name: ViewName
 ) -> None:
     view, reference = _views()
-
-    def uploading(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard) -> Planner:
-        planner = calibrate(finder, rows, alive, guard)
-        assert view.upload(CPU)
-        return planner
-
-    monkeypatch.setattr("index.vectors.planned.calibrate", uploading)
+    once_measured(monkeypatch, lambda: view.upload(CPU))
     assert view.build(name)
     assert (view.name, view.device_bytes) == (name, 0)
     for one in (view, reference):

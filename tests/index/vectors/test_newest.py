@@ -1,0 +1,201 @@
+"""Vectors that came since a build: found as surely as the others, of whatever kind they are."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.planner import ViewName
+from index.vectors.codec import unit
+from index.vectors.cosine import CosineView
+from index.vectors.protocol import After, Keys, Vectors
+from index.vectors.reference import ReferenceView
+from tests.index.samples import unit_vectors
+from tests.index.vectors.coding import COUNT, DIM, clustered, coded_views, once_measured, prefer_codes, recall
+from tests.index.vectors.test_copied import stored_as
+
+
+def _new_kind(count: int, seed: int) -> Vectors:
+    """Vectors around a centre that no others have."""
+    random = np.random.default_rng(seed)
+    made = unit_vectors(1, DIM, seed=77) + 0.04 * random.standard_normal((count, DIM))
+    return unit(made.astype(np.float32))
+
+
+class Both:
+    """A view with codes and the reference, which get the same."""
+
+    def __init__(self, name: ViewName, folder: Path) -> None:
+        self.view, self.reference = coded_views(name, folder)
+        prefer_codes(self.view)
+        self.count = COUNT
+
+    def add(self, vectors: Vectors) -> Keys:
+        keys = np.arange(self.count, self.count + len(vectors))
+        self.count += len(keys)
+        self.view.add(keys, vectors)
+        self.reference.add(keys, stored_as(vectors))
+        return keys
+
+    def recall(self, queries: Vectors, allowed: Keys | None = None) -> float:
+        """The share of hits that codes have found."""
+        found = [self.view.search(query, 10, allowed=allowed) for query in queries]
+        assert not any(one.exact for one in found)
+        return recall(found, [self.reference.search(query, 10, allowed=allowed) for query in queries])
+
+    @property
+    def learnt(self) -> int:
+        assert self.view._planned is not None
+        return len(self.view._planned.finder)
+
+
+@pytest.fixture(params=["ivf", "mapped"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
+    made = Both(request.param, tmp_path)
+    yield made
+    made.view.close()
+
+
+def test_what_comes_is_found_whatever_its_kind(both: Both) -> None:
+    queries = np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))
+    keys = both.add(_new_kind(300, seed=1))
+    assert both.recall(queries) >= 0.99
+    assert both.recall(queries, np.union1d(np.arange(0, COUNT, 2), keys)) >= 0.99
+    many = both.view.search_many(queries, 10)
+    assert recall(many, [both.reference.search(query, 10) for query in queries]) >= 0.99
+    only = both.view.search(queries[0], 10, allowed=keys)
+    assert only.keys.tolist() == both.reference.search(queries[0], 10, allowed=keys).keys.tolist()
+
+
+def test_pages_go_through_what_came(both: Both) -> None:
+    keys = both.add(_new_kind(300, seed=1))
+    query = _new_kind(1, seed=5)[0]
+    expected = both.reference.search(query, 200)
+    seen = [both.view.search(query, 50)]
+    for page in range(1, 4):
+        after = After(float(seen[-1].scores[-1]), int(seen[-1].keys[-1]), 50 * page)
+        seen.append(both.view.search(query, 50, after=after))
+    assert np.concatenate([page.keys for page in seen]).tolist() == expected.keys.tolist()
+    assert np.isin(expected.keys, keys).all()
+
+
+def test_what_came_and_went_again_is_not_found(both: Both) -> None:
+    keys = both.add(_new_kind(300, seed=1))
+    replaced = clustered(50, seed=8)
+    for view in (both.view, both.reference):
+        view.remove(keys[:100])
+    both.view.add(keys[100:150], replaced)
+    both.reference.add(keys[100:150], stored_as(replaced))
+    assert both.recall(np.concatenate((_new_kind(20, seed=5), replaced[:20]))) >= 0.99
+    found = both.view.search(_new_kind(1, seed=5)[0], 150)
+    assert found.keys.tolist() == both.reference.search(_new_kind(1, seed=5)[0], 150).keys.tolist()
+
+
+def test_codes_learn_more_of_what_they_know(both: Both) -> None:
+    both.add(clustered(20, seed=3))
+    assert not both.view.outgrown
+    both.add(clustered(500, seed=4))
+    assert both.view.outgrown
+    assert both.learnt == COUNT
+    assert both.view.keep_up()
+    assert both.learnt == COUNT + 520
+    assert not both.view.outgrown
+    assert both.recall(clustered(40, seed=5)) >= 0.99
+
+
+def test_codes_that_would_not_find_it_do_not_learn_it_and_are_built_anew_in_time(both: Both) -> None:
+    few = both.add(_new_kind(80, seed=1))
+    assert both.view.outgrown
+    assert both.view.keep_up()
+    # It waits for more to come.
+    assert both.learnt == COUNT
+    assert not both.view.outgrown
+    assert both.recall(_new_kind(20, seed=5)) >= 0.99
+    keys = np.concatenate((few, both.add(_new_kind(400, seed=2))))
+    assert both.view.outgrown
+    assert not both.view.keep_up()
+    assert both.learnt == COUNT
+    assert both.view.build(both.view.name)
+    prefer_codes(both.view)
+    assert both.learnt == COUNT + len(keys)
+    assert both.recall(np.concatenate((_new_kind(40, seed=5), clustered(40, seed=5)))) >= 0.99
+    assert both.recall(_new_kind(40, seed=6)) >= 0.98
+
+
+def test_many_that_came_are_learnt_some_at_a_time(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.vectors.cosine._BLOCK", 300)
+    both.add(clustered(900, seed=4))
+    both.add(_new_kind(300, seed=4))
+    assert not both.view.keep_up()
+    # Not what has come to no end.
+    assert both.learnt == COUNT + 900
+    assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_files_hold_what_codes_have_not_learnt(both: Both, learnt: bool, tmp_path: Path) -> None:
+    both.add(clustered(500, seed=4))
+    if learnt:
+        assert both.view.keep_up()
+    both.add(_new_kind(200, seed=1))
+    before = both.learnt
+    again = CosineView(DIM, tmp_path if both.view.mapped else None)
+    again.read(both.view.write(tmp_path, "v"))
+    both.view.close()
+    both.view = again
+    assert both.learnt == before
+    assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
+
+
+def test_what_comes_during_a_build_is_found_though_nothing_was_measured_of_it(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_measured(monkeypatch, lambda: both.add(_new_kind(300, seed=1)))
+    assert both.view.build(both.view.name)
+    prefer_codes(both.view)
+    assert both.learnt == COUNT
+    assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
+
+
+def test_searches_beside_learning_find_what_is_there(both: Both) -> None:
+    vectors = clustered(2000, seed=4)
+    both.add(vectors)
+    stored = stored_as(vectors)
+    missed, learning = [], threading.Event()
+    learning.set()
+
+    def search(first: int) -> None:
+        for place in range(first, 2000, 3):
+            if both.view.search(stored[place], 1).keys.tolist() != [COUNT + place]:
+                missed.append(place)
+            if not learning.is_set() and place > 200:
+                break
+
+    threads = [threading.Thread(target=search, args=(first,)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    assert both.view.keep_up()
+    learning.clear()
+    for thread in threads:
+        thread.join(60)
+    assert not missed
+    assert both.learnt == COUNT + 2000
+
+
+def test_a_graph_takes_in_whatever_comes_at_once(tmp_path: Path) -> None:
+    view, reference = CosineView(DIM), ReferenceView(DIM)
+    vectors = clustered(3000, seed=0)
+    for one, held in ((view, vectors), (reference, stored_as(vectors))):
+        one.add(np.arange(3000), held)
+    assert view.build("hnsw", tmp_path)
+    prefer_codes(view)
+    new = _new_kind(300, seed=1)
+    view.add(np.arange(3000, 3300), new)
+    reference.add(np.arange(3000, 3300), stored_as(new))
+    assert not view.outgrown
+    queries = _new_kind(20, seed=5)
+    found = [view.search(query, 10) for query in queries]
+    assert not any(one.exact for one in found)
+    assert recall(found, [reference.search(query, 10) for query in queries]) >= 0.99
