@@ -19,12 +19,13 @@ from index.vectors.stored import Guard, StoredRows
 
 # What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
 RECALL: Final = 0.997
-# What rows that come later must be found with, down to each depth and on average: the queries are fewer, and
-# a kind that is lost must show even among others.
-_LATER_RECALL: Final = 0.99
-_LATER_MEAN: Final = 0.995
+# What is near rows that come later must be found with this recall, the mean of that down to some depths. The
+# queries are few: held to as much as at the build, rows of the same kind would often seem to fail; held to no
+# more than is promised, a kind that grows denser would be found a little less surely each time.
+_LATER_RECALL: Final = 0.993
 _LATER_TRIED: Final = 100
-_LATER_DEPTH: Final = 640
+_LATER_DEPTH: Final = 160
+_LATER_ONE_OF: Final = 3
 # Fewer rows are no kind of their own.
 _FEWEST: Final = 64
 # A query encoder does not say quite what the other encoder says.
@@ -133,15 +134,14 @@ def holds(
     """
     living = np.flatnonzero(alive[newest:]) + newest
     deepest = min(_LATER_DEPTH, int(np.count_nonzero(alive)) // 4)
-    probes = [probe for probe in planner.probes if probe.depth <= deepest]
+    probes = [probe for probe in planner.probes if probe.depth <= deepest][::_LATER_ONE_OF]
     if not len(living) or not probes:
         return True
     with guard():
         queries, own = queries_near(rows, living, min(_LATER_TRIED, len(living)))
     truth = rows.nearest_many(queries, probes[-1].depth + 1, alive, guard, threads=1)
     tried = _Tried(queries, own, truth)
-    recalls = [tried.recall(search, probe) for probe in probes]
-    return min(recalls) >= _LATER_RECALL and float(np.mean(recalls)) >= _LATER_MEAN
+    return float(np.mean([tried.recall(search, probe) for probe in probes])) >= _LATER_RECALL
 
 
 def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOISE) -> tuple[Vectors, Rows]:

@@ -25,7 +25,7 @@ _TRIED: Final = 3
 # To compare what came since the build may take this share of the quickest search of the codes, until they
 # should learn it; and this, until there should be others if these cannot.
 _WORTH_LEARNING: Final = 1 / 4
-_WORTH_ANOTHER: Final = 1.0
+_WORTH_ANOTHER: Final = 2.0
 _FEWEST_LAGGING: Final = 64
 
 
