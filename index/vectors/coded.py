@@ -12,7 +12,7 @@ import numpy as np
 from index.vectors.calibration import FACTORS, RECALL, queries_near
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
-from index.vectors.passing import Filters, Passing, SearchedCopy
+from index.vectors.passing import Filters, LastingCopy, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
@@ -42,7 +42,7 @@ class _ChangedError(Exception):
     """The rows that pass have moved, or nobody asks for them any more."""
 
 
-class CodedCopies(SearchedCopy):
+class CodedCopies(LastingCopy):
     """Codes of some rows (N,), which name candidates for exact ranking.
 
     How many candidates hold the hits was measured among these rows. Those that came since may lie otherwise,
@@ -57,8 +57,6 @@ class CodedCopies(SearchedCopy):
         mask: Whether each of all rows passes; None where all of these do.
         came: More rows (M,) that pass, without codes.
     """
-
-    lasts = True
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class CodedCopies(SearchedCopy):
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 
     def followed(self, mask: Mask, keys: Keys) -> "CodedCopies":
-        """Take in the rows that pass now as well, and pass over those that do not; see `SearchedCopy`."""
+        """Take in the rows that pass now as well, and pass over those that do not; see `LastingCopy`."""
         others = mask.copy()
         others[self._rows] = False
         passing = None if mask[self._rows].all() else mask

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 import faiss
 import numpy as np
@@ -74,10 +74,7 @@ class SearchedCopy(ABC):
     Attributes:
         deepest: Down to which rank they may find the hits.
         cost: Nanoseconds that a search of them takes; infinite until it is measured.
-        lasts: Whether it can follow rows that come and go; what cannot costs little to make anew.
     """
-
-    lasts: ClassVar[bool] = False
 
     def __init__(self, deepest: float = math.inf) -> None:
         self.deepest = deepest
@@ -96,15 +93,6 @@ class SearchedCopy(ABC):
             None where the copies do not tell.
         """
 
-    def followed(self, mask: Mask, keys: Keys) -> "SearchedCopy":
-        """Return the like of this for other rows, once some were appended or died, if it lasts.
-
-        Args:
-            mask: Whether each row passes now; nearly all of these did.
-            keys: The keys of all rows.
-        """
-        raise NotImplementedError
-
     def measure(self, queries: Iterable[Vectors]) -> None:
         """Take the mean time of searches for some queries (D,), each at its quickest, as the cost."""
         quickest = []
@@ -116,6 +104,19 @@ class SearchedCopy(ABC):
                     spent.append(time.thread_time_ns() - started)
             quickest += [min(spent)] if spent else []
         self.cost = sum(quickest) / len(quickest) if quickest else math.inf
+
+
+class LastingCopy(SearchedCopy):
+    """One that follows rows that come and go, as it takes long to make; others are made anew."""
+
+    @abstractmethod
+    def followed(self, mask: Mask, keys: Keys) -> "LastingCopy":
+        """Return the like of this for other rows, once some were appended or died.
+
+        Args:
+            mask: Whether each row passes now; nearly all of these did.
+            keys: The keys of all rows.
+        """
 
 
 class _Line:
@@ -195,13 +196,13 @@ class Passing:
         return int(came + np.count_nonzero(self.mask[:count] != before.mask))
 
     def follow(self, before: "Passing", keys: Keys) -> None:
-        """Take over what was learnt of a filter before rows came or went; see `SearchedCopy.followed`."""
+        """Take over what was learnt of a filter before rows came or went; see `LastingCopy.followed`."""
         self._line = before._line
         self._line.latest = weakref.ref(self)
         self.near, self.asked, self.lost = before.near, before.asked, before.lost
         self.changed = before.changed + self.differs(before)
         self.coded = before.coded and self.changed <= _CHANGED_SHARE * self.count
-        if self.coded and before.copied is not None:
+        if self.coded and isinstance(before.copied, LastingCopy):
             self.copied = before.copied.followed(self.mask, keys)
 
     @property
@@ -253,7 +254,7 @@ class Filters:
             latest = passing.latest
             return any(known is latest for known in self._remembered())
 
-    def keep_coded(self, passing: Passing, copied: SearchedCopy, rows: "_Rows", keys: Keys) -> None:
+    def keep_coded(self, passing: Passing, copied: LastingCopy, rows: "_Rows", keys: Keys) -> None:
         """Keep codes as `keep_copied` does, though rows may have come or gone while they were made."""
         with self._lock:
             latest = passing.latest
@@ -302,7 +303,7 @@ class Filters:
         with self._lock:
             filtered = [passing for passing in reversed(self._known.values()) if passing.keys is not None]
             for passing in filtered:
-                if passing.copied is not None and not passing.copied.lasts:
+                if not isinstance(passing.copied, LastingCopy):
                     passing.copied = None
             self._before = (filtered + self._before)[:_REMEMBERED]
             self._known.clear()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from index.planner import Planner, ViewName
-from index.vectors import coded, passing
+from index.vectors import coded
 from index.vectors.calibration import calibrate
 from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
@@ -23,14 +23,6 @@ from tests.index.vectors.test_copied import stored_as
 
 DIM = 64
 COUNT = 12_000
-
-
-def code_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin with codes after the first search."""
-    for name in ("WIDE", "_CODES_BEGUN", "_CODES_SEARCHED", "_SCANNED_A_CODED"):
-        monkeypatch.setattr(passing, name, 0)
-    monkeypatch.setattr(passing, "_CODES_A_SCANNED", 1e12)
-    monkeypatch.setattr(passing, "_COPIED", 0)
 
 
 def prefer_codes(view: CosineView) -> None:
@@ -88,6 +80,21 @@ def coded_views(name: ViewName, folder: Path) -> tuple[CosineView, ReferenceView
     reference.add(np.arange(COUNT), stored_as(vectors))
     assert view.build(name, folder)
     return view, reference
+
+
+class Both:
+    """A view and the reference, which get the same."""
+
+    def __init__(self, name: ViewName, folder: Path) -> None:
+        self.view, self.reference = coded_views(name, folder)
+
+    def add(self, keys: Keys, vectors: Vectors) -> None:
+        self.view.add(keys, vectors)
+        self.reference.add(keys, stored_as(vectors))
+
+    def remove(self, keys: Keys) -> None:
+        self.view.remove(keys)
+        self.reference.remove(keys)
 
 
 def some_of(which: str) -> Keys:

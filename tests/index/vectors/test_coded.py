@@ -24,7 +24,6 @@ from tests.index.vectors.coding import (
     DIM,
     HeldBack,
     clustered,
-    code_at_once,
     coded_views,
     copies_of,
     recall,
@@ -33,10 +32,7 @@ from tests.index.vectors.coding import (
 )
 from tests.index.vectors.test_copied import stored_as
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    code_at_once(monkeypatch)
+pytestmark = pytest.mark.usefixtures("code_at_once")
 
 
 @pytest.mark.parametrize("name", ["ivf", "mapped"])

@@ -16,36 +16,16 @@ from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import (
     COUNT,
     DIM,
+    Both,
     HeldBack,
     clustered,
-    code_at_once,
-    coded_views,
     copies_of,
     recall,
     some_of,
     wait_for_codes,
 )
-from tests.index.vectors.test_copied import stored_as
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    code_at_once(monkeypatch)
-
-
-class Both:
-    """A view and the reference, which get the same."""
-
-    def __init__(self, folder: Path) -> None:
-        self.view, self.reference = coded_views("ivf", folder)
-
-    def add(self, keys: Keys, vectors: Vectors) -> None:
-        self.view.add(keys, vectors)
-        self.reference.add(keys, stored_as(vectors))
-
-    def remove(self, keys: Keys) -> None:
-        self.view.remove(keys)
-        self.reference.remove(keys)
+pytestmark = pytest.mark.usefixtures("code_at_once")
 
 
 def _codes(view: CosineView, allowed: Keys) -> CodedCopies:
@@ -69,7 +49,7 @@ def _check(copies: CodedCopies, reference: ReferenceView, allowed: Keys, queries
 
 @pytest.mark.parametrize("which", ["any", "together"])
 def test_codes_go_on_with_what_came_and_without_what_went(tmp_path: Path, which: str) -> None:
-    both, random = Both(tmp_path), np.random.default_rng(3)
+    both, random = Both("ivf", tmp_path), np.random.default_rng(3)
     allowed, queries = some_of(which), clustered(30, seed=1)
     wait_for_codes(both.view, allowed)
     for number in range(6):
@@ -91,7 +71,7 @@ def test_codes_go_on_with_what_came_and_without_what_went(tmp_path: Path, which:
 
 
 def test_vectors_of_a_new_kind_are_found_as_surely_as_the_others(tmp_path: Path) -> None:
-    both, allowed = Both(tmp_path), some_of("any")
+    both, allowed = Both("ivf", tmp_path), some_of("any")
     wait_for_codes(both.view, allowed)
     random = np.random.default_rng(4)
     made = unit_vectors(1, DIM, seed=200) + 0.02 * random.standard_normal((130, DIM)).astype(np.float32)
@@ -102,7 +82,7 @@ def test_vectors_of_a_new_kind_are_found_as_surely_as_the_others(tmp_path: Path)
 
 
 def test_where_the_nearest_went_the_rest_is_scanned(tmp_path: Path) -> None:
-    both = Both(tmp_path)
+    both = Both("ivf", tmp_path)
     allowed, query = some_of("together"), clustered(COUNT, seed=0)[0]
     wait_for_codes(both.view, allowed)
     nearest = both.reference.search(query, 60, allowed=allowed).keys
@@ -114,7 +94,7 @@ def test_where_the_nearest_went_the_rest_is_scanned(tmp_path: Path) -> None:
 
 
 def test_where_much_came_or_went_it_is_coded_anew(tmp_path: Path) -> None:
-    both, allowed = Both(tmp_path), some_of("any")
+    both, allowed = Both("ivf", tmp_path), some_of("any")
     wait_for_codes(both.view, allowed)
     for number in range(3):
         both.remove(allowed[100 * number : 100 * number + 22])
@@ -128,7 +108,7 @@ def test_where_much_came_or_went_it_is_coded_anew(tmp_path: Path) -> None:
 def test_what_was_being_coded_while_vectors_came_and_went_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
-    both, held = Both(tmp_path), HeldBack(monkeypatch)
+    both, held = Both("ivf", tmp_path), HeldBack(monkeypatch)
     allowed, queries = some_of("any"), clustered(30, seed=1)
     both.view.search(queries[0], 5, allowed=allowed)
     assert held.begun.acquire(timeout=30)
@@ -146,7 +126,7 @@ def test_what_was_being_coded_while_vectors_came_and_went_is_kept(
 
 
 def test_each_filter_goes_on_with_its_own_codes(tmp_path: Path) -> None:
-    both = Both(tmp_path)
+    both = Both("ivf", tmp_path)
     first, second = some_of("any"), some_of("together")
     for allowed in (first, second):
         wait_for_codes(both.view, allowed)

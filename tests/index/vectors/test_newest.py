@@ -13,7 +13,7 @@ from index.vectors.cosine import CosineView
 from index.vectors.protocol import After, Keys, Vectors
 from index.vectors.reference import ReferenceView
 from tests.index.samples import unit_vectors
-from tests.index.vectors.coding import COUNT, DIM, clustered, coded_views, once_measured, prefer_codes, recall
+from tests.index.vectors.coding import COUNT, DIM, Both, clustered, once_measured, prefer_codes, recall
 from tests.index.vectors.test_copied import stored_as
 
 
@@ -24,19 +24,18 @@ def _new_kind(count: int, seed: int) -> Vectors:
     return unit(made.astype(np.float32))
 
 
-class Both:
-    """A view with codes and the reference, which get the same."""
+class _Growing(Both):
+    """A view that searches its codes, and the reference."""
 
     def __init__(self, name: ViewName, folder: Path) -> None:
-        self.view, self.reference = coded_views(name, folder)
+        super().__init__(name, folder)
         prefer_codes(self.view)
         self.count = COUNT
 
-    def add(self, vectors: Vectors) -> Keys:
+    def append(self, vectors: Vectors) -> Keys:
         keys = np.arange(self.count, self.count + len(vectors))
         self.count += len(keys)
-        self.view.add(keys, vectors)
-        self.reference.add(keys, stored_as(vectors))
+        self.add(keys, vectors)
         return keys
 
     def recall(self, queries: Vectors, allowed: Keys | None = None) -> float:
@@ -52,15 +51,15 @@ class Both:
 
 
 @pytest.fixture(params=["ivf", "mapped"])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
-    made = Both(request.param, tmp_path)
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Growing]:
+    made = _Growing(request.param, tmp_path)
     yield made
     made.view.close()
 
 
-def test_what_comes_is_found_whatever_its_kind(both: Both) -> None:
+def test_what_comes_is_found_whatever_its_kind(both: _Growing) -> None:
     queries = np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))
-    keys = both.add(_new_kind(300, seed=1))
+    keys = both.append(_new_kind(300, seed=1))
     assert both.recall(queries) >= 0.99
     assert both.recall(queries, np.union1d(np.arange(0, COUNT, 2), keys)) >= 0.99
     many = both.view.search_many(queries, 10)
@@ -69,8 +68,8 @@ def test_what_comes_is_found_whatever_its_kind(both: Both) -> None:
     assert only.keys.tolist() == both.reference.search(queries[0], 10, allowed=keys).keys.tolist()
 
 
-def test_pages_go_through_what_came(both: Both) -> None:
-    keys = both.add(_new_kind(300, seed=1))
+def test_pages_go_through_what_came(both: _Growing) -> None:
+    keys = both.append(_new_kind(300, seed=1))
     query = _new_kind(1, seed=5)[0]
     expected = both.reference.search(query, 200)
     seen = [both.view.search(query, 50)]
@@ -81,22 +80,20 @@ def test_pages_go_through_what_came(both: Both) -> None:
     assert np.isin(expected.keys, keys).all()
 
 
-def test_what_came_and_went_again_is_not_found(both: Both) -> None:
-    keys = both.add(_new_kind(300, seed=1))
+def test_what_came_and_went_again_is_not_found(both: _Growing) -> None:
+    keys = both.append(_new_kind(300, seed=1))
     replaced = clustered(50, seed=8)
-    for view in (both.view, both.reference):
-        view.remove(keys[:100])
-    both.view.add(keys[100:150], replaced)
-    both.reference.add(keys[100:150], stored_as(replaced))
+    both.remove(keys[:100])
+    both.add(keys[100:150], replaced)
     assert both.recall(np.concatenate((_new_kind(20, seed=5), replaced[:20]))) >= 0.99
     found = both.view.search(_new_kind(1, seed=5)[0], 150)
     assert found.keys.tolist() == both.reference.search(_new_kind(1, seed=5)[0], 150).keys.tolist()
 
 
-def test_codes_learn_more_of_what_they_know(both: Both) -> None:
-    both.add(clustered(20, seed=3))
+def test_codes_learn_more_of_what_they_know(both: _Growing) -> None:
+    both.append(clustered(20, seed=3))
     assert not both.view.outgrown
-    both.add(clustered(500, seed=4))
+    both.append(clustered(500, seed=4))
     assert both.view.outgrown
     assert both.learnt == COUNT
     assert both.view.keep_up()
@@ -105,15 +102,15 @@ def test_codes_learn_more_of_what_they_know(both: Both) -> None:
     assert both.recall(clustered(40, seed=5)) >= 0.99
 
 
-def test_codes_that_would_not_find_it_do_not_learn_it_and_are_built_anew_in_time(both: Both) -> None:
-    few = both.add(_new_kind(80, seed=1))
+def test_codes_that_would_not_find_it_do_not_learn_it_and_are_built_anew_in_time(both: _Growing) -> None:
+    few = both.append(_new_kind(80, seed=1))
     assert both.view.outgrown
     assert both.view.keep_up()
     # It waits for more to come.
     assert both.learnt == COUNT
     assert not both.view.outgrown
     assert both.recall(_new_kind(20, seed=5)) >= 0.99
-    keys = np.concatenate((few, both.add(_new_kind(400, seed=2))))
+    keys = np.concatenate((few, both.append(_new_kind(400, seed=2))))
     assert both.view.outgrown
     assert not both.view.keep_up()
     assert both.learnt == COUNT
@@ -124,10 +121,10 @@ def test_codes_that_would_not_find_it_do_not_learn_it_and_are_built_anew_in_time
     assert both.recall(_new_kind(40, seed=6)) >= 0.98
 
 
-def test_many_that_came_are_learnt_some_at_a_time(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_that_came_are_learnt_some_at_a_time(both: _Growing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.vectors.cosine._BLOCK", 300)
-    both.add(clustered(900, seed=4))
-    both.add(_new_kind(300, seed=4))
+    both.append(clustered(900, seed=4))
+    both.append(_new_kind(300, seed=4))
     assert not both.view.keep_up()
     # Not what has come to no end.
     assert both.learnt == COUNT + 900
@@ -135,11 +132,11 @@ def test_many_that_came_are_learnt_some_at_a_time(both: Both, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("learnt", [False, True])
-def test_files_hold_what_codes_have_not_learnt(both: Both, learnt: bool, tmp_path: Path) -> None:
-    both.add(clustered(500, seed=4))
+def test_files_hold_what_codes_have_not_learnt(both: _Growing, learnt: bool, tmp_path: Path) -> None:
+    both.append(clustered(500, seed=4))
     if learnt:
         assert both.view.keep_up()
-    both.add(_new_kind(200, seed=1))
+    both.append(_new_kind(200, seed=1))
     before = both.learnt
     again = CosineView(DIM, tmp_path if both.view.mapped else None)
     again.read(both.view.write(tmp_path, "v"))
@@ -150,18 +147,18 @@ def test_files_hold_what_codes_have_not_learnt(both: Both, learnt: bool, tmp_pat
 
 
 def test_what_comes_during_a_build_is_found_though_nothing_was_measured_of_it(
-    both: Both, monkeypatch: pytest.MonkeyPatch
+    both: _Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once_measured(monkeypatch, lambda: both.add(_new_kind(300, seed=1)))
+    once_measured(monkeypatch, lambda: both.append(_new_kind(300, seed=1)))
     assert both.view.build(both.view.name)
     prefer_codes(both.view)
     assert both.learnt == COUNT
     assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
 
 
-def test_searches_beside_learning_find_what_is_there(both: Both) -> None:
+def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
     vectors = clustered(2000, seed=4)
-    both.add(vectors)
+    both.append(vectors)
     stored = stored_as(vectors)
     missed, learning = [], threading.Event()
     learning.set()
