@@ -2,7 +2,9 @@
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +21,11 @@ from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.mapped import MappedRows
 from index.vectors.passing import Filters, Passing
-from index.vectors.planned import PlannedSearch
+from index.vectors.planned import MovedError, PlannedSearch
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked, ranked_many
-from index.vectors.stored import Halves, StoredRows
+from index.vectors.stored import Guard, Halves, StoredRows
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +37,6 @@ _FEWEST_DEAD: Final = 1000
 _FEWEST_LEARNT: Final = 64
 # Rows that are learnt at once.
 _BLOCK: Final = 16_384
-# And while searches wait.
-_LEARNT_WAITING: Final = 256
 # Numbers of float16 from which on a scan gains more by 8 bits than it takes to rank what that finds.
 _WORTH_COARSE: Final = 20_000 * 512
 _SEED: Final = 0
@@ -260,23 +260,23 @@ class CosineView:
             False when this takes so long, or they are so many, that there should be other codes.
         """
         with self._lock.reading():
-            planned, layout, count = self._planned, self._layout, len(self._rows)
+            planned, layout = self._planned, self._layout
         if planned is None or planned.finder.outgrown:
             return False
-        for start in range(len(planned.finder), count, _BLOCK):
-            stop = min(start + _BLOCK, count)
-            with self._lock.reading():
-                if self._layout != layout or self._planned is not planned:
-                    return True
-                alive, vectors = self._places.alive[:stop], self._rows.rough(np.arange(start, stop))
-            if not planned.would_hold(vectors, alive, self._lock.reading):
-                return not planned.overdue
-            for at in range(0, len(vectors), _LEARNT_WAITING):
-                with self._lock.writing():
-                    if self._layout != layout or self._planned is not planned:
-                        return True
-                    planned.finder.learn(vectors[at : at + _LEARNT_WAITING])
-        return True
+        reading, writing = (
+            partial(self._unmoved, lock, planned, layout) for lock in (self._lock.reading, self._lock.writing)
+        )
+        try:
+            return planned.keep_up(lambda: self._places.alive, reading, writing)
+        except MovedError:
+            return True
+
+    @contextmanager
+    def _unmoved(self, lock: Guard, planned: PlannedSearch, layout: int) -> Iterator[None]:
+        with lock():
+            if self._layout != layout or self._planned is not planned:
+                raise MovedError
+            yield
 
     @property
     def slow(self) -> bool:

@@ -1,7 +1,8 @@
 """Searches that are planned: which rows may hold the hits of a query, by codes or a graph."""
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,13 @@ _TRIED: Final = 3
 _WORTH_LEARNING: Final = 1 / 4
 _WORTH_ANOTHER: Final = 2.0
 _FEWEST_LAGGING: Final = 64
+# Of what came, so many are tried together, and so many learnt while searches wait.
+_TRIED_AT_ONCE: Final = 16_384
+_LEARNT_AT_ONCE: Final = 256
+
+
+class MovedError(Exception):
+    """Rows have moved, or there is another finder, while something was learnt."""
 
 
 class PlannedSearch:
@@ -39,6 +47,8 @@ class PlannedSearch:
         self.finder = finder
         self.planner = planner
         self.rows = rows
+        # What comes next must not change while it is tried.
+        self._learning = threading.Lock()
         # How many rows it once could not learn.
         self._refused = 0
 
@@ -54,27 +64,38 @@ class PlannedSearch:
         """Whether it takes long enough to compare what came since that the finder should learn it."""
         return self._since >= max(_FEWEST_LAGGING, 2 * self._refused) and self._slowed >= _WORTH_LEARNING
 
-    @property
-    def overdue(self) -> bool:
-        """Whether it takes so long to compare what came since that there should be another finder."""
-        return self._slowed >= _WORTH_ANOTHER
-
-    def would_hold(self, vectors: Vectors, alive: Mask, guard: Guard) -> bool:
-        """Tell whether the finder would find the vectors (N, D) of the next rows as surely as the others.
-
-        If not, nothing is `lagging` until there are twice as many.
+    def keep_up(self, alive: Callable[[], Mask], reading: Guard, writing: Guard) -> bool:
+        """Have the finder learn the rows that came since, if it would find them as surely as the others.
 
         Args:
-            vectors: As they were rounded.
-            alive: Which rows may be found, up to the last of these.
-            guard: Held whenever rows are read, and let go in between.
+            alive: Gives which rows may be found.
+            reading: Held whenever rows are read, and let go in between.
+            writing: Held whenever the finder learns, and let go in between.
+
+        Returns:
+            False when there should be another finder, as it takes too long to compare what this cannot learn.
+
+        Raises:
+            MovedError: By the guards; what was learnt until then stays.
         """
+        with self._learning:
+            count = len(self.rows)
+            for start in range(len(self.finder), count, _TRIED_AT_ONCE):
+                rows = np.arange(start, min(start + _TRIED_AT_ONCE, count))
+                with reading():
+                    vectors, passing = self.rows.rough(rows), alive()[: start + len(rows)]
+                if not self._would_hold(vectors, passing, reading):
+                    self._refused = self._since
+                    return self._slowed < _WORTH_ANOTHER
+                for at in range(0, len(vectors), _LEARNT_AT_ONCE):
+                    with writing():
+                        self.finder.learn(vectors[at : at + _LEARNT_AT_ONCE])
+        return True
+
+    def _would_hold(self, vectors: Vectors, alive: Mask, guard: Guard) -> bool:
         living = Passing(None, alive, int(np.count_nonzero(alive)))
         search = self.finder.with_learnt(vectors, living.selector)
-        if search is None or holds(search, self.planner, self.rows, alive, len(self.finder), guard):
-            return True
-        self._refused = self._since
-        return False
+        return search is None or holds(search, self.planner, self.rows, alive, len(self.finder), guard)
 
     @property
     def _since(self) -> int:

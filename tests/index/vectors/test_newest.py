@@ -122,7 +122,7 @@ def test_codes_that_would_not_find_it_do_not_learn_it_and_are_built_anew_in_time
 
 
 def test_many_that_came_are_learnt_some_at_a_time(both: _Growing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.vectors.cosine._BLOCK", 300)
+    monkeypatch.setattr("index.vectors.planned._TRIED_AT_ONCE", 300)
     both.append(clustered(900, seed=4))
     both.append(_new_kind(300, seed=4))
     assert not both.view.keep_up()
@@ -196,3 +196,15 @@ def test_a_graph_takes_in_whatever_comes_at_once(tmp_path: Path) -> None:
     found = [view.search(query, 10) for query in queries]
     assert not any(one.exact for one in found)
     assert recall(found, [reference.search(query, 10) for query in queries]) >= 0.99
+
+
+def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -> None:
+    vectors = clustered(900, seed=4)
+    both.append(vectors)
+    threads = [threading.Thread(target=both.view.keep_up) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert both.learnt == COUNT + 900
+    assert both.recall(clustered(40, seed=5)) >= 0.99
