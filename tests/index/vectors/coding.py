@@ -72,12 +72,12 @@ def clustered(count: int, seed: int) -> Vectors:
     return vectors
 
 
-def coded_views(name: ViewName, folder: Path) -> tuple[CosineView, ReferenceView]:
+def coded_views(name: ViewName, folder: Path, count: int = COUNT) -> tuple[CosineView, ReferenceView]:
     """A view that was built, and a reference that holds the same."""
-    vectors = clustered(COUNT, seed=0)
+    vectors = clustered(count, seed=0)
     view, reference = CosineView(DIM), ReferenceView(DIM)
-    view.add(np.arange(COUNT), vectors)
-    reference.add(np.arange(COUNT), stored_as(vectors))
+    view.add(np.arange(count), vectors)
+    reference.add(np.arange(count), stored_as(vectors))
     assert view.build(name, folder)
     return view, reference
 
@@ -85,8 +85,9 @@ def coded_views(name: ViewName, folder: Path) -> tuple[CosineView, ReferenceView
 class Both:
     """A view and the reference, which get the same."""
 
-    def __init__(self, name: ViewName, folder: Path) -> None:
-        self.view, self.reference = coded_views(name, folder)
+    def __init__(self, name: ViewName, folder: Path, count: int = COUNT) -> None:
+        self.view, self.reference = coded_views(name, folder, count)
+        self.count = count
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
         self.view.add(keys, vectors)

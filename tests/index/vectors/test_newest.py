@@ -30,7 +30,6 @@ class _Growing(Both):
     def __init__(self, name: ViewName, folder: Path) -> None:
         super().__init__(name, folder)
         prefer_codes(self.view)
-        self.count = COUNT
 
     def append(self, vectors: Vectors) -> Keys:
         keys = np.arange(self.count, self.count + len(vectors))
