@@ -16,7 +16,7 @@ from index.vectors.passing import Filters, LastingCopy, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, kept, ranked
+from index.vectors.ranking import behind, kept, ranked, tied
 from index.vectors.stored import Guard, StoredRows
 
 # A page of ten looks for an eleventh hit. What lies deeper than the last is found in other ways.
@@ -101,7 +101,7 @@ class CodedCopies(LastingCopy):
         nearest = self._stored.nearest_of(query, kept(rank), likely)
         keys, scores = ranked(query, self._keys, nearest, self._stored.get)
         first = behind(keys, scores, after)
-        if first + k > len(keys):
+        if first + k > len(keys) or tied(scores, rank):
             return None
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 

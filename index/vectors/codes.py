@@ -45,6 +45,11 @@ def list_count(count: int) -> int:
     return int(min(max(lists, _FEWEST_LISTS), _MOST_LISTS))
 
 
+def _trained_lists(count: int, sample: int) -> int:
+    """Return how many lists codes of so many vectors get from a sample of some."""
+    return min(list_count(count), max(1, sample // _TRAINED_ON_A_LIST * 2))
+
+
 def sample_size(count: int) -> int:
     """Return how many of so many vectors `Codes` should be trained on."""
     return min(count, _TRAINED_ON_A_LIST * list_count(count))
@@ -70,7 +75,7 @@ class Codes:
         transform = library.LinearTransform(sample.shape[1], kept, False)
         library.copy_array_to_vector(rotation.ravel(), transform.A)
         transform.is_trained = True
-        lists = min(list_count(count), max(1, len(sample) // _TRAINED_ON_A_LIST * 2))
+        lists = _trained_lists(count, len(sample))
         inverted = library.IndexIVFPQFastScan(
             library.IndexFlatIP(kept), kept, lists, kept // 2, 4, faiss.METRIC_INNER_PRODUCT
         )
@@ -102,6 +107,11 @@ class Codes:
     def lists(self) -> int:
         """Number of lists."""
         return int(self._inverted.nlist)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether so many rows would get more than twice as many lists."""
+        return _trained_lists(len(self), sample_size(len(self))) > 2 * self.lists
 
     @property
     def memory_bytes(self) -> int:

@@ -24,7 +24,7 @@ from index.vectors.passing import Filters, Passing
 from index.vectors.planned import MovedError, PlannedSearch
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, ranked, ranked_many
+from index.vectors.ranking import behind, ranked, ranked_many, tied
 from index.vectors.stored import Guard, Halves, StoredRows
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class CosineView:
             keys, scores = ranked(query, self._places.keys, near, self._rows.get)
             first = behind(keys, scores, after)
             # Else candidates are too few to promise the hits.
-            if first + k <= len(keys):
+            if first + k <= len(keys) and not tied(scores, rank):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
         copied = passing.copied
         found = None if copied is None else copied.search(query, k, after)
@@ -194,10 +194,10 @@ class CosineView:
                 near = self._rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
             found = []
             ranking = ranked_many(queries, self._places.keys, near, self._rows.get)
-            for query, hits in zip(queries, ranking, strict=True):
-                enough = len(hits.keys) >= min(k, passing.count)
-                if enough and (likely is not None or is_certain(hits, k, passing, self._rows)):
-                    found.append(Neighbours(hits.keys[:k], hits.scores[:k], likely is None))
+            for query, one in zip(queries, ranking, strict=True):
+                sure = is_certain(one, k, passing, self._rows) if likely is None else not tied(one.scores, k)
+                if sure and len(one.keys) >= min(k, passing.count):
+                    found.append(Neighbours(one.keys[:k], one.scores[:k], likely is None))
                 else:
                     found.append(search_exactly(query, k, passing, None, self._places.keys, self._rows))
             return found

@@ -24,6 +24,19 @@ def kept(rank: int) -> int:
     return rank + _SPARE + rank // 8
 
 
+def tied(scores: Scores, rank: int) -> bool:
+    """Tell whether so many are as near as the hit at a rank that more of them may have been left out.
+
+    Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
+
+    Args:
+        scores: Of the candidates, best first.
+        rank: Of the last hit; `kept` of the candidates were ranked for it, if there were as many.
+    """
+    last = kept(rank)
+    return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
+
+
 def cosines(query: Vectors, vectors: Vectors) -> Scores:
     """Return the scores (..., N) of vectors (..., N, D) with queries (D,) or (..., 1, D).
 

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 
 from index.planner import Probe, ViewName
-from index.vectors.codes import Codes, list_count
+from index.vectors.codes import Codes
 from index.vectors.flat import FlatCodes
 from index.vectors.half import HalfRows
 from index.vectors.mapped import MappedRows
@@ -67,7 +67,7 @@ class CodedRows(ABC, Generic[_Stored]):
     @property
     def outgrown(self) -> bool:
         """Whether so many rows need many more lists."""
-        return list_count(len(self)) > 2 * self.lists
+        return self._codes.outgrown
 
     def flat(self, sample: Vectors) -> FlatCodes:
         """Return codes that know no rows yet; see `Finder`."""

@@ -376,3 +376,11 @@ def test_memory_of_codes_is_counted_and_small(built: tuple[CosineView, Reference
     rows = COUNT * (25 + (0 if view.mapped else DIM * 2))
     # What they take beside vectors does not grow with these, which have 512 numbers elsewhere.
     assert rows < view.memory_bytes < rows + COUNT * {"ivf": 40, "mapped": 40, "hnsw": 280}[view.name]
+
+
+@pytest.mark.parametrize("count", [64, 600, 1000, 2000])
+def test_few_vectors_do_not_outgrow_their_codes_at_once(count: int) -> None:
+    view = CosineView(DIM)
+    view.add(np.arange(count), _clustered(count))
+    assert view.build()
+    assert not view.outgrown

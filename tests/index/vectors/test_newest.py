@@ -207,3 +207,22 @@ def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -
         thread.join(60)
     assert both.learnt == COUNT + 900
     assert both.recall(clustered(40, seed=5)) >= 0.99
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float) -> None:
+    keys = both.append(np.repeat(_new_kind(1, seed=1), 300, axis=0))
+    assert both.view.keep_up() or both.view.build(both.view.name)
+    prefer_codes(both.view)
+    query = _new_kind(1, seed=5)[0]
+    allowed = None if share == 1 else np.union1d(np.arange(0, COUNT, 2), keys[::2])
+    expected = both.reference.search(query, 320, allowed=allowed)
+    seen = [both.view.search(query, 20, allowed=allowed)]
+    for page in range(1, 16):
+        after = After(float(seen[-1].scores[-1]), int(seen[-1].keys[-1]), 20 * page)
+        seen.append(both.view.search(query, 20, allowed=allowed, after=after))
+    found = np.concatenate([page.keys for page in seen])
+    same = int(300 * share)
+    assert found[:same].tolist() == expected.keys[:same].tolist()
+    many = both.view.search_many(np.repeat(query[None], 2, axis=0), 20)
+    assert [one.keys.tolist() for one in many] == [both.reference.search(query, 20).keys.tolist()] * 2
