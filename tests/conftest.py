@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import anyio
 import pytest
 import torch
 from hypothesis import settings
@@ -23,6 +24,15 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     threads = max(1, len(os.sched_getaffinity(0)) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_of_anyio() -> None:
+    """Import what anyio imports with the first file that a service sends.
+
+    Pytest rewrites it, and Python 3.11 may fail to parse in a service's thread while another thread parses.
+    """
+    assert callable(anyio.open_file)
 
 
 @pytest.fixture(scope="session", autouse=True)
