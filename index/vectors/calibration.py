@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from index.planner import Planner, Probe
+from index.planner import Planner, Probe, Usual
 from index.vectors.codec import unit
 from index.vectors.finder import Finder
 from index.vectors.passing import Passing
@@ -46,6 +46,11 @@ _ROUNDS: Final = 3
 # Nanoseconds from which on once is enough.
 _LONG: Final = 1e9
 _GATHERED: Final = 1000
+# So large a share of the hits may be among the last half of the candidates: with more, too many queries would
+# seem to need a deeper search.
+_LATE: Final = 0.01
+# The share of queries whose hits lie no farther back among the candidates than is usual.
+_USUALLY: Final = 0.9
 _ONE_OF: Final = 20
 _SEED: Final = 0
 
@@ -63,16 +68,36 @@ class _Tried:
     own: Rows
     truth: Rows
 
+    @classmethod
+    def of(
+        cls,
+        rows: StoredRows,
+        queries: Vectors,
+        own: Rows,
+        depth: int,
+        alive: Mask,
+        guard: Guard,
+        threads: int | None = None,
+    ) -> "_Tried":
+        """Find what is nearest to queries (Q, D), down to a depth.
+
+        Queries that have equal rows on both sides of it are left out, unless all have: any of these would do.
+        """
+        truth = rows.nearest_many(queries, depth + 1, alive, guard, threads)
+        with guard():
+            last = rows.get(truth[:, -2:].ravel()).reshape(len(queries), 2, -1)
+        products = np.vecdot(last, queries[:, None])
+        clear = products[:, 0] != products[:, 1]
+        return cls(queries[clear], own[clear], truth[clear]) if clear.any() else cls(queries, own, truth)
+
+    def places(self, search: Callable[[Vectors, Probe], Rows], probe: Probe) -> Rows:
+        """Return where true neighbours (Q, T) down to the probe's depth stand; see `places_of`."""
+        truth = self.truth[:, : probe.depth + 1]
+        return places_of(np.where(truth == self.own[:, None], -1, truth), search(self.queries, probe))
+
     def recall(self, search: Callable[[Vectors, Probe], Rows], probe: Probe) -> float:
         """Return the share of true neighbours down to the probe's depth that a search finds."""
-        found = search(self.queries, probe)
-        shares = [
-            np.isin(nearest[nearest != row], candidates).mean()
-            for candidates, nearest, row in zip(
-                found, self.truth[:, : probe.depth + 1], self.own, strict=True
-            )
-        ]
-        return float(np.mean(shares))
+        return recall_of(self.places(search, probe), probe.candidates)
 
 
 def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int) -> Planner:
@@ -96,17 +121,12 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
         if not reached:
             break
         tried = [
-            _Tried(
-                queries[:count],
-                own[:count],
-                rows.nearest_many(queries[:count], reached[-1] + 1, alive, guard),
-            )
-            for queries, own in asked
+            _Tried.of(rows, queries[:count], own[:count], reached[-1], alive, guard) for queries, own in asked
         ]
         for depth in reached:
             # What lies deeper lies in no fewer lists.
             fewest = probes[-1].lists if probes else 0
-            probe = _cheapest(finder, tried, depth, fewest, guard)
+            probe = _cheapest(finder, rows, tried, depth, fewest, guard)
             if probe is not None:
                 probes.append(probe)
     with guard():
@@ -139,9 +159,42 @@ def holds(
         return True
     with guard():
         queries, own = queries_near(rows, living, min(_LATER_TRIED, len(living)))
-    truth = rows.nearest_many(queries, probes[-1].depth + 1, alive, guard, threads=1)
-    tried = _Tried(queries, own, truth)
+    tried = _Tried.of(rows, queries, own, probes[-1].depth, alive, guard, threads=1)
     return float(np.mean([tried.recall(search, probe) for probe in probes])) >= _LATER_RECALL
+
+
+def places_of(rows: Rows, found: Rows) -> Rows:
+    """Return where rows (Q, T) stand among those found (Q, C): C if they do not, -1 if there is no row."""
+    places = np.full(rows.shape, found.shape[1])
+    for place, wanted, named in zip(places, rows, found, strict=True):
+        order = np.argsort(named)
+        at = order[np.minimum(np.searchsorted(named, wanted, sorter=order), len(named) - 1)]
+        there = named[at] == wanted
+        place[there] = at[there]
+        place[wanted < 0] = -1
+    return places
+
+
+def recall_of(places: Rows, candidates: int) -> float:
+    """Return the share of true neighbours that stand among the first candidates; see `places_of`."""
+    there = places >= 0
+    return float(np.count_nonzero(there & (places < candidates)) / np.count_nonzero(there))
+
+
+def usual_of(kinds: Sequence[Rows], candidates: int) -> Usual:
+    """Return where true neighbours usually stand among the first candidates; see `places_of`.
+
+    Args:
+        kinds: The places (Q, T) for queries of some kinds; what is usual for one of them is.
+        candidates: How many there are.
+    """
+    late, far = [], []
+    for places in kinds:
+        there = (places >= 0) & (places < candidates)
+        late.append(np.count_nonzero(there & (places >= candidates // 2)) / len(places))
+        means = np.where(there, places, 0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+        far.append(np.quantile(means, _USUALLY) / candidates)
+    return Usual(float(max(late)), float(max(far)))
 
 
 def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOISE) -> tuple[Vectors, Rows]:
@@ -152,7 +205,9 @@ def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOIS
     return unit(rows.get(own) + np.float32(noise) * directions), own
 
 
-def _cheapest(finder: Finder, tried: Sequence[_Tried], depth: int, fewest: int, guard: Guard) -> Probe | None:
+def _cheapest(
+    finder: Finder, rows: StoredRows, tried: Sequence[_Tried], depth: int, fewest: int, guard: Guard
+) -> Probe | None:
     """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
     queries = tried[0].queries
     most = min(len(finder), FACTORS[-1] * depth)
@@ -160,13 +215,16 @@ def _cheapest(finder: Finder, tried: Sequence[_Tried], depth: int, fewest: int, 
     least = np.inf
     for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
         for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
-            probe = Probe(depth, lists, candidates, 0, 0)
-            recall = min(kind.recall(finder.search, probe) for kind in tried)
-            if recall < RECALL:
+            probe = Probe(depth, lists, candidates, 0, 0, Usual(0, 0))
+            places = [kind.places(finder.search, probe) for kind in tried]
+            recall = min(recall_of(kind, candidates) for kind in places)
+            usual = usual_of(places, candidates)
+            if recall < RECALL or usual.late > _LATE * depth:
                 continue
-            probe = replace(probe, recall=recall, cost=_fastest(partial(finder.search, probe=probe), queries))
+            search = partial(finder.search, probe=probe)
+            probe = replace(probe, recall=recall, cost=_fastest(search, queries), usual=usual)
             with guard():
-                ranked = _fastest(partial(finder.nearest, count=depth, probe=probe), queries)
+                ranked = _fastest(partial(_rank, search=search, rows=rows, depth=depth), queries)
             if ranked < least:
                 best, least = probe, ranked
             break
@@ -174,6 +232,11 @@ def _cheapest(finder: Finder, tried: Sequence[_Tried], depth: int, fewest: int, 
         if best is not None and best.lists * 2 <= lists:
             break
     return best
+
+
+def _rank(query: Vectors, search: Callable[[Vectors], Rows], rows: StoredRows, depth: int) -> None:
+    candidates = search(query)[0]
+    rows.best_of(query[0], depth, candidates[candidates >= 0])
 
 
 def _fastest(

@@ -2,21 +2,23 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from index.vectors.calibration import FACTORS, RECALL, queries_near
+from index.planner import Usual
+from index.vectors.calibration import FACTORS, RECALL, places_of, queries_near, recall_of, usual_of
+from index.vectors.candidates import SURER, best_of_candidates
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.passing import Filters, LastingCopy, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, kept, ranked, tied
+from index.vectors.ranking import behind, ranked, tied
 from index.vectors.stored import Guard, StoredRows
 
 # A page of ten looks for an eleventh hit. What lies deeper than the last is found in other ways.
@@ -42,6 +44,20 @@ class _ChangedError(Exception):
     """The rows that pass have moved, or nobody asks for them any more."""
 
 
+class Reach(NamedTuple):
+    """How many candidates hold the hits of a query.
+
+    Attributes:
+        depth: How many hits.
+        candidates: How many of the likeliest hold them with the recall that was measured.
+        usual: Where the hits usually lie among these.
+    """
+
+    depth: int
+    candidates: int
+    usual: Usual
+
+
 class CodedCopies(LastingCopy):
     """Codes of some rows (N,), which name candidates for exact ranking.
 
@@ -53,7 +69,7 @@ class CodedCopies(LastingCopy):
         rows: Which rows; they must stay where they are.
         keys: The keys of all rows.
         stored: The vectors of all rows.
-        candidates: How many candidates hold the hits down to a depth, by depth, rising.
+        reaches: How many candidates hold the hits, by depth, rising; at least one.
         mask: Whether each of all rows passes; None where all of these do.
         came: More rows (M,) that pass, without codes.
     """
@@ -64,16 +80,16 @@ class CodedCopies(LastingCopy):
         rows: Rows,
         keys: Keys,
         stored: StoredRows,
-        candidates: dict[int, int],
+        reaches: Sequence[Reach],
         mask: Mask | None = None,
         came: Rows | None = None,
     ) -> None:
-        super().__init__(deepest=max(candidates))
+        super().__init__(deepest=reaches[-1].depth)
         self._codes = codes
         self._rows = rows
         self._keys = keys
         self._stored = stored
-        self._candidates = candidates
+        self._reaches = reaches
         self._mask = mask
         self._came = came
 
@@ -88,22 +104,34 @@ class CodedCopies(LastingCopy):
         rank = k if after is None else k + after.rank
         if rank > self.deepest:
             return None
-        candidates = next(count for depth, count in self._candidates.items() if depth >= rank)
-        (places,) = self._codes.search(query[None], candidates)
-        likely = self._rows[places[places >= 0]]
-        if self._mask is not None:
-            passes = self._mask[likely]
-            if np.count_nonzero(passes) < _PASSING_SHARE * len(likely):
-                return None
-            likely = likely[passes]
-        if self._came is not None:
-            likely = np.concatenate((likely, self._came))
-        nearest = self._stored.nearest_of(query, kept(rank), likely)
+        nearest = self._near(query, rank)
+        if nearest is None:
+            return None
         keys, scores = ranked(query, self._keys, nearest, self._stored.get)
         first = behind(keys, scores, after)
         if first + k > len(keys) or tied(scores, rank):
             return None
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+
+    def _near(self, query: Vectors, rank: int) -> Rows | None:
+        """Return rows that hold the hits down to a rank; None where the codes do not tell."""
+        usual = self._reaching(rank).usual
+        for sure in (rank, SURER * rank):
+            enough = self._reaching(sure).candidates
+            (places,) = self._codes.search(query[None], enough)
+            named = self._rows[places[places >= 0]]
+            if self._mask is not None:
+                passes = self._mask[named]
+                if np.count_nonzero(passes) < _PASSING_SHARE * len(named):
+                    return None
+                named = named[passes]
+            nearest = best_of_candidates(query, rank, self._stored, named, self._came, enough, usual)
+            if nearest is not None:
+                return nearest
+        return None
+
+    def _reaching(self, rank: int) -> Reach:
+        return next((reach for reach in self._reaches if reach.depth >= rank), self._reaches[-1])
 
     def followed(self, mask: Mask, keys: Keys) -> "CodedCopies":
         """Take in the rows that pass now as well, and pass over those that do not; see `LastingCopy`."""
@@ -111,7 +139,7 @@ class CodedCopies(LastingCopy):
         others[self._rows] = False
         passing = None if mask[self._rows].all() else mask
         came = np.flatnonzero(others) if others.any() else None
-        followed = CodedCopies(self._codes, self._rows, keys, self._stored, self._candidates, passing, came)
+        followed = CodedCopies(self._codes, self._rows, keys, self._stored, self._reaches, passing, came)
         followed.cost = self.cost
         return followed
 
@@ -195,10 +223,10 @@ def _coded_copies(
         with guard():
             vectors = stored.rough(rows[start : start + _BLOCK])
         codes.add(vectors)
-    candidates = _candidates(codes, passing, stored, living, guard)
-    if not candidates:
+    reaches = _reaches(codes, passing, stored, living, guard)
+    if not reaches:
         return None
-    copies = CodedCopies(codes, rows, keys, stored, candidates)
+    copies = CodedCopies(codes, rows, keys, stored, reaches)
     with guard():
         asked = list(passing.asked)
         copies.measure(asked)
@@ -210,46 +238,30 @@ def _coded_copies(
     return copies
 
 
-def _candidates(
+def _reaches(
     codes: FlatCodes, passing: Passing, stored: StoredRows, living: Rows, guard: Guard
-) -> dict[int, int]:
+) -> list[Reach]:
     """Return how many candidates hold the hits down to each depth, as queries near and far need them."""
     tried = min(max(_FEWEST_TRIED, _COMPARED // passing.count), _MOST_TRIED, passing.count)
     queries, own = _queries(passing.rows, stored, living, tried, guard)
     deepest = min(_DEPTHS[-1], passing.count - 1)
     truth = stored.nearest_many(queries, deepest + 1, passing.mask, guard, threads=1)
     truth[truth == own[:, None]] = -1
-    enough: dict[int, int] = {}
+    enough: list[Reach] = []
     for depth in (depth for depth in _DEPTHS if depth <= deepest):
         # Of many hits, fewer queries tell as much.
         some = slice(None, None, 1 if depth <= _SHALLOW else max(1, tried // _FEWEST_TRIED))
         found = passing.rows[codes.search(queries[some], FACTORS[-1] * depth)]
-        places = _places(found, truth[some, : depth + 1])
+        places = places_of(truth[some, : depth + 1], found)
         near = np.arange(2 * tried)[some] < tried
         for factor, more in zip(FACTORS, (*FACTORS[1:], FACTORS[-1]), strict=True):
-            if min(_recall(places[kind], factor * depth) for kind in (near, ~near)) >= RECALL:
+            if min(recall_of(places[kind], factor * depth) for kind in (near, ~near)) >= RECALL:
                 # What few queries need, others need a little more of.
-                enough[depth] = more * depth
+                enough.append(
+                    Reach(depth, more * depth, usual_of((places[near], places[~near]), more * depth))
+                )
                 break
     return enough
-
-
-def _places(found: Rows, truth: Rows) -> Rows:
-    """Return where rows (Q, T) stand among those found (Q, C): C if they do not, -1 if there is no row."""
-    places = np.full(truth.shape, found.shape[1])
-    for place, rows, named in zip(places, truth, found, strict=True):
-        order = np.argsort(named)
-        at = order[np.minimum(np.searchsorted(named, rows, sorter=order), len(named) - 1)]
-        there = named[at] == rows
-        place[there] = at[there]
-        place[rows < 0] = -1
-    return places
-
-
-def _recall(places: Rows, candidates: int) -> float:
-    """Return the share of true neighbours that stand among the first candidates; see `_places`."""
-    there = places >= 0
-    return float(np.count_nonzero(there & (places < candidates)) / np.count_nonzero(there))
 
 
 def _queries(

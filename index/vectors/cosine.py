@@ -169,7 +169,7 @@ class CosineView:
 
     def _search(self, query: Vectors, k: int, passing: Passing, after: After | None) -> Neighbours:
         rank = k if after is None else k + after.rank
-        near = None if self._planned is None else self._planned.near(query, rank, passing, len(self))
+        near = None if self._planned is None else self._planned.near(query, rank, passing)
         if near is not None:
             keys, scores = ranked(query, self._places.keys, near, self._rows.get)
             first = behind(keys, scores, after)

@@ -22,10 +22,6 @@ class Finder(Protocol):
         """In how many lists the rows lie, of which a search may take some."""
 
     @property
-    def ranked(self) -> int:
-        """Up to how many candidates `search` puts in the order of their vectors."""
-
-    @property
     def memory_bytes(self) -> int:
         """Memory that it holds beside the rows."""
 
@@ -34,20 +30,6 @@ class Finder(Protocol):
 
     def search(self, queries: Vectors, probe: Probe) -> Rows:
         """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
-
-    def nearest(
-        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
-    ) -> tuple[Vectors, Rows]:
-        """Return inner products and rows (Q, count) likely nearest to queries (Q, D), the nearest first.
-
-        Where no more are found the row is -1.
-
-        Args:
-            queries: What to search for.
-            count: How many rows for each.
-            probe: How many lists and candidates to look at.
-            selector: FAISS's selector of the rows that may be found; None for all.
-        """
 
     def learn(self, vectors: Vectors) -> None:
         """Take in the vectors (N, D) of the next rows, which are there already."""

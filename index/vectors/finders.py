@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from index.planner import ViewName
+from index.vectors.coded_rows import CodedRows
 from index.vectors.codes import Codes
 from index.vectors.finder import Finder
 from index.vectors.graph import Graph
 from index.vectors.half import HalfRows
 from index.vectors.mapped import MappedRows
 from index.vectors.protocol import Vectors
-from index.vectors.refined import MappedCodes, RefinedCodes
 
 
 def new_finder(name: ViewName, rows: HalfRows | MappedRows, sample: Vectors, count: int) -> Finder:
@@ -22,9 +22,9 @@ def new_finder(name: ViewName, rows: HalfRows | MappedRows, sample: Vectors, cou
         sample: Some of the vectors (S, D).
         count: How many there are.
     """
-    if isinstance(rows, MappedRows):
-        return MappedCodes(Codes.train(sample, count), rows)
-    return Graph.empty(rows) if name == Graph.name else RefinedCodes(Codes.train(sample, count), rows)
+    if name == Graph.name and isinstance(rows, HalfRows):
+        return Graph.empty(rows)
+    return CodedRows(Codes.train(sample, count), rows)
 
 
 def read_finder(files: Mapping[str, Path], rows: HalfRows | MappedRows) -> Finder | None:
@@ -34,9 +34,8 @@ def read_finder(files: Mapping[str, Path], rows: HalfRows | MappedRows) -> Finde
         ValueError: It is not of these rows.
     """
     # Codes are the same wherever rows are stored.
-    codes = files.get(RefinedCodes.name) or files.get(MappedCodes.name)
-    if isinstance(rows, MappedRows):
-        return None if codes is None else MappedCodes.read(codes, rows)
+    codes = files.get("ivf") or files.get("mapped")
     if codes is not None:
-        return RefinedCodes.read(codes, rows)
-    return Graph.read(files[Graph.name], rows) if Graph.name in files else None
+        return CodedRows.read(codes, rows)
+    links = files.get(Graph.name)
+    return Graph.read(links, rows) if links is not None and isinstance(rows, HalfRows) else None

@@ -1,6 +1,5 @@
 """A graph of near vectors: each search walks towards its query (HNSW: Malkov and Yashunin 2016)."""
 
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -9,10 +8,12 @@ import faiss
 import numpy as np
 
 from index.planner import GRAPH_LINKS, Probe, ViewName
+from index.vectors.codec import widened
 from index.vectors.half import HalfRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
-from index.vectors.stored import empty_index
+from index.vectors.same_rows import SameRows, first_of_each
+from index.vectors.stored import Halves, empty_index
 from index.vectors.threads import cores, use_threads
 
 # How many near vectors are looked at for the links of a new one.
@@ -20,12 +21,19 @@ _EFFORT: Final = 128
 # Candidates of a search stand in for lists, so that there is one way to plan both.
 _LISTS: Final = 4
 _REMEMBERED: Final = 16
+# Nearest rows of which one may be the same as another; those that are nearly the same may be a little longer.
+_LOOKED_AT: Final = 4
+# Candidates of a search for one.
+_EFFORT_FOR_SAME: Final = 32
 # Vectors from which on several threads are worth their start.
 _WORTH_THREADS: Final = 500
 
 
 class Graph:
     """Links between rows; until `settle` it has a copy of them, so that it can be built beside writes.
+
+    Of rows that are the same one has links: with links to each other they would have none to any others, and
+    no search would find a way to them.
 
     Args:
         index: FAISS's index of the links and the copy.
@@ -34,12 +42,12 @@ class Graph:
 
     name: ViewName = "hnsw"
     lists = _LISTS
-    ranked = sys.maxsize
 
     def __init__(self, index: Any, rows: HalfRows) -> None:
         self._index = index
         self._rows = rows
         self._parameters = lru_cache(_REMEMBERED)(_parameters)
+        self._same = SameRows()
 
     @classmethod
     def empty(cls, rows: HalfRows) -> "Graph":
@@ -61,18 +69,22 @@ class Graph:
 
     def search(self, queries: Vectors, probe: Probe) -> Rows:
         """Return the likely nearest rows (Q, C); see `Finder`."""
-        return self._search(queries, probe.candidates, probe.candidates, None)[1]
-
-    def nearest(
-        self, queries: Vectors, count: int, probe: Probe, selector: Any = None
-    ) -> tuple[Vectors, Rows]:
-        """Return inner products and rows (Q, count); see `Finder`."""
-        return self._search(queries, count, probe.candidates, selector)
+        use_threads(cores() if len(queries) > 1 else 1)
+        linked = self._linked(queries, probe.candidates)
+        return np.stack([self._same.with_others(found) for found in linked])
 
     def learn(self, vectors: Vectors) -> None:
         """Link the vectors (N, D) of the next rows; see `Finder`."""
         use_threads(cores() if len(vectors) >= _WORTH_THREADS else 1)
-        self._index.add(np.ascontiguousarray(vectors))
+        halves = vectors.astype("<f2")
+        places = np.arange(len(halves))
+        rows, first = len(self) + places, first_of_each(halves)
+        linked = self._linked_as(halves, _EFFORT_FOR_SAME)[first]
+        linked = np.where(linked < 0, rows[first], linked)
+        new = linked == rows
+        for part in np.split(places, np.flatnonzero(np.diff(new)) + 1):
+            self._append(np.ascontiguousarray(vectors[part]), with_links=bool(new[part].any()))
+        self._same.add(linked[~new], rows[~new])
 
     def settle(self, vectors: Vectors) -> None:
         """Link vectors (N, D) and use the rows in place of the copy; see `Finder`."""
@@ -114,15 +126,52 @@ class Graph:
             raise ValueError("the file holds no graph of these vectors")
         graph = cls(index, rows)
         graph.settle(np.empty((0, rows.dim), dtype=np.float32))
+        graph._find_same()
         return graph
 
-    def _search(self, queries: Vectors, count: int, candidates: int, selector: Any) -> tuple[Vectors, Rows]:
-        use_threads(cores() if len(queries) > 1 else 1)
-        parameters = self._parameters(max(count, candidates), selector)
-        products, rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)
-        return products, rows
+    def _linked(self, queries: Vectors, count: int, effort: int = 0) -> Rows:
+        """Return the likely nearest linked rows (Q, count) to queries (Q, D)."""
+        parameters = self._parameters(max(count, effort))
+        rows: Rows = self._index.search(np.ascontiguousarray(queries), count, params=parameters)[1]
+        return rows
+
+    def _linked_as(self, halves: Halves, effort: int) -> Rows:
+        """Return the linked rows (N,) that are the same as these (N, D); -1 where none is found."""
+        if not len(self) or not len(halves):
+            return np.full(len(halves), -1)
+        near = self._linked(widened(halves), _LOOKED_AT, effort)
+        known = self._rows.halves(np.maximum(near, 0).ravel()).reshape(*near.shape, -1)
+        same = (known == halves[:, None]).all(axis=2) & (near >= 0)
+        found: Rows = np.where(same.any(axis=1), near[np.arange(len(near)), same.argmax(axis=1)], -1)
+        return found
+
+    def _append(self, vectors: Vectors, *, with_links: bool) -> None:
+        """Append rows (N, D), rounded already."""
+        if with_links:
+            self._index.add(vectors)
+            return
+        self._index.storage.add(vectors)
+        self._index.hnsw.prepare_level_tab(len(vectors), False)
+        self._index.ntotal = self._index.storage.ntotal
+
+    def _find_same(self) -> None:
+        """Find the linked row of each that has no links.
+
+        Raises:
+            ValueError: There is none: the links are not of these rows.
+        """
+        hnsw = self._index.hnsw
+        library: Any = faiss
+        starts = library.rev_swig_ptr(hnsw.offsets.data(), len(self))
+        links = library.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size())
+        alone = np.flatnonzero(links[starts.astype(np.int64)] < 0)
+        alone = alone[alone != hnsw.entry_point]
+        linked = self._linked_as(self._rows.halves(alone), _EFFORT)
+        if (linked < 0).any():
+            raise ValueError("the file holds no graph of these vectors")
+        self._same.add(linked, alone)
 
 
-def _parameters(candidates: int, selector: Any) -> Any:
+def _parameters(candidates: int) -> Any:
     library: Any = faiss
-    return library.SearchParametersHNSW(efSearch=candidates, sel=selector)
+    return library.SearchParametersHNSW(efSearch=candidates)

@@ -16,7 +16,7 @@ from index.vectors.half import HalfRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.stored import COPIED, Found, Halves, StoredRows, read_count
+from index.vectors.stored import Found, Halves, StoredRows, read_count
 
 # So many bytes of new rows are kept in memory until they move to a file.
 _KEPT_BYTES: Final = 64 * 1024**2
@@ -198,9 +198,9 @@ class MappedRows(StoredRows):
         self._latest = HalfRows(self.dim)
 
     def _scan(self, query: Vectors, count: int, passing: Passing, start: int, stop: int) -> Found:
-        starts = range(start, stop, COPIED)
-        windows = (at + np.flatnonzero(passing.mask[at : min(at + COPIED, stop)]) for at in starts)
-        return self._compared(query, count, (rows for rows in windows if len(rows)))
+        rows = start + np.flatnonzero(passing.mask[start:stop])
+        products, places = self.best_of(query, count, rows)
+        return products, rows[places]
 
 
 def _waits() -> int:

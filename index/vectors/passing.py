@@ -55,17 +55,28 @@ _FORGOTTEN: Final = 0.02
 
 @dataclass
 class Met:
-    """How many of the rows near queries have passed of late: it is much the same from one to the next."""
+    """What the queries of late met: it is much the same from one to the next.
+
+    Attributes:
+        share: How many of the rows near them passed.
+        found: How many of them found their hits by codes or a graph.
+    """
 
     share: float = 1.0
+    found: float = 1.0
 
     def note(self, share: float) -> None:
         """Take in what share passed near one more query."""
         self.share += _LEARNT * (share - self.share)
 
+    def note_found(self, found: bool) -> None:
+        """Take in whether one more query found its hits."""
+        self.found += _LEARNT * (found - self.found)
+
     def forget(self, usual: float) -> None:
-        """Go towards the share of all rows, so that it is looked at again before long."""
+        """Go towards the share of all rows and towards hits, so that it is tried again before long."""
         self.share += _FORGOTTEN * (usual - self.share)
+        self.found += _FORGOTTEN * (1 - self.found)
 
 
 class SearchedCopy(ABC):

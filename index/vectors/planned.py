@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from index.planner import Planner, Probe
+from index.planner import Planner, Probe, Usual
 from index.vectors.calibration import calibrate, holds
+from index.vectors.candidates import SURER, best_of_candidates
 from index.vectors.finder import Finder
 from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
@@ -21,8 +22,8 @@ from index.vectors.protocol import Vectors
 from index.vectors.ranking import kept
 from index.vectors.stored import Guard, StoredRows
 
-# Searches of the codes for one query with a filter, before what passes is scanned.
-_TRIED: Final = 3
+# Searches of the codes for one query, before what passes is scanned.
+_TRIED: Final = 4
 # To compare what came since the build may take this share of the quickest search of the codes, until they
 # should learn it; and this, until there should be others if these cannot.
 _WORTH_LEARNING: Final = 1 / 4
@@ -106,74 +107,71 @@ class PlannedSearch:
         """What it takes to compare what came since, in searches of the codes."""
         return self._since * self.planner.candidate_cost / self.planner.least
 
-    def _newest(self, passing: Passing) -> Rows | None:
-        """Return the rows that pass and came since, if any came."""
-        known = len(self.finder)
-        return None if known == len(passing.mask) else known + np.flatnonzero(passing.mask[known:])
-
-    def near(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
+    def near(
+        self, query: Vectors, rank: int, passing: Passing, begun: tuple[Probe, Rows] | None = None
+    ) -> Rows | None:
         """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them.
 
         Args:
             query: What to search for.
             rank: How many hits are needed.
             passing: Which rows may be found.
-            total: How many rows are alive.
+            begun: How the codes were searched already, and the candidates (C,).
         """
-        if passing.keys is not None:
-            return self._near_passing(query, rank, passing, total)
-        probe = self.planner.first(rank, passing.count, total)
-        if probe is None:
-            return None
-        (products,), (rows,) = self.finder.nearest(query[None], kept(rank), probe, passing.selector)
-        newest = self._newest(passing)
-        if newest is not None:
-            more, came = self.rows.best_of(query, kept(rank), newest)
-            products, rows = np.concatenate((products, more)), np.concatenate((rows, came))
-            order = np.argsort(-products)
-            products, rows = products[order], rows[order]
-        # What lies clearly below the last hit cannot be one.
-        below = products[min(rank, len(rows)) - 1] - 2 * self.rows.error
-        likely: Rows = rows[(rows >= 0) & (products >= below)]
-        return likely
-
-    def _near_passing(self, query: Vectors, rank: int, passing: Passing, total: int) -> Rows | None:
+        total, met = len(passing.mask), passing.near
         copies = passing.copied
         copied = copies.cost if copies is not None and rank <= copies.deepest else None
         if copied is not None and copied < self.planner.least:
             return None
-        probe = self.planner.first(rank, passing.count, total, passing.near.share, copied=copied)
-        if probe is None and total:
-            passing.near.forget(passing.count / total)
+        probe, rows = begun or (
+            self.planner.first(rank, passing.count, total, met.share, found=met.found, copied=copied),
+            None,
+        )
+        if probe is None:
+            met.forget(passing.count / total)
+            return None
+        newest = self._newest(passing)
+        # The hits of a query that is hard for the codes are looked for as if more were needed.
+        sure, usual = rank, self.planner.usual(rank)
         for _ in range(_TRIED):
+            if rows is None:
+                (rows,) = self.finder.search(query[None], probe)
+            passes = passing.mask[rows]
+            if rows[-1] < 0:
+                passes &= rows >= 0
+            share = int(np.count_nonzero(passes)) / len(passes)
+            met.note(share)
+            reached = int(np.count_nonzero(passes[: probe.depth]))
+            while reached >= sure:
+                enough = self.planner.candidates(sure)
+                named = rows[passes][:enough]
+                hits = best_of_candidates(query, rank, self.rows, named, newest, enough, usual)
+                if hits is not None:
+                    met.note_found(True)
+                    return hits
+                sure *= SURER
+            probe, rows = self.planner.deeper(probe, share, sure, passing.count, total, copied=copied), None
             if probe is None:
                 break
-            rows = self.finder.search(query[None], probe)[0]
-            passes = passing.mask[rows] & (rows >= 0)
-            share = int(np.count_nonzero(passes)) / len(passes)
-            passing.near.note(share)
-            if np.count_nonzero(passes[: probe.depth]) >= rank:
-                likeliest: Rows = rows[passes][: self.planner.candidates(rank)]
-                if probe.candidates <= self.finder.ranked:
-                    likeliest = likeliest[: kept(rank)]
-                newest = self._newest(passing)
-                if newest is not None:
-                    likeliest = np.concatenate((likeliest, newest))
-                return self.rows.nearest_of(query, kept(rank), likeliest)
-            probe = self.planner.deeper(probe, share, rank, passing.count, total, copied=copied)
+        met.note_found(False)
         return None
+
+    def _newest(self, passing: Passing) -> Rows | None:
+        """Return the rows that pass and came since, if any came."""
+        known = len(self.finder)
+        return None if known == len(passing.mask) else known + np.flatnonzero(passing.mask[known:])
 
     def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:
         """Return rows (Q, C) for each query (Q, D), -1 for none, without a filter; else as `near`."""
-        probe = self.planner.first(rank, passing.count, passing.count)
+        probe = self.planner.first(rank, passing.count, len(passing.mask), passing.near.share)
         if probe is None:
             return None
-        rows = self.finder.nearest(queries, kept(rank), probe, passing.selector)[1]
-        if self._newest(passing) is None:
-            return rows
-        newest = passing.mask.copy()
-        newest[: len(self.finder)] = False
-        return np.concatenate((rows, self.rows.nearest_many(queries, kept(rank), newest)), axis=1)
+        near = np.full((len(queries), kept(rank)), -1, dtype=np.int64)
+        for place, (query, rows) in enumerate(zip(queries, self.finder.search(queries, probe), strict=True)):
+            found = self.near(query, rank, passing, (probe, rows))
+            if found is not None:
+                near[place, : len(found)] = found
+        return near
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write finder and plan into files of this folder, by part."""
@@ -196,7 +194,7 @@ class PlannedSearch:
 def _read_planner(path: Path) -> Planner:
     try:
         held = json.loads(path.read_bytes())
-        probes = tuple(Probe(**probe) for probe in held["probes"])
+        probes = tuple(Probe(**{**probe, "usual": Usual(**probe["usual"])}) for probe in held["probes"])
         costs = (float(held[name]) for name in ("row_cost", "pass_cost", "candidate_cost"))
         return Planner(probes, *costs)
     except (KeyError, TypeError, AttributeError) as error:

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -171,26 +171,28 @@ class StoredRows(ABC):
 
     def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
         """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
-        if len(rows) <= count:
-            return rows
-        return self.best_of(query, count, rows)[1]
+        return rows if len(rows) <= count else rows[self.best_of(query, count, rows)[1]]
 
     def best_of(self, query: Vectors, count: int, rows: Rows) -> "Found":
-        """Return the `count` of these rows with the largest inner products, and these, in no order."""
-        return self._compared(query, count, (rows[at : at + COPIED] for at in range(0, len(rows), COPIED)))
-
-    def _compared(self, query: Vectors, count: int, blocks: Iterable[Rows]) -> "Found":
-        """Compare a query (D,) with blocks of at most `COPIED` rows."""
+        """Return the `count` largest inner products with these rows, and their places, best first."""
         use_threads(1)
-        found = [self._compared_at_once(query, count, block) for block in blocks]
-        return found[0] if len(found) == 1 else _best(found, count)
+        if len(rows) <= COPIED:
+            return self._compared(query, count, rows)
+        found = []
+        for start in range(0, len(rows), COPIED):
+            products, places = self._compared(query, count, rows[start : start + COPIED])
+            found.append((products, start + places))
+        products, places = _best(found, count)
+        order = np.argsort(-products)
+        return products[order], places[order]
 
-    def _compared_at_once(self, query: Vectors, count: int, rows: Rows) -> "Found":
+    def _compared(self, query: Vectors, count: int, rows: Rows) -> "Found":
+        """Compare a query (D,) with at most `COPIED` rows; see `best_of`."""
         copies = self._copies
         self.take(rows, copies.rows[: len(rows)])
         copies.index.ntotal = len(rows)
         (products,), (places,) = copies.index.search(query[None], min(count, len(rows)))
-        return products, rows[places]
+        return products, places
 
     def nearest_many(
         self,
@@ -239,7 +241,7 @@ class StoredRows(ABC):
                 file.write(block.data)
 
 
-# Inner products (N,) and the rows (N,) that have them.
+# Inner products (N,) and the rows, or their places among some, (N,) that have them.
 Found = tuple[Vectors, Rows]
 
 

@@ -3,9 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from index.planner import Planner, Probe, ViewName, choose_view
+from index.planner import Planner, Probe, Usual, ViewName, choose_view
 
-PROBES = (Probe(10, 16, 100, 0.996, 1e5), Probe(100, 64, 500, 0.996, 5e5), Probe(1000, 256, 3000, 0.996, 2e6))
+USUAL = Usual(late=0.1, place=0.15)
+PROBES = (
+    Probe(10, 16, 100, 0.996, 1e5, USUAL),
+    Probe(100, 64, 500, 0.996, 5e5, USUAL),
+    Probe(1000, 256, 3000, 0.996, 2e6, USUAL),
+)
 PLANNER = Planner(PROBES, row_cost=50, pass_cost=2, candidate_cost=1000)
 
 

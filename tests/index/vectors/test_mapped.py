@@ -198,5 +198,7 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     planned = view._planned
     assert planned is not None
     planned.planner = replace(planned.planner, row_cost=1e9, candidate_cost=1e6)
-    assert len(view.search(unit_vectors(1, DIM, 5)[0], 10).keys) == 10
+    query = unit(view.vectors(np.array([7])) + 0.4 * unit_vectors(1, DIM, 5))[0]
+    taken = 0
+    assert len(view.search(query, 10).keys) == 10
     assert 10 <= taken < 600
