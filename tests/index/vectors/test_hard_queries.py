@@ -7,21 +7,46 @@ import pytest
 
 from index.planner import ViewName
 from index.vectors.codec import unit
+from index.vectors.cosine import CosineView
 from index.vectors.protocol import Keys, Vectors
+from index.vectors.reference import ReferenceView
+from tests.benchmarks.search.made_vectors import make_vectors
 from tests.index.samples import unit_vectors
-from tests.index.vectors.coding import COUNT, DIM, Both, clustered, prefer_codes, recall
+from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 
-KIND = 300
+# As codes are made for them.
+_USUAL = 8000
+_DIM = 128
 
 
 def _tight(count: int, seed: int) -> Vectors:
     """Vectors so near a centre, which no others have, that codes hardly tell them apart."""
-    made = unit_vectors(1, DIM, seed=77) + 0.02 * np.random.default_rng(seed).standard_normal((count, DIM))
-    return unit(made.astype(np.float32))
+    noise = np.random.default_rng(seed).standard_normal((count, _DIM)) / np.sqrt(_DIM)
+    return unit((unit_vectors(1, _DIM, seed=77) + 0.15 * noise).astype(np.float32))
 
 
 def _noisy(vectors: Vectors, seed: int) -> Vectors:
-    return unit(vectors + 0.3 * unit_vectors(len(vectors), DIM, seed=seed))
+    return unit(vectors + 0.3 * unit_vectors(len(vectors), vectors.shape[1], seed=seed))
+
+
+class _Mixed(Both):
+    """A view that searches its codes, and the reference."""
+
+    def __init__(self, folder: Path, usual: Vectors, tight: Vectors) -> None:
+        self.view, self.reference = CosineView(_DIM), ReferenceView(_DIM)
+        self.count, self._folder = 0, folder
+        self.append(usual)
+        self.append(tight)
+
+    def append(self, vectors: Vectors) -> Keys:
+        keys = np.arange(self.count, self.count + len(vectors))
+        self.count += len(keys)
+        self.add(keys, vectors)
+        return keys
+
+    def build(self, name: ViewName) -> None:
+        assert self.view.build(name, self._folder)
+        prefer_codes(self.view)
 
 
 def _recall(both: Both, queries: Vectors, k: int = 10, allowed: Keys | None = None) -> float:
@@ -36,30 +61,26 @@ def _recall_of_many(both: Both, queries: Vectors) -> float:
 
 @pytest.mark.parametrize("name", ["ivf", "mapped"])
 def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path) -> None:
-    both = Both(name, tmp_path)
-    both.add(np.arange(COUNT, COUNT + KIND), _tight(KIND, seed=1))
-    assert both.view.build(name, tmp_path)
-    prefer_codes(both.view)
+    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, _tight(200, seed=1))
+    both.build(name)
+    half = np.union1d(np.arange(0, both.count, 2), np.arange(_USUAL, both.count))
     for queries in (_tight(60, seed=2), _noisy(_tight(60, seed=3), seed=4)):
         assert _recall(both, queries) >= 0.99
         assert _recall(both, queries, 40) >= 0.99
         assert _recall_of_many(both, queries) >= 0.99
-        half = np.union1d(np.arange(0, COUNT, 2), np.arange(COUNT, COUNT + KIND))
         assert _recall(both, queries, allowed=half) >= 0.99
 
 
 def test_a_kind_that_comes_little_by_little(tmp_path: Path) -> None:
-    both = Both("ivf", tmp_path)
-    prefer_codes(both.view)
-    count = COUNT
+    usual = make_vectors(_USUAL + 6000, 30, _DIM, seed=3)
+    both = _Mixed(tmp_path, usual.vectors[:_USUAL], _tight(1, seed=1))
+    both.build("ivf")
+    queries = np.concatenate((_tight(30, seed=2), usual.queries))
     for step in range(6):
-        usual, tight = clustered(1000, seed=10 + step), _tight(40, seed=20 + step)
-        both.add(np.arange(count, count + 1040), np.concatenate((usual, tight)))
-        count += 1040
+        both.append(usual.vectors[_USUAL + 1000 * step :][:1000])
+        both.append(_tight(40, seed=20 + step))
         if both.view.outgrown and not both.view.keep_up():
-            assert both.view.build("ivf", tmp_path)
-            prefer_codes(both.view)
-        queries = np.concatenate((_tight(30, seed=2), clustered(30, seed=3)))
+            both.build("ivf")
         assert _recall(both, queries) >= 0.99
         assert _recall_of_many(both, queries) >= 0.99
 
