@@ -164,8 +164,8 @@ def holds(
 
 
 def places_of(rows: Rows, found: Rows) -> Rows:
-    """Return where rows (Q, T) stand among those found (Q, C): C if they do not, -1 if there is no row."""
-    places = np.full(rows.shape, found.shape[1])
+    """Return where rows (Q, T) stand among those found (Q, C): far behind if they do not, -1 for no row."""
+    places = np.full(rows.shape, np.iinfo(np.int64).max)
     for place, wanted, named in zip(places, rows, found, strict=True):
         order = np.argsort(named)
         at = order[np.minimum(np.searchsorted(named, wanted, sorter=order), len(named) - 1)]

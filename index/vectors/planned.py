@@ -163,7 +163,8 @@ class PlannedSearch:
 
     def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:
         """Return rows (Q, C) for each query (Q, D), -1 for none, without a filter; else as `near`."""
-        probe = self.planner.first(rank, passing.count, len(passing.mask), passing.near.share)
+        met = passing.near
+        probe = self.planner.first(rank, passing.count, len(passing.mask), met.share, found=met.found)
         if probe is None:
             return None
         near = np.full((len(queries), kept(rank)), -1, dtype=np.int64)
