@@ -25,7 +25,7 @@ _ENERGY: Final = 0.96
 # Dimensions come in steps that FAISS's kernels like.
 _STEP: Final = 32
 _SEED: Final = 0
-_TRAINED_ON_A_LIST: Final = 48
+_TRAINED_ON_A_LIST: Final = 96
 _FEWEST_LISTS: Final = 16
 _MOST_LISTS: Final = 8192
 # Encoded at once: its rotated copy stays small.
@@ -40,8 +40,8 @@ _WORTH_THREADS: Final = 2_000_000
 
 
 def list_count(count: int) -> int:
-    """Return how many lists suit so many vectors: about three times the root, a power of two."""
-    lists = 2 ** round(float(np.log2(max(1.0, 3 * count**0.5))))
+    """Return how many lists suit so many vectors: about one and a half times the root, a power of two."""
+    lists = 2 ** round(float(np.log2(max(1.0, 1.5 * count**0.5))))
     return int(min(max(lists, _FEWEST_LISTS), _MOST_LISTS))
 
 

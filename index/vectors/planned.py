@@ -168,10 +168,15 @@ class PlannedSearch:
         if probe is None:
             return None
         near = np.full((len(queries), kept(rank)), -1, dtype=np.int64)
-        for place, (query, rows) in enumerate(zip(queries, self.finder.search(queries, probe), strict=True)):
-            found = self.near(query, rank, passing, (probe, rows))
-            if found is not None:
-                near[place, : len(found)] = found
+        named = self.finder.search(queries, probe)
+
+        def take(places: range) -> None:
+            for place in places:
+                found = self.near(queries[place], rank, passing, (probe, named[place]))
+                if found is not None:
+                    near[place, : len(found)] = found
+
+        self.rows.in_threads(take, len(queries))
         return near
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
