@@ -214,7 +214,7 @@ def _cheapest(
     most = min(len(finder), FACTORS[-1] * depth)
     best: Probe | None = None
     least = np.inf
-    for lists in [lists for lists in _LISTS if fewest <= lists <= finder.lists]:
+    for lists in [*(lists for lists in _LISTS if fewest <= lists < finder.lists), finder.lists]:
         for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
             probe = Probe(depth, lists, candidates, 0, 0, Usual(0, 0))
             places = [kind.places(finder.search, probe) for kind in tried]
