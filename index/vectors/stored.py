@@ -180,7 +180,7 @@ class StoredRows(ABC):
     def best_of(self, query: Vectors, count: int, rows: Rows) -> "Found":
         """Return the `count` largest inner products with these rows, and their places, best first."""
         use_threads(1)
-        if len(rows) <= COPIED:
+        if 0 < len(rows) <= COPIED:
             return self._compared(query, count, rows)
         found = []
         for start in range(0, len(rows), COPIED):

@@ -202,3 +202,14 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     taken = 0
     assert len(view.search(query, 10).keys) == 10
     assert 10 <= taken < 600
+
+
+def test_a_filter_that_passes_nothing_in_what_one_of_the_threads_scans(tmp_path: Path) -> None:
+    vectors = unit_vectors(50_000, 8, 1)
+    files, memory = MappedRows(8, tmp_path), HalfRows(8)
+    files.add(vectors)
+    memory.add(vectors)
+    mask = np.arange(50_000) < 20_000
+    passing = Passing(None, mask, 20_000)
+    query = unit_vectors(1, 8, 2)[0]
+    assert set(files.nearest(query, 12, passing)) == set(memory.nearest(query, 12, passing))
