@@ -83,7 +83,7 @@ class Codes:
         inverted.cp.spherical = True
         inverted.cp.niter = 8
         inverted.cp.seed = _SEED
-        inverted.cp.min_points_per_centroid = 1
+        inverted.cp.min_points_per_centroid = inverted.pq.cp.min_points_per_centroid = 1
         inverted.cp.max_points_per_centroid = _TRAINED_ON_A_LIST
         index = library.IndexPreTransform(transform, inverted)
         index.train(sample)
