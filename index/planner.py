@@ -16,6 +16,10 @@ _SCANNED_AT_ONCE: Final = 50_000 * 512
 # To pick candidates that pass and to rank them once more takes this share of the quickest search of the codes
 # (measured): the time of a copy has this in it, that of codes has not.
 _FINISHED: Final = 0.9
+# Hits that the codes tell apart lie among the first candidates; those that they do not lie anywhere, and also
+# behind the candidates. So many times as many late hits as usual are too many, and so much is too far back.
+_TOO_LATE: Final = 2.0
+_TOO_FAR: Final = 1.2
 # What a row takes beside its vector: its key, its place, and whether it is alive.
 _PLACE_BYTES: Final = 25
 # What a view may take of the memory that is free: other work needs some, and it will grow.
@@ -36,6 +40,16 @@ class Usual:
 
     late: float
     place: float
+
+    @property
+    def most_late(self) -> float:
+        """How many late hits a query may have that is not hard."""
+        return _TOO_LATE * self.late
+
+    @property
+    def farthest(self) -> float:
+        """The mean place of the hits, as a share, that a query may have that is not hard."""
+        return _TOO_FAR * self.place
 
 
 @dataclass(frozen=True, slots=True)

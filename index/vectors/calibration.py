@@ -1,9 +1,7 @@
 """Measures after a build how deep must be searched for the promised recall, and what that costs."""
 
-import itertools
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -13,17 +11,16 @@ import numpy as np
 from index.planner import Planner, Probe, Usual
 from index.vectors.codec import unit
 from index.vectors.finder import Finder
+from index.vectors.judging import enough_candidates, judge, places_of, recall_of, steps, with_spare
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import Guard, StoredRows
 
-# What is promised is 0.99; queries of another kind than those that are tried here are a little harder.
-RECALL: Final = 0.997
 # What is near rows that come later must be found with this recall, the mean of that down to some depths. The
 # queries are few: held to as much as at the build, rows of the same kind would often seem to fail; held to no
 # more than is promised, a kind that grows denser would be found a little less surely each time.
-_LATER_RECALL: Final = 0.993
+_LATER_RECALL: Final = 0.991
 _LATER_TRIED: Final = 100
 _LATER_DEPTH: Final = 160
 _LATER_ONE_OF: Final = 3
@@ -31,27 +28,30 @@ _LATER_ONE_OF: Final = 3
 _FEWEST: Final = 64
 # A query encoder does not say quite what the other encoder says.
 NOISE: Final = 0.45
-# How many queries are tried, and for which depths. A page of ten looks for an eleventh hit.
+# How many queries are tried at least and at most, which share of them may seem hard, and for which depths.
+# A page of ten looks for an eleventh hit. Deep searches need far more candidates for fewer hard queries.
 _DEPTHS: Final = (
-    (200, (10, 11, 14, 17, 21, 27, 33, 41)),
-    (60, (80, 160, 320, 640)),
-    (20, (1250, 2500, 5000, 10_000)),
+    (200, 1000, 0.1, (10, 11, 14, 17, 21, 27, 33, 41)),
+    (60, 60, 0.15, (80, 160, 320, 640)),
+    (20, 20, 0.15, (1250, 2500, 5000, 10_000)),
 )
+# More than the least are tried where that takes no more comparisons than this, and a build takes long anyway.
+_COMPARED: Final = 100_000_000
+_TRIED_ONE_OF: Final = 40
 # How many lists are searched, each time half as many again or a third more.
 _LISTS: Final = tuple(sorted({base << power for base in (4, 6) for power in range(12)}))
-# How many candidates are taken for each hit.
-FACTORS: Final = (2, 3, 4, 5, 6, 8, 11, 16, 24, 40)
-# How many queries are timed, and how often each: what else the machine does only ever takes longer.
+# More lists than so many times the fewest that do are not tried: what their candidates save they cost.
+_MORE_LISTS: Final = 3
+# How many candidates are taken for each hit at most: first fewer, which mostly do.
+_WIDTHS: Final = (4, 10, 40)
+# How many queries are timed, at least and one in how many, and how often each: what else the machine does
+# only ever takes longer. Few would find all that they touch in the processor's cache.
 _TIMED: Final = 8
+_TIMED_ONE_OF: Final = 20
 _ROUNDS: Final = 3
 # Nanoseconds of all of them from which on once is enough.
 _LONG: Final = 1e9
 _GATHERED: Final = 1000
-# So large a share of the hits may be among the last half of the candidates: with more, too many queries would
-# seem to need a deeper search.
-_LATE: Final = 0.01
-# The share of queries whose hits lie no farther back among the candidates than is usual.
-_USUALLY: Final = 0.9
 _ONE_OF: Final = 20
 _SEED: Final = 0
 
@@ -96,9 +96,42 @@ class _Tried:
         truth = self.truth[:, : probe.depth + 1]
         return places_of(np.where(truth == self.own[:, None], -1, truth), search(self.queries, probe))
 
-    def recall(self, search: Callable[[Vectors, Probe], Rows], probe: Probe) -> float:
-        """Return the share of true neighbours down to the probe's depth that a search finds."""
-        return recall_of(self.places(search, probe), probe.candidates)
+
+class _Searches:
+    """What is found for queries of some kinds, each search of the finder done once."""
+
+    def __init__(self, finder: Finder, tried: Sequence[_Tried]) -> None:
+        self._finder = finder
+        self._tried = tried
+        self._deepest = tried[0].truth.shape[1] - 1
+        self._found: dict[tuple[int, int], list[Rows]] = {}
+
+    def sure(self, lists: int, depth: int, hard: float) -> Probe | None:
+        """Return the search of so many lists that finds the hits down to a depth, if there is one."""
+        widths = [min(len(self._finder), factor * depth) for factor in _WIDTHS]
+        tries = (enough_candidates(self._places(lists, most, depth), depth, most, hard) for most in widths)
+        first = next((one for one in tries if one is not None), None)
+        if first is None:
+            return None
+        counts = steps(first.candidates, widths[-1])
+        enough = next((one for one in counts if judge(self._places(lists, one, depth), one).sure), None)
+        if enough is None:
+            return None
+        count = with_spare(enough, widths[-1])
+        found = judge(self._places(lists, count, depth), count)
+        return Probe(depth, lists, count, found.recall, 0, found.usual)
+
+    def _places(self, lists: int, candidates: int, depth: int) -> list[Rows]:
+        """Return where the neighbours (Q, T) down to a depth stand for queries of each kind."""
+        if self._finder.nested:
+            candidates = next(
+                factor * self._deepest for factor in _WIDTHS if factor * self._deepest >= candidates
+            )
+        if (lists, candidates) not in self._found:
+            probe = Probe(self._deepest, lists, min(len(self._finder), candidates), 0, 0, Usual(0, 0))
+            places = [kind.places(self._finder.search, probe) for kind in self._tried]
+            self._found[lists, candidates] = places
+        return [places[:, : depth + 1] for places in self._found[lists, candidates]]
 
 
 def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int) -> Planner:
@@ -116,18 +149,25 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
     came = living[living >= newest]
     kinds = [living, came] if len(came) >= _FEWEST else [living]
     with guard():
-        asked = [queries_near(rows, kind, min(_DEPTHS[0][0], len(kind))) for kind in kinds]
-    for count, depths in _DEPTHS:
+        asked = [queries_near(rows, kind, min(_DEPTHS[0][1], len(kind))) for kind in kinds]
+    for least, most, hard, depths in _DEPTHS:
         reached = [depth for depth in depths if 4 * depth <= len(living)]
         if not reached:
             break
-        tried = [
-            _Tried.of(rows, queries[:count], own[:count], reached[-1], alive, guard) for queries, own in asked
-        ]
+        more = min(_COMPARED // len(living), len(living) // _TRIED_ONE_OF) if finder.nested else least
+        count = min(max(least, more), most)
+        searches = _Searches(
+            finder,
+            [
+                _Tried.of(rows, queries[:count], own[:count], reached[-1], alive, guard)
+                for queries, own in asked
+            ],
+        )
         for depth in reached:
             # What lies deeper lies in no fewer lists.
             fewest = probes[-1].lists if probes else 0
-            probe = _cheapest(finder, rows, tried, depth, fewest, guard)
+            sure = partial(searches.sure, depth=depth, hard=hard)
+            probe = _cheapest(finder, rows, asked[0][0][:count], sure, fewest, guard)
             if probe is not None:
                 probes.append(probe)
     with guard():
@@ -161,41 +201,8 @@ def holds(
     with guard():
         queries, own = queries_near(rows, living, min(_LATER_TRIED, len(living)))
     tried = _Tried.of(rows, queries, own, probes[-1].depth, alive, guard, threads=1)
-    return float(np.mean([tried.recall(search, probe) for probe in probes])) >= _LATER_RECALL
-
-
-def places_of(rows: Rows, found: Rows) -> Rows:
-    """Return where rows (Q, T) stand among those found (Q, C): far behind if they do not, -1 for no row."""
-    places = np.full(rows.shape, np.iinfo(np.int64).max)
-    for place, wanted, named in zip(places, rows, found, strict=True):
-        order = np.argsort(named)
-        at = order[np.minimum(np.searchsorted(named, wanted, sorter=order), len(named) - 1)]
-        there = named[at] == wanted
-        place[there] = at[there]
-        place[wanted < 0] = -1
-    return places
-
-
-def recall_of(places: Rows, candidates: int) -> float:
-    """Return the share of true neighbours that stand among the first candidates; see `places_of`."""
-    there = places >= 0
-    return float(np.count_nonzero(there & (places < candidates)) / np.count_nonzero(there))
-
-
-def usual_of(kinds: Sequence[Rows], candidates: int) -> Usual:
-    """Return where true neighbours usually stand among the first candidates; see `places_of`.
-
-    Args:
-        kinds: The places (Q, T) for queries of some kinds; what is usual for one of them is.
-        candidates: How many there are.
-    """
-    late, far = [], []
-    for places in kinds:
-        there = (places >= 0) & (places < candidates)
-        late.append(np.count_nonzero(there & (places >= candidates // 2)) / len(places))
-        means = np.where(there, places, 0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
-        far.append(np.quantile(means, _USUALLY) / candidates)
-    return Usual(float(max(late)), float(max(far)))
+    found = [recall_of(tried.places(search, probe), probe.candidates) for probe in probes]
+    return float(np.mean(found)) >= _LATER_RECALL
 
 
 def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOISE) -> tuple[Vectors, Rows]:
@@ -207,56 +214,63 @@ def queries_near(rows: StoredRows, living: Rows, count: int, noise: float = NOIS
 
 
 def _cheapest(
-    finder: Finder, rows: StoredRows, tried: Sequence[_Tried], depth: int, fewest: int, guard: Guard
+    finder: Finder,
+    rows: StoredRows,
+    queries: Vectors,
+    sure: Callable[[int], Probe | None],
+    fewest: int,
+    guard: Guard,
 ) -> Probe | None:
-    """Return the search of some lists for hits down to a depth that is fastest with its exact ranking."""
-    queries = tried[0].queries
-    most = min(len(finder), FACTORS[-1] * depth)
-    best: Probe | None = None
-    least = np.inf
+    """Return the search that is fastest with its exact ranking.
+
+    Args:
+        finder: What is searched.
+        rows: The vectors.
+        queries: By which it is timed (Q, D).
+        sure: Gives the search of so many lists that finds the hits, if there is one.
+        fewest: How many lists are searched at least.
+        guard: Held whenever rows are read, and let go in between.
+    """
+    probes: list[Probe] = []
     for lists in [*(lists for lists in _LISTS if fewest <= lists < finder.lists), finder.lists]:
-        for candidates in [factor * depth for factor in FACTORS if factor * depth <= most] or [most]:
-            probe = Probe(depth, lists, candidates, 0, 0, Usual(0, 0))
-            places = [kind.places(finder.search, probe) for kind in tried]
-            recall = min(recall_of(kind, candidates) for kind in places)
-            usual = usual_of(places, candidates)
-            if recall < RECALL or usual.late > _LATE * depth:
-                continue
-            search = partial(finder.search, probe=probe)
-            probe = replace(probe, recall=recall, cost=_fastest(search, queries), usual=usual)
-            with guard():
-                ranked = _fastest(partial(_rank, search=search, rows=rows, depth=depth), queries)
-            if ranked < least:
-                best, least = probe, ranked
+        if probes and lists > _MORE_LISTS * probes[0].lists:
             break
-        # More lists cost more: once two steps were worse, so is every further one.
-        if best is not None and best.lists * 2 <= lists:
-            break
-    return best
+        probe = sure(lists)
+        if probe is not None:
+            probes.append(probe)
+    if not probes:
+        return None
+    works = [partial(_rank, finder=finder, probe=probe, rows=rows) for probe in probes]
+    with guard():
+        ranked = _fastest(works, queries)
+    best = probes[int(np.argmin(ranked))]
+    (cost,) = _fastest([partial(finder.search, probe=best)], queries)
+    return replace(best, cost=cost)
 
 
-def _rank(query: Vectors, search: Callable[[Vectors], Rows], rows: StoredRows, depth: int) -> None:
-    candidates = search(query)[0]
-    rows.best_of(query[0], depth, candidates[candidates >= 0])
+def _rank(query: Vectors, finder: Finder, probe: Probe, rows: StoredRows) -> None:
+    candidates = finder.search(query, probe)[0]
+    rows.best_of(query[0], probe.depth, candidates[candidates >= 0])
 
 
 def _fastest(
-    work: Callable[[Vectors], object],
-    queries: Iterable[Vectors],
+    works: Sequence[Callable[[Vectors], object]],
+    queries: Vectors,
     clock: Callable[[], int] = time.thread_time_ns,
-) -> float:
-    """Return the nanoseconds that some work takes for one of a few queries (1, D), each at its quickest."""
-    asked = [query[None] for query in itertools.islice(queries, _TIMED)]
-    quickest = [math.inf] * len(asked)
-    # In turn: what the same query touched a moment ago is quicker than it will be.
+) -> list[float]:
+    """Return the nanoseconds that each work takes for one of some queries (1, D), each at its quickest."""
+    asked = [query[None] for query in queries[: max(_TIMED, len(queries) // _TIMED_ONE_OF)]]
+    quickest = np.full((len(works), len(asked)), np.inf)
+    # In turn: what the same query touched a moment ago is quicker than it will be, and at times all is slow.
     for _ in range(_ROUNDS):
-        for place, query in enumerate(asked):
-            started = clock()
-            work(query)
-            quickest[place] = min(quickest[place], clock() - started)
-        if sum(quickest) > _LONG:
+        for times, work in zip(quickest, works, strict=True):
+            for place, query in enumerate(asked):
+                started = clock()
+                work(query)
+                times[place] = min(times[place], clock() - started)
+        if quickest.sum() > _LONG:
             break
-    return float(np.mean(quickest))
+    return [float(times.mean()) for times in quickest]
 
 
 def _scan_costs(rows: StoredRows, queries: Vectors) -> tuple[float, float, float]:
@@ -267,8 +281,13 @@ def _scan_costs(rows: StoredRows, queries: Vectors) -> tuple[float, float, float
     some = np.random.default_rng(_SEED).choice(len(rows), min(_GATHERED, len(rows)), replace=False)
     # Several threads scan.
     wall = time.perf_counter_ns
-    compared = _fastest(lambda query: rows.nearest(query[0], 10, all_pass), queries, wall) / len(rows)
-    picked = _fastest(lambda query: rows.nearest(query[0], 10, few_pass), queries, wall)
-    gathered = _fastest(lambda query: rows.nearest_of(query[0], 10, some), queries) / len(some)
+    scans = [partial(_scan, rows=rows, passing=passing) for passing in (all_pass, few_pass)]
+    scanned, picked = _fastest(scans, queries, wall)
+    (gathered,) = _fastest([lambda query: rows.nearest_of(query[0], 10, some)], queries)
+    compared = scanned / len(rows)
     passed = (picked - few_pass.count * compared) / (len(rows) - few_pass.count)
-    return compared, max(0.0, passed), gathered
+    return compared, max(0.0, passed), gathered / len(some)
+
+
+def _scan(query: Vectors, rows: StoredRows, passing: Passing) -> None:
+    rows.nearest(query[0], 10, passing)

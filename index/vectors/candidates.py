@@ -10,10 +10,6 @@ from index.vectors.protocol import Vectors
 from index.vectors.ranking import kept
 from index.vectors.stored import StoredRows
 
-# Hits that the codes tell apart lie among the first candidates; those that they do not lie anywhere, and also
-# behind the candidates. So many times as many late hits as usual are too many, and so much is too far back.
-_TOO_LATE: Final = 2.0
-_TOO_FAR: Final = 1.2
 # A query whose hits lie so is searched as if so many times as many hits were needed.
 SURER: Final = 4
 
@@ -42,7 +38,7 @@ def best_of_candidates(
     if more is not None:
         hits = hits[hits < len(named)]
     late = np.count_nonzero(hits >= enough // 2)
-    if late > _TOO_LATE * usual.late or hits.sum() > _TOO_FAR * usual.place * rank * enough:
+    if late > usual.most_late or hits.sum() > usual.farthest * rank * enough:
         return None
     # What lies clearly below the last hit cannot be one.
     likely: Rows = candidates[places[products >= last - 2 * rows.error]]

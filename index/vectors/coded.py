@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from index.planner import Usual
-from index.vectors.calibration import FACTORS, RECALL, places_of, queries_near, recall_of, usual_of
+from index.vectors.calibration import queries_near
 from index.vectors.candidates import SURER, best_of_candidates
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
+from index.vectors.judging import enough_candidates, judge, places_of, with_spare
 from index.vectors.passing import Filters, LastingCopy, Passing
 from index.vectors.planned import PlannedSearch
 from index.vectors.positions import Mask, Positions, Rows
@@ -31,6 +32,9 @@ _COMPARED: Final = 4_000_000
 _SHALLOW: Final = 41
 _OFF: Final = 1.0
 _STRANGE: Final = 0.5
+# How many candidates are taken for each hit at most, and the share of queries that may seem hard.
+_MOST_FOR_A_HIT: Final = 40
+_HARD: Final = 0.1
 # Of what passes so many are coded between two looks at whether it still passes.
 _BLOCK: Final = 16_384
 # Of the candidates so many must pass still.
@@ -251,16 +255,15 @@ def _reaches(
     for depth in (depth for depth in _DEPTHS if depth <= deepest):
         # Of many hits, fewer queries tell as much.
         some = slice(None, None, 1 if depth <= _SHALLOW else max(1, tried // _FEWEST_TRIED))
-        found = passing.rows[codes.search(queries[some], FACTORS[-1] * depth)]
+        most = min(_MOST_FOR_A_HIT * depth, passing.count)
+        found = passing.rows[codes.search(queries[some], most)]
         places = places_of(truth[some, : depth + 1], found)
         near = np.arange(2 * tried)[some] < tried
-        for factor, more in zip(FACTORS, (*FACTORS[1:], FACTORS[-1]), strict=True):
-            if min(recall_of(places[kind], factor * depth) for kind in (near, ~near)) >= RECALL:
-                # What few queries need, others need a little more of.
-                enough.append(
-                    Reach(depth, more * depth, usual_of((places[near], places[~near]), more * depth))
-                )
-                break
+        kinds = (places[near], places[~near])
+        judged = enough_candidates(kinds, depth, most, _HARD)
+        if judged is not None:
+            more = with_spare(judged.candidates, most)
+            enough.append(Reach(depth, more, judge(kinds, more).usual))
     return enough
 
 

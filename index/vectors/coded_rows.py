@@ -34,6 +34,11 @@ class CodedRows:
         return self._codes.lists
 
     @property
+    def nested(self) -> bool:
+        """True: lists are searched whole; see `Finder`."""
+        return True
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that the codes hold."""
         return self._codes.memory_bytes

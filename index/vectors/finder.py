@@ -25,6 +25,10 @@ class Finder(Protocol):
     def memory_bytes(self) -> int:
         """Memory that it holds beside the rows."""
 
+    @property
+    def nested(self) -> bool:
+        """Whether the first of many candidates are those that a search for fewer finds."""
+
     def __len__(self) -> int:
         """Return the number of rows that it knows: those that are there first."""
 

@@ -62,6 +62,11 @@ class Graph:
         return int(self._index.ntotal)
 
     @property
+    def nested(self) -> bool:
+        """False: who wants more comes farther; see `Finder`."""
+        return False
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that the links hold."""
         hnsw = self._index.hnsw
