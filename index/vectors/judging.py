@@ -63,18 +63,19 @@ def recall_of(places: Rows, candidates: int) -> float:
     return float(found.sum() / max(1, there.sum()))
 
 
-def judge(kinds: Sequence[Rows], candidates: int, usual: Usual | None = None) -> Judgement:
+def judge(kinds: Sequence[Rows], candidates: int) -> Judgement:
     """Tell what queries of some kinds find by so many candidates: the worst of what each kind does.
 
     Args:
         kinds: The places (Q, T) of true neighbours for the queries of each; see `places_of`.
         candidates: How many.
-        usual: Where hits usually lie; by default what is usual for one of these kinds is.
     """
     stand = [_standing(places, candidates) for places in kinds]
-    if usual is None:
-        late = max(float(late.mean()) for late, _ in stand)
-        usual = Usual(late, max(float(np.quantile(mean, _USUALLY)) for _, mean in stand))
+    # What is usual for one of the kinds is.
+    usual = Usual(
+        late=max(float(late.mean()) for late, _ in stand),
+        place=max(float(np.quantile(mean, _USUALLY)) for _, mean in stand),
+    )
     hard = [(late > usual.most_late) | (mean > usual.farthest) for late, mean in stand]
     recall = min(recall_of(places[~those], candidates) for places, those in zip(kinds, hard, strict=True))
     return Judgement(candidates, usual, max(float(those.mean()) for those in hard), recall)
