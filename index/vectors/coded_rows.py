@@ -43,9 +43,9 @@ class CodedRows:
         """Memory that the codes hold."""
         return self._codes.memory_bytes
 
-    def search(self, queries: Vectors, probe: Probe) -> Rows:
+    def search(self, queries: Vectors, probe: Probe, threads: int | None = None) -> Rows:
         """Return the likely nearest rows (Q, C) by their codes; see `Finder`."""
-        return self._codes.search(queries, probe.lists, probe.candidates)
+        return self._codes.search(queries, probe.lists, probe.candidates, threads)
 
     def learn(self, vectors: Vectors) -> None:
         """Code the vectors (N, D) of the next rows; see `Finder`."""

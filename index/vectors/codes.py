@@ -124,15 +124,16 @@ class Codes:
         for start in range(0, len(vectors), _BLOCK):
             self._index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
 
-    def search(self, queries: Vectors, lists: int, candidates: int) -> Rows:
+    def search(self, queries: Vectors, lists: int, candidates: int, threads: int | None = None) -> Rows:
         """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none.
 
         Args:
             queries: What to search for.
             lists: How many lists to scan.
             candidates: How many rows for each query.
+            threads: On how many; by default on all cores where that is worth it.
         """
-        use_threads(cores() if len(queries) * len(self) >= _WORTH_THREADS else 1)
+        use_threads(threads or (cores() if len(queries) * len(self) >= _WORTH_THREADS else 1))
         return self._search(queries, lists, candidates)[1]
 
     def with_more(self, vectors: Vectors, selector: Any = None) -> Callable[[Vectors, int, int], Rows]:

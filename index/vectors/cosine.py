@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from index.planner import Planner, ViewName
-from index.vectors.certain import SPARE, is_certain, search_exactly
+from index.vectors.certain import search_exactly
 from index.vectors.coarse import CoarseRows
 from index.vectors.coded import FilterCoding
 from index.vectors.codes import sample_size
@@ -19,12 +19,13 @@ from index.vectors.copied import copies_of
 from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
+from index.vectors.many import scan_each, search_each
 from index.vectors.mapped import MappedRows
 from index.vectors.passing import Filters, Passing
 from index.vectors.planned import MovedError, PlannedSearch
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, ranked, ranked_many, tied
+from index.vectors.ranking import behind, ranked, tied
 from index.vectors.stored import Guard, Halves, StoredRows
 
 if TYPE_CHECKING:
@@ -188,19 +189,10 @@ class CosineView:
             return []
         with self._lock.reading():
             passing = self._filters.passing(None, self._places)
-            likely = None if self._planned is None else self._planned.near_each(queries, k, passing)
-            near = likely
-            if near is None:
-                near = self._rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
-            found = []
-            ranking = ranked_many(queries, self._places.keys, near, self._rows.get)
-            for query, one in zip(queries, ranking, strict=True):
-                sure = is_certain(one, k, passing, self._rows) if likely is None else not tied(one.scores, k)
-                if sure and len(one.keys) >= min(k, passing.count):
-                    found.append(Neighbours(one.keys[:k], one.scores[:k], likely is None))
-                else:
-                    found.append(search_exactly(query, k, passing, None, self._places.keys, self._rows))
-            return found
+            keys, found = self._places.keys, None
+            if self._planned is not None:
+                found = search_each(queries, k, passing, keys, self._planned)
+            return scan_each(queries, k, passing, keys, self._rows) if found is None else found
 
     def build(self, name: ViewName = "ivf", spill: Path | None = None) -> bool:
         """Give the view codes ("ivf", "mapped") or a graph ("hnsw"), while searches and writes go on.

@@ -32,8 +32,14 @@ class Finder(Protocol):
     def __len__(self) -> int:
         """Return the number of rows that it knows: those that are there first."""
 
-    def search(self, queries: Vectors, probe: Probe) -> Rows:
-        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none."""
+    def search(self, queries: Vectors, probe: Probe, threads: int | None = None) -> Rows:
+        """Return the likely nearest rows (Q, C) to queries (Q, D), likeliest first; -1 for none.
+
+        Args:
+            queries: What to search for.
+            probe: How.
+            threads: On how many; by default on all cores where that is worth it.
+        """
 
     def learn(self, vectors: Vectors) -> None:
         """Take in the vectors (N, D) of the next rows, which are there already."""

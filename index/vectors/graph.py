@@ -72,9 +72,9 @@ class Graph:
         hnsw = self._index.hnsw
         return int(4 * hnsw.neighbors.size() + 8 * hnsw.offsets.size() + 4 * hnsw.levels.size())
 
-    def search(self, queries: Vectors, probe: Probe) -> Rows:
+    def search(self, queries: Vectors, probe: Probe, threads: int | None = None) -> Rows:
         """Return the likely nearest rows (Q, C); see `Finder`."""
-        use_threads(cores() if len(queries) > 1 else 1)
+        use_threads(threads or (cores() if len(queries) > 1 else 1))
         linked = self._linked(queries, probe.candidates)
         return np.stack([self._same.with_others(found) for found in linked])
 

@@ -69,8 +69,8 @@ class Met:
         """Take in what share passed near one more query."""
         self.share += _LEARNT * (share - self.share)
 
-    def note_found(self, found: bool) -> None:
-        """Take in whether one more query found its hits."""
+    def note_found(self, found: float) -> None:
+        """Take in whether one more query found its hits, or what share of some did."""
         self.found += _LEARNT * (found - self.found)
 
     def forget(self, usual: float) -> None:

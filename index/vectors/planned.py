@@ -11,7 +11,7 @@ import numpy as np
 
 from index.planner import Planner, Probe, Usual
 from index.vectors.calibration import calibrate, holds
-from index.vectors.candidates import SURER, best_of_candidates
+from index.vectors.candidates import SURER, best_of_candidates, best_of_each
 from index.vectors.finder import Finder
 from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
@@ -107,26 +107,14 @@ class PlannedSearch:
         """What it takes to compare what came since, in searches of the codes."""
         return self._since * self.planner.candidate_cost / self.planner.least
 
-    def near(
-        self, query: Vectors, rank: int, passing: Passing, begun: tuple[Probe, Rows] | None = None
-    ) -> Rows | None:
-        """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them.
-
-        Args:
-            query: What to search for.
-            rank: How many hits are needed.
-            passing: Which rows may be found.
-            begun: How the codes were searched already, and the candidates (C,).
-        """
+    def near(self, query: Vectors, rank: int, passing: Passing) -> Rows | None:
+        """Return rows that hold the hits of a query (D,) down to a rank, or None to scan for them."""
         total, met = len(passing.mask), passing.near
         copies = passing.copied
         copied = copies.cost if copies is not None and rank <= copies.deepest else None
         if copied is not None and copied < self.planner.least:
             return None
-        probe, rows = begun or (
-            self.planner.first(rank, passing.count, total, met.share, found=met.found, copied=copied),
-            None,
-        )
+        probe = self.planner.first(rank, passing.count, total, met.share, found=met.found, copied=copied)
         if probe is None:
             met.forget(passing.count / total)
             return None
@@ -134,8 +122,7 @@ class PlannedSearch:
         # The hits of a query that is hard for the codes are looked for as if more were needed.
         sure, usual = rank, self.planner.usual(rank)
         for _ in range(_TRIED):
-            if rows is None:
-                (rows,) = self.finder.search(query[None], probe)
+            (rows,) = self.finder.search(query[None], probe)
             passes = passing.mask[rows]
             if rows[-1] < 0:
                 passes &= rows >= 0
@@ -150,7 +137,7 @@ class PlannedSearch:
                     met.note_found(True)
                     return hits
                 sure *= SURER
-            probe, rows = self.planner.deeper(probe, share, sure, passing.count, total, copied=copied), None
+            probe = self.planner.deeper(probe, share, sure, passing.count, total, copied=copied)
             if probe is None:
                 break
         met.note_found(False)
@@ -161,22 +148,43 @@ class PlannedSearch:
         known = len(self.finder)
         return None if known == len(passing.mask) else known + np.flatnonzero(passing.mask[known:])
 
-    def near_each(self, queries: Vectors, rank: int, passing: Passing) -> Rows | None:
-        """Return rows (Q, C) for each query (Q, D), -1 for none, without a filter; else as `near`."""
+    def first(self, rank: int, passing: Passing) -> Probe | None:
+        """Return how the finder is searched for many queries without a filter, or None to scan."""
         met = passing.near
-        probe = self.planner.first(rank, passing.count, len(passing.mask), met.share, found=met.found)
-        if probe is None:
-            return None
+        return self.planner.first(rank, passing.count, len(passing.mask), met.share, found=met.found)
+
+    def near_each(self, queries: Vectors, rank: int, passing: Passing, probe: Probe, named: Rows) -> Rows:
+        """Return rows (Q, R) that hold the hits of queries (Q, D) down to a rank, without a filter.
+
+        Args:
+            queries: What to search for.
+            rank: How many hits are needed.
+            passing: Which rows may be found.
+            probe: How the finder was searched already.
+            named: What it found (Q, C).
+
+        Returns:
+            -1 stands for no row; where there is none, hits must be scanned for.
+        """
+        met, total = passing.near, len(passing.mask)
         near = np.full((len(queries), kept(rank)), -1, dtype=np.int64)
-        named = self.finder.search(queries, probe)
-
-        def take(places: range) -> None:
-            for place in places:
-                found = self.near(queries[place], rank, passing, (probe, named[place]))
-                if found is not None:
-                    near[place, : len(found)] = found
-
-        self.rows.in_threads(take, len(queries))
+        newest, usual = self._newest(passing), self.planner.usual(rank)
+        left, sure = np.arange(len(queries)), rank
+        for _ in range(_TRIED):
+            passes = passing.mask[named] & (named >= 0)
+            share = float(passes.mean())
+            met.note(share)
+            reached = np.count_nonzero(passes[:, : probe.depth], axis=1) >= sure
+            enough = self.planner.candidates(sure)
+            those = left[reached]
+            likely = [rows[its][:enough] for rows, its in zip(named[reached], passes[reached], strict=True)]
+            near[those] = best_of_each(queries[those], rank, self.rows, likely, newest, enough, usual)
+            left, sure = left[near[left, 0] < 0], SURER * sure
+            deeper = self.planner.deeper(probe, share, sure, passing.count, total)
+            if deeper is None or not len(left):
+                break
+            probe, named = deeper, self.finder.search(queries[left], deeper)
+        met.note_found(1 - len(left) / len(queries))
         return near
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:

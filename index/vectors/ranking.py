@@ -1,7 +1,6 @@
 """How hits are put in order, and where a page begins."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 
 from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.threads import cores
 
 Scores = NDArray[np.float32]
 
@@ -81,20 +79,13 @@ def ranked_many(
         near: The rows of the candidates.
         vectors: Gives the vectors of rows.
     """
-
-    def rank(part: slice) -> list[Neighbours]:
-        return _ranked_part(queries[part], keys, near[part], vectors)
-
     if near.shape[1] > _RANKED_AT_ONCE:
         each = zip(queries, near, strict=True)
         found = [ranked(query, keys, rows[rows >= 0], vectors) for query, rows in each]
         return [Neighbours(*hits, exact=False) for hits in found]
     step = max(1, _RANKED_AT_ONCE // max(1, near.shape[1]))
     parts = [slice(start, start + step) for start in range(0, len(queries), step)]
-    if len(parts) == 1:
-        return rank(parts[0])
-    with ThreadPoolExecutor(cores()) as pool:
-        return [hits for hits_of in pool.map(rank, parts) for hits in hits_of]
+    return [hits for part in parts for hits in _ranked_part(queries[part], keys, near[part], vectors)]
 
 
 def _ranked_part(
@@ -104,12 +95,13 @@ def _ranked_part(
     scores = cosines(queries[:, None], vectors(rows.ravel()).reshape(*rows.shape, queries.shape[1]))
     scores[near < 0] = -np.inf
     keys = keys[rows]
+    order = np.lexsort((keys, -scores))
+    keys, scores = np.take_along_axis(keys, order, axis=1), np.take_along_axis(scores, order, axis=1)
     counts = np.count_nonzero(near >= 0, axis=1).tolist()
-    found = []
-    for place, order in enumerate(np.lexsort((keys, -scores))):
-        best = order[: counts[place]]
-        found.append(Neighbours(keys[place, best], scores[place, best], exact=False))
-    return found
+    return [
+        Neighbours(its_keys[:count], its_scores[:count], exact=False)
+        for its_keys, its_scores, count in zip(keys, scores, counts, strict=True)
+    ]
 
 
 def behind(keys: Keys, scores: Scores, after: After | None) -> int:

@@ -169,10 +169,6 @@ class StoredRows(ABC):
             return scan(*edges)
         return _best(list(self._pool.map(scan, edges[:-1], edges[1:])), count)
 
-    def in_threads(self, work: Callable[[range], None], count: int) -> None:
-        """Do a work on some of `count` queries on each core, of which each is compared by one thread."""
-        list(self._pool.map(work, [range(core, count, cores()) for core in range(min(count, cores()))]))
-
     def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
         """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
         return rows if len(rows) <= count else rows[self.best_of(query, count, rows)[1]]
