@@ -83,7 +83,9 @@ def _run_all(workload: Workload, arguments: argparse.Namespace, results: dict[st
             )
             continue
         try:
-            result = run(name, workload, arguments.threads, arguments.recall)
+            beside = report.compared_with(name, entry.load().carries_payload)
+            ours = None if beside is None else results.get(beside)
+            result = run(name, workload, arguments.threads, arguments.recall, ours)
         except FailedError as error:
             typer.echo(f"{name} failed: {error}", err=True)
             failed = True
@@ -101,6 +103,8 @@ def _print(results: dict[str, Result], count: int, recall: float) -> None:
     typer.echo(f"\n{report.overview(results, count, recall)}")
     typer.echo(f"\nQueries a second, one at a time, with a filter:\n{report.filtered(results, recall)}")
     typer.echo(f"\nHow many times better ours is:\n{report.ratios(results, recall)}")
+    equal = report.ratios_at_our_recall(results)
+    typer.echo(f"\nHow many times as fast, where a peer finds no less than ours:\n{equal}")
 
 
 def _keep(results: dict[str, Result], title: str, recall: float, place: Path) -> None:

@@ -2,7 +2,7 @@
 
 Its arguments are the process that it ends with, an action, the contestant's name, the workload's folder, the
 folder of its files, the number of threads, and for `search` and `write` the recall to reach, for `start` the
-effort.
+effort; for `search` also what another reached.
 """
 
 import json
@@ -57,14 +57,14 @@ def start(name: str, workload: Path, files: Path, threads: int, effort: str) -> 
     _answer({"resident_bytes": resident_bytes()})
 
 
-def search(name: str, workload: Path, files: Path, threads: int, recall: str) -> None:
+def search(name: str, workload: Path, files: Path, threads: int, recall: str, other: str) -> None:
     """Measure recall and speed, with and without filters."""
     from tests.benchmarks.search.measuring import as_json, measure
     from tests.benchmarks.search.workload import Workload
 
     contestant = CONTESTANTS[name].load()(threads)
     contestant.open(files)
-    _answer(as_json(measure(contestant, Workload(workload), float(recall))))
+    _answer(as_json(measure(contestant, Workload(workload), float(recall), json.loads(other))))
 
 
 def write(name: str, workload: Path, files: Path, threads: int, recall: str) -> None:

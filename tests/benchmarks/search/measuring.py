@@ -1,7 +1,7 @@
 """Recall and speed of one contestant, in the process that runs it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -27,6 +27,8 @@ _FEWEST: Final = 5
 _HARDLY: Final = 0.001
 # How far the curve goes on behind the recall that is asked for.
 _BEYOND: Final = 2
+# What searches without a filter are called.
+UNFILTERED: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +44,61 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that is measured of a contestant's searches; what is below the recall asked for is its best."""
+    """All that is measured of a contestant's searches; what is below the recall asked for is its best.
+
+    Attributes:
+        curve: By effort.
+        chosen: At the recall asked for.
+        filtered: The same with each filter, by name.
+        as_sure: At another's recall, where that is reached, by the names of filters and `UNFILTERED`.
+    """
 
     curve: tuple[Point, ...]
     chosen: Point
     filtered: dict[str, Point]
+    as_sure: dict[str, Point]
 
 
-def measure(contestant: Contestant, workload: Workload, recall: float) -> Measured:
-    """Raise the effort until the recall is enough, without filters and then with each."""
+def measure(
+    contestant: Contestant, workload: Workload, recall: float, other: Mapping[str, float]
+) -> Measured:
+    """Raise the effort until the recall is enough, without filters and then with each.
+
+    Args:
+        contestant: Who searches.
+        workload: For what.
+        recall: How much is enough.
+        other: What another contestant reached, by the names of filters and `UNFILTERED`.
+    """
     curve: list[Point] = []
+    most = max(recall, other.get(UNFILTERED, 0))
     for effort in contestant.efforts:
         curve.append(_point(contestant, workload.queries, workload.truth, effort))
-        if sum(point.recall >= recall for point in curve) > _BEYOND:
+        if sum(point.recall >= most for point in curve) > _BEYOND:
             break
     # What never finds enough is shown where more effort hardly finds more.
     reachable = recall if curve[-1].recall >= recall else max(point.recall for point in curve) - _HARDLY
-    enough = next(point for point in curve if point.recall >= reachable)
-    chosen = replace(
-        enough,
-        single=_best(lambda: _single_speed(contestant, workload.queries, enough.effort, _ROUND_SECONDS)),
-        batch=_best(lambda: _batch_speed(contestant, workload.queries, enough.effort)),
-    )
-    filtered = {case.name: filtered_at(contestant, workload, case, recall) for case in workload.filtered()}
-    return Measured(tuple(curve), chosen, filtered)
+
+    def at(enough: float) -> Point:
+        point = next(point for point in curve if point.recall >= enough)
+        return replace(
+            point,
+            single=_best(lambda: _single_speed(contestant, workload.queries, point.effort, _ROUND_SECONDS)),
+            batch=_best(lambda: _batch_speed(contestant, workload.queries, point.effort)),
+        )
+
+    chosen = at(reachable)
+    as_sure = {UNFILTERED: at(most)} if other and any(point.recall >= most for point in curve) else {}
+    filtered = {}
+    for case in workload.filtered():
+        first = filtered[case.name] = filtered_at(contestant, workload, case, recall)
+        if case.name in other:
+            more = first
+            if first.recall < other[case.name]:
+                more = filtered_at(contestant, workload, case, other[case.name], first.effort)
+            if more.recall >= other[case.name]:
+                as_sure[case.name] = more
+    return Measured(tuple(curve), chosen, filtered, as_sure)
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
@@ -87,13 +120,24 @@ def resident_bytes() -> int:
     raise RuntimeError("this system does not say how much memory a process holds")
 
 
-def filtered_at(contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float) -> Point:
-    """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
+def filtered_at(
+    contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float, least: int | None = None
+) -> Point:
+    """Find the smallest effort of enough recall, taking it for granted that more effort finds more.
+
+    Args:
+        contestant: Who searches.
+        workload: For what.
+        case: With which filter.
+        recall: How much is enough.
+        least: An effort that is known to be too little; None for no such.
+    """
     prepared = contestant.prepare(workload, case.condition)
     if contestant.warms:
         seconds = _WARMED_SECONDS + _WARMED_SECONDS_A_VECTOR * case.condition.limit
         _single_speed(contestant, case.queries, contestant.efforts[0], seconds, prepared)
-    low, high = 0, len(contestant.efforts) - 1
+    last = len(contestant.efforts) - 1
+    low, high = (0 if least is None else min(contestant.efforts.index(least) + 1, last)), last
     while low < high:
         middle = (low + high) // 2
         reached = _recall(contestant, case.queries, case.truth, contestant.efforts[middle], prepared)[0]

@@ -1,9 +1,9 @@
 """Tables of what was measured."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.benchmarks.search.measuring import Point
+from tests.benchmarks.search.measuring import UNFILTERED, Point
 from tests.benchmarks.search.runs import Result
 
 # What a peer is compared with: a library with the view alone, a database with the whole engine.
@@ -11,12 +11,11 @@ _VIEW: Final = "recoquest view"
 _ENGINE: Final = "recoquest"
 
 Row = Sequence[str]
-_Figure = Callable[[Result], float]
-_SPEEDS: Final[Mapping[str, _Figure]] = {
-    "one at a time": lambda result: result.chosen.single,
-    "in batches": lambda result: result.chosen.batch,
+_SPEEDS: Final[Mapping[str, Callable[[Point], float]]] = {
+    "one at a time": lambda point: point.single,
+    "in batches": lambda point: point.batch,
 }
-_COSTS: Final[Mapping[str, _Figure]] = {
+_COSTS: Final[Mapping[str, Callable[[Result], float]]] = {
     "build": lambda result: result.build_seconds,
     "memory": lambda result: result.resident_bytes,
     "disk": lambda result: result.disk_bytes,
@@ -68,21 +67,54 @@ def filtered(results: Mapping[str, Result], recall: float) -> str:
     return table(list(zip(*rows, strict=True)))
 
 
+def compared_with(name: str, carries_payload: bool) -> str | None:
+    """Return which of ours a peer is compared with; None for one of ours."""
+    if name.startswith(_ENGINE):
+        return None
+    return _ENGINE if carries_payload else _VIEW
+
+
 def ratios(results: Mapping[str, Result], recall: float) -> str:
     """How many times better ours is than each peer, in everything; below 1 it is behind."""
     rows: list[Row] = [("", "beside", *_SPEEDS, *_COSTS, "filtered, worst", "filtered, median")]
-    for name, result in results.items():
-        beside = _ENGINE if result.carries_payload else _VIEW
-        if name.startswith(_ENGINE) or beside not in results:
-            continue
+    for name, result, beside in _pairs(results):
         ours = results[beside]
-        speeds = [figure(ours) / figure(result) for figure in _SPEEDS.values()]
+        speeds = [figure(ours.chosen) / figure(result.chosen) for figure in _SPEEDS.values()]
         costs = [figure(result) / figure(ours) for figure in _COSTS.values()]
-        pairs = [(ours.filtered[case], point) for case, point in result.filtered.items()]
-        by_filter = sorted(mine.single / theirs.single for mine, theirs in pairs if theirs.recall >= recall)
-        few = [f"{by_filter[0]:.2f}", f"{by_filter[len(by_filter) // 2]:.2f}"] if by_filter else ["-", "-"]
+        enough = {case: point for case, point in result.filtered.items() if point.recall >= recall}
+        few = _worst_and_median(ours, enough)
         rows.append((name, beside, *(f"{value:.2f}" for value in (*speeds, *costs)), *few))
     return table(rows)
+
+
+def ratios_at_our_recall(results: Mapping[str, Result]) -> str:
+    """How many times as fast ours is where a peer finds no less, and with how many filters it does."""
+    rows: list[Row] = [("", "beside", *_SPEEDS, "filtered, worst", "filtered, median", "filters")]
+    for name, result, beside in _pairs(results):
+        ours, as_sure = results[beside], dict(result.as_sure)
+        plain = as_sure.pop(UNFILTERED, None)
+        speeds = ["-"] * len(_SPEEDS)
+        if plain is not None:
+            speeds = [f"{figure(ours.chosen) / figure(plain):.2f}" for figure in _SPEEDS.values()]
+        few = _worst_and_median(ours, as_sure)
+        rows.append((name, beside, *speeds, *few, f"{len(as_sure)} of {len(ours.filtered)}"))
+    return table(rows)
+
+
+def _pairs(results: Mapping[str, Result]) -> Iterator[tuple[str, Result, str]]:
+    """Give each peer, and which of ours it is compared with."""
+    for name, result in results.items():
+        beside = compared_with(name, result.carries_payload)
+        if beside is not None and beside in results:
+            yield name, result, beside
+
+
+def _worst_and_median(ours: Result, filtered: Mapping[str, Point]) -> tuple[str, str]:
+    """Return how many times as fast ours is with these filters."""
+    by_filter = sorted(ours.filtered[case].single / point.single for case, point in filtered.items())
+    if not by_filter:
+        return "-", "-"
+    return f"{by_filter[0]:.2f}", f"{by_filter[len(by_filter) // 2]:.2f}"
 
 
 def table(rows: Sequence[Row]) -> str:

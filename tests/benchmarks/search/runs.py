@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import index
 from tests.benchmarks.search import contestants
-from tests.benchmarks.search.measuring import Point
+from tests.benchmarks.search.measuring import UNFILTERED, Point
 from tests.benchmarks.search.registry import CONTESTANTS
 from tests.benchmarks.search.workload import Workload
 from training.atomic import atomic_file, atomic_folder
@@ -45,6 +45,7 @@ class Result:
         curve: Recall and speed by effort.
         chosen: At the recall asked for, or at the most effort.
         filtered: The same with each filter, by name.
+        as_sure: At the recall of ours, where that is reached; see `Measured`.
     """
 
     setting: str
@@ -56,17 +57,28 @@ class Result:
     curve: tuple[Point, ...]
     chosen: Point
     filtered: dict[str, Point]
+    as_sure: dict[str, Point]
 
 
-def run(name: str, workload: Workload, threads: int, recall: float) -> Result:
+def run(name: str, workload: Workload, threads: int, recall: float, ours: Result | None = None) -> Result:
     """Build a contestant unless that is done, then measure it.
+
+    Args:
+        name: The contestant.
+        workload: What is searched, and for what.
+        threads: On how many.
+        recall: What it must reach.
+        ours: What it is compared with, if that was measured: it is to reach its recall as well.
 
     Raises:
         FailedError: Its process failed.
     """
     kind = CONTESTANTS[name].load()
     files, built = _built(name, workload, threads)
-    found = _call("search", name, workload, files, threads, str(recall))
+    reached = {} if ours is None else {case: point.recall for case, point in ours.filtered.items()}
+    if ours is not None:
+        reached[UNFILTERED] = ours.chosen.recall
+    found = _call("search", name, workload, files, threads, str(recall), json.dumps(reached))
     chosen = Point(**found["chosen"])
     start_seconds, resident = _start(name, workload, files, threads, chosen.effort)
     return Result(
@@ -79,6 +91,7 @@ def run(name: str, workload: Workload, threads: int, recall: float) -> Result:
         curve=tuple(Point(**point) for point in found["curve"]),
         chosen=chosen,
         filtered={case: Point(**point) for case, point in found["filtered"].items()},
+        as_sure={case: Point(**point) for case, point in found["as_sure"].items()},
     )
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.benchmarks.search.contestants.our_engine import OurEngine
 from tests.benchmarks.search.made_vectors import make_vectors
 from tests.benchmarks.search.measuring import Point, recall_at
 from tests.benchmarks.search.neighbour_statistics import neighbour_statistics
-from tests.benchmarks.search.report import ratios, table
+from tests.benchmarks.search.report import ratios, ratios_at_our_recall, table
 from tests.benchmarks.search.runs import Result
 from tests.benchmarks.search.workload import K, prepare
 from tests.benchmarks.search.writes import measure_beside_writes
@@ -94,11 +95,18 @@ def test_recall_counts_what_is_missing() -> None:
 def test_ratios_above_one_mean_that_ours_is_better() -> None:
     def result(speed: float, cost: int, *, recall: float = 1.0) -> Result:
         point = Point(0, recall, speed, speed, 10)
-        return Result("", False, cost, cost, cost, cost, (point,), point, {"10 %": point})
+        as_sure = {name: replace(point, single=speed / 2) for name in ("", "10 %")} if recall == 1 else {}
+        return Result("", False, cost, cost, cost, cost, (point,), point, {"10 %": point}, as_sure)
 
     text = ratios({"recoquest view": result(30, 2), "hnswlib": result(10, 3)}, 0.99)
     cells = [cell.strip() for cell in text.splitlines()[-1].strip("|").split("|")]
     assert cells == ["hnswlib", "recoquest view", "3.00", "3.00", *["1.50"] * 4, "3.00", "3.00"]
+    equal = ratios_at_our_recall({"recoquest view": result(30, 2), "hnswlib": result(10, 3)})
+    cells = [cell.strip() for cell in equal.splitlines()[-1].strip("|").split("|")]
+    assert cells == ["hnswlib", "recoquest view", "6.00", "3.00", "6.00", "6.00", "1 of 1"]
+    never = ratios_at_our_recall({"recoquest view": result(30, 2), "hnswlib": result(10, 3, recall=0.5)})
+    cells = [cell.strip() for cell in never.splitlines()[-1].strip("|").split("|")]
+    assert cells == ["hnswlib", "recoquest view", "-", "-", "-", "-", "0 of 1"]
     short = ratios({"recoquest view": result(30, 2), "hnswlib": result(10, 3, recall=0.5)}, 0.99)
     assert short.splitlines()[-1].strip("|").split("|")[-1].strip() == "-"
 
