@@ -106,19 +106,23 @@ class _Searches:
         self._deepest = tried[0].truth.shape[1] - 1
         self._found: dict[tuple[int, int], list[Rows]] = {}
 
-    def sure(self, lists: int, depth: int, hard: float) -> Probe | None:
+    def sure(self, lists: int, depth: int, hard: float, *, many_hard: bool) -> Probe | None:
         """Return the search of so many lists that finds the hits down to a depth, if there is one."""
         widths = [min(len(self._finder), factor * depth) for factor in _WIDTHS]
-        tries = (enough_candidates(self._places(lists, most, depth), depth, most, hard) for most in widths)
+        tries = (
+            enough_candidates(self._places(lists, most, depth), depth, most, hard, many_hard=many_hard)
+            for most in widths
+        )
         first = next((one for one in tries if one is not None), None)
         if first is None:
             return None
         counts = steps(first.candidates, widths[-1])
-        enough = next((one for one in counts if judge(self._places(lists, one, depth), one).sure), None)
+        judged = (judge(self._places(lists, one, depth), one, many_hard=many_hard) for one in counts)
+        enough = next((one for one in judged if one.sure), None)
         if enough is None:
             return None
-        count = with_spare(enough, widths[-1])
-        found = judge(self._places(lists, count, depth), count)
+        count = with_spare(enough.candidates, widths[-1])
+        found = judge(self._places(lists, count, depth), count, many_hard=many_hard)
         return Probe(depth, lists, count, found.recall, 0, found.usual)
 
     def _places(self, lists: int, candidates: int, depth: int) -> list[Rows]:
@@ -166,10 +170,12 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
         for depth in reached:
             # What lies deeper lies in no fewer lists.
             fewest = probes[-1].lists if probes else 0
-            sure = partial(searches.sure, depth=depth, hard=hard)
-            probe = _cheapest(finder, rows, asked[0][0][:count], sure, fewest, guard)
-            if probe is not None:
-                probes.append(probe)
+            for many_hard in (False, True):
+                sure = partial(searches.sure, depth=depth, hard=hard, many_hard=many_hard)
+                probe = _cheapest(finder, rows, asked[0][0][:count], sure, fewest, guard)
+                if probe is not None:
+                    probes.append(probe)
+                    break
     with guard():
         costs = _scan_costs(rows, asked[0][0])
     return Planner(tuple(probes), *costs)

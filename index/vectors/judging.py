@@ -20,6 +20,9 @@ _RECALL: Final = 0.997
 _MORE: Final = 1.4
 # The share of queries whose hits lie no farther back among the candidates than is usual.
 _USUALLY: Final = 0.9
+# Where vectors of some kind are more alike than codes can tell, so many queries may be hard at most, and what
+# is usual is told by the others.
+MANY_HARD: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,29 @@ def recall_of(places: Rows, candidates: int) -> float:
     return float(found.sum() / max(1, there.sum()))
 
 
-def judge(kinds: Sequence[Rows], candidates: int) -> Judgement:
+def judge(kinds: Sequence[Rows], candidates: int, *, many_hard: bool = False) -> Judgement:
     """Tell what queries of some kinds find by so many candidates: the worst of what each kind does.
 
     Args:
         kinds: The places (Q, T) of true neighbours for the queries of each; see `places_of`.
         candidates: How many.
+        many_hard: Whether what is usual is told by those queries alone whose hits lie farthest in front.
     """
     stand = [_standing(places, candidates) for places in kinds]
+    easy = [_farthest_in_front(*standing) for standing in stand] if many_hard else stand
     # What is usual for one of the kinds is.
     usual = Usual(
-        late=max(float(late.mean()) for late, _ in stand),
-        place=max(float(np.quantile(mean, _USUALLY)) for _, mean in stand),
+        late=max(float(late.mean()) for late, _ in easy),
+        place=max(float(np.quantile(mean, _USUALLY)) for _, mean in easy),
     )
     hard = [(late > usual.most_late) | (mean > usual.farthest) for late, mean in stand]
     recall = min(recall_of(places[~those], candidates) for places, those in zip(kinds, hard, strict=True))
     return Judgement(candidates, usual, max(float(those.mean()) for those in hard), recall)
 
 
-def enough_candidates(kinds: Sequence[Rows], depth: int, most: int, hard: float) -> Judgement | None:
+def enough_candidates(
+    kinds: Sequence[Rows], depth: int, most: int, hard: float, *, many_hard: bool = False
+) -> Judgement | None:
     """Return with how many candidates queries find their neighbours down to a depth, if that is not too many.
 
     Args:
@@ -89,10 +96,11 @@ def enough_candidates(kinds: Sequence[Rows], depth: int, most: int, hard: float)
         depth: How deep these lie at most.
         most: How many there are.
         hard: The share of queries that may seem hard.
+        many_hard: Whether `MANY_HARD` may; see `judge`.
     """
     for candidates in steps(_FEWEST_FOR_A_HIT * depth, most):
-        judged = judge(kinds, candidates)
-        if judged.sure and judged.hard <= hard:
+        judged = judge(kinds, candidates, many_hard=many_hard)
+        if judged.sure and judged.hard <= (MANY_HARD if many_hard else hard):
             return judged
     return None
 
@@ -109,6 +117,14 @@ def steps(fewest: int, most: int) -> Iterator[int]:
         yield round(candidates)
         candidates *= _STEP
     yield most
+
+
+def _farthest_in_front(
+    late: NDArray[np.int64], mean: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the standing of those queries that are not hard where as many are as may be."""
+    first = np.argsort(mean)[: max(1, round((1 - MANY_HARD) * len(mean)))]
+    return late[first], mean[first]
 
 
 def _standing(places: Rows, candidates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -74,6 +74,22 @@ def test_more_candidates_until_few_queries_seem_hard() -> None:
     assert few.candidates > 120 > many.candidates > 60
 
 
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_many_may_be_hard_where_the_others_are_sure(share: float) -> None:
+    random, places = np.random.default_rng(0), _easy(100)
+    # What codes cannot tell apart lies anywhere, and some of it behind what is looked at.
+    alike = round(share * 100)
+    places[:alike] = random.permuted(np.tile(np.arange(500), (alike, 1)), axis=1)[:, :10]
+    assert enough_candidates([places], depth=10, most=400, hard=0.1) is None
+    judged = enough_candidates([places], depth=10, most=400, hard=0.1, many_hard=True)
+    if share > 0.5:
+        assert judged is None
+    else:
+        assert judged is not None
+        assert judged.hard == share
+        assert judged.recall == 1
+
+
 def test_steps_end_with_the_most() -> None:
     tried = list(steps(20, 100))
     assert tried[0] == 20
