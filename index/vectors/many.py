@@ -60,15 +60,19 @@ def search_each(
     if probe is None:
         return None
     found: list[Neighbours] = []
+    scanned: list[int] = []
     # Candidates are compared by this thread, as several would wait for each other longer (measured).
     with ThreadPoolExecutor(1) as ahead:
         for part, named in _named(queries, probe, planned.finder, ahead):
             near = planned.near_each(part, k, passing, probe, named)
-            for query, one in zip(part, ranked_many(part, keys, near, planned.rows.get), strict=True):
-                if len(one.keys) >= min(k, passing.count) and not tied(one.scores, k):
-                    found.append(Neighbours(one.keys[:k], one.scores[:k], exact=False))
-                else:
-                    found.append(search_exactly(query, k, passing, None, keys, planned.rows))
+            for one in ranked_many(part, keys, near, planned.rows.get):
+                if len(one.keys) < min(k, passing.count) or tied(one.scores, k):
+                    scanned.append(len(found))
+                found.append(Neighbours(one.keys[:k], one.scores[:k], exact=False))
+    if scanned:
+        exact = scan_each(queries[scanned], k, passing, keys, planned.rows)
+        for place, one in zip(scanned, exact, strict=True):
+            found[place] = one
     return found
 
 
