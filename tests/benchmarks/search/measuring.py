@@ -94,7 +94,8 @@ def measure(
         first = filtered[case.name] = filtered_at(contestant, workload, case, recall)
         if case.name in other:
             more = first
-            if first.recall < other[case.name]:
+            # What does not find enough at its most finds no more.
+            if recall <= first.recall < other[case.name]:
                 more = filtered_at(contestant, workload, case, other[case.name], first.effort)
             if more.recall >= other[case.name]:
                 as_sure[case.name] = more

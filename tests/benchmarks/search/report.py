@@ -1,6 +1,7 @@
 """Tables of what was measured."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
 from tests.benchmarks.search.measuring import UNFILTERED, Point
@@ -111,10 +112,10 @@ def _pairs(results: Mapping[str, Result]) -> Iterator[tuple[str, Result, str]]:
 
 def _worst_and_median(ours: Result, filtered: Mapping[str, Point]) -> tuple[str, str]:
     """Return how many times as fast ours is with these filters."""
-    by_filter = sorted(ours.filtered[case].single / point.single for case, point in filtered.items())
+    by_filter = [ours.filtered[case].single / point.single for case, point in filtered.items()]
     if not by_filter:
         return "-", "-"
-    return f"{by_filter[0]:.2f}", f"{by_filter[len(by_filter) // 2]:.2f}"
+    return f"{min(by_filter):.2f}", f"{median(by_filter):.2f}"
 
 
 def table(rows: Sequence[Row]) -> str:
