@@ -150,9 +150,9 @@ class Planner:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
         return self._reaching(rank).candidates
 
-    def usual(self, rank: int) -> Usual:
-        """Return where the hits down to a rank usually lie among these."""
-        return self._reaching(rank).usual
+    def measured(self, rank: int) -> Probe:
+        """Return the search by which hits down to a rank were measured."""
+        return self._reaching(rank)
 
     def _reaching(self, rank: float) -> Probe:
         return self.probes[bisect_left(self._depths, rank)]

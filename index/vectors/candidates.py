@@ -1,7 +1,7 @@
 """What the exact ranking of candidates tells: the hits, and whether more of them are to be expected."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,24 @@ from index.vectors.stored import StoredRows
 SURER: Final = 4
 
 
+class Usually(NamedTuple):
+    """By what the hits of a query are judged.
+
+    Attributes:
+        depth: How many of the nearest are looked at, also where fewer are wanted: few tell little.
+        enough: How many candidates are wanted; somewhat fewer may be named.
+        usual: Where as many of the nearest usually lie among as many candidates.
+    """
+
+    depth: int
+    enough: int
+    usual: Usual
+
+
 def best_of_candidates(
-    query: Vectors, rank: int, rows: StoredRows, named: Rows, more: Rows | None, enough: int, usual: Usual
+    query: Vectors, rank: int, rows: StoredRows, named: Rows, more: Rows | None, usually: Usually
 ) -> Rows | None:
-    """Return those of the candidates that may be hits of a query (D,) down to a rank.
+    """Return those of the candidates that may be hits of a query (D,) down to a rank, likeliest first.
 
     Args:
         query: What is searched for.
@@ -26,36 +40,33 @@ def best_of_candidates(
         rows: The vectors.
         named: Candidates, likeliest first.
         more: Further ones, of which nothing is known.
-        enough: How many candidates were wanted; somewhat fewer may be named.
-        usual: Where the hits usually lie among as many.
+        usually: By what the hits are judged.
 
     Returns:
         None where they lie so far back that more of them must be expected behind.
     """
+    depth, enough, usual = usually
     candidates = named if more is None else np.concatenate((named, more))
-    products, places = rows.best_of(query, kept(rank), candidates)
-    hits = places[:rank]
-    last = products[len(hits) - 1]
+    products, places = rows.best_of(query, kept(max(rank, depth)), candidates)
+    hits = places[: max(rank, depth)]
+    most = usual.farthest * len(hits) * enough
     if more is not None:
         hits = hits[hits < len(named)]
     late = np.count_nonzero(hits >= enough // 2)
-    if late > usual.most_late or hits.sum() > usual.farthest * rank * enough:
+    if late > usual.most_late or hits.sum() > most:
         return None
     # What lies clearly below the last hit cannot be one.
-    likely: Rows = candidates[places[products >= last - 2 * rows.error]]
+    least = products[min(rank, len(products)) - 1] - 2 * rows.error
+    while products[-1] >= least and len(products) < len(candidates):
+        products, places = rows.best_of(query, 2 * len(products), candidates)
+    likely: Rows = candidates[places[products >= least]]
     return likely
 
 
 def best_of_each(
-    queries: Vectors,
-    rank: int,
-    rows: StoredRows,
-    named: Sequence[Rows],
-    more: Rows | None,
-    enough: int,
-    usual: Usual,
+    queries: Vectors, rank: int, rows: StoredRows, named: Sequence[Rows], more: Rows | None, usually: Usually
 ) -> Rows:
-    """Return `best_of_candidates` of each of many queries (Q, D), as rows (Q, `kept`); -1 for none.
+    """Return `best_of_candidates` of each of many queries (Q, D), as rows (Q, R); -1 for none.
 
     Args:
         queries: What is searched for.
@@ -63,23 +74,37 @@ def best_of_each(
         rows: The vectors.
         named: Candidates of each, likeliest first, at least `rank`.
         more: Further ones of all, of which nothing is known.
-        enough: How many candidates were wanted of each; somewhat fewer may be named.
-        usual: Where the hits usually lie among as many.
+        usually: By what the hits are judged.
     """
-    count = kept(rank)
+    depth, enough, usual = usually
+    judged = max(rank, depth)
+    count = kept(judged)
     products = np.full((len(queries), count), -np.inf, dtype=np.float32)
     places = np.zeros((len(queries), count), dtype=np.int64)
     best = np.full((len(queries), count), -1, dtype=np.int64)
-    for at, own in enumerate(named):
-        candidates = own if more is None else np.concatenate((own, more))
+    all_named = [own if more is None else np.concatenate((own, more)) for own in named]
+    for at, candidates in enumerate(all_named):
         found, its = rows.best_of(queries[at], count, candidates)
         products[at, : len(its)], places[at, : len(its)] = found, its
         best[at, : len(its)] = candidates[its]
-    hits = places[:, :rank]
+    lengths = np.array([len(candidates) for candidates in all_named])
+    hits = places[:, :judged]
     if more is not None:
-        hits = np.where(hits < np.array([len(own) for own in named])[:, None], hits, 0)
+        hits = np.where(hits < lengths[:, None] - len(more), hits, 0)
     late = np.count_nonzero(hits >= enough // 2, axis=1)
-    hard = (late > usual.most_late) | (hits.sum(axis=1) > usual.farthest * rank * enough)
-    unlikely = products < products[:, rank - 1 : rank] - 2 * rows.error
-    best[hard[:, None] | unlikely] = -1
-    return best
+    most = usual.farthest * np.minimum(lengths, judged) * enough
+    hard = (late > usual.most_late) | (hits.sum(axis=1) > most)
+    least = products[:, rank - 1 : rank] - 2 * rows.error
+    best[hard[:, None] | (products < least)] = -1
+    for at in np.flatnonzero(~hard & (products[:, -1] >= least[:, 0]) & (lengths > count)).tolist():
+        likely = best_of_candidates(queries[at], rank, rows, named[at], more, usually)
+        if likely is not None:
+            best = widened_to(best, len(likely))
+            best[at, : len(likely)] = likely
+    longest = int(np.count_nonzero(best >= 0, axis=1).max(initial=1))
+    return best[:, :longest]
+
+
+def widened_to(rows: Rows, width: int) -> Rows:
+    """Return rows (Q, R) with at least so many columns, the others of -1."""
+    return np.pad(rows, ((0, 0), (0, max(0, width - rows.shape[1]))), constant_values=-1)

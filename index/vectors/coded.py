@@ -11,7 +11,7 @@ import numpy as np
 
 from index.planner import Usual
 from index.vectors.calibration import queries_near
-from index.vectors.candidates import SURER, best_of_candidates
+from index.vectors.candidates import SURER, Usually, best_of_candidates
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.judging import enough_candidates, judge, places_of, with_spare
@@ -119,7 +119,7 @@ class CodedCopies(LastingCopy):
 
     def _near(self, query: Vectors, rank: int) -> Rows | None:
         """Return rows that hold the hits down to a rank; None where the codes do not tell."""
-        usual = self._reaching(rank).usual
+        reach = self._reaching(rank)
         for sure in (rank, SURER * rank):
             enough = self._reaching(sure).candidates
             (places,) = self._codes.search(query[None], enough)
@@ -129,7 +129,8 @@ class CodedCopies(LastingCopy):
                 if np.count_nonzero(passes) < _PASSING_SHARE * len(named):
                     return None
                 named = named[passes]
-            nearest = best_of_candidates(query, rank, self._stored, named, self._came, enough, usual)
+            usually = Usually(reach.depth, enough, reach.usual)
+            nearest = best_of_candidates(query, rank, self._stored, named, self._came, usually)
             if nearest is not None:
                 return nearest
         return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.planner import Planner, Probe, Usual
 from index.vectors.calibration import calibrate, holds
-from index.vectors.candidates import SURER, best_of_candidates, best_of_each
+from index.vectors.candidates import SURER, Usually, best_of_candidates, best_of_each, widened_to
 from index.vectors.finder import Finder
 from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
@@ -19,7 +19,6 @@ from index.vectors.mapped import MappedRows
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.ranking import kept
 from index.vectors.stored import Guard, StoredRows
 
 # Searches of the codes for one query, before what passes is scanned.
@@ -120,7 +119,7 @@ class PlannedSearch:
             return None
         newest = self._newest(passing)
         # The hits of a query that is hard for the codes are looked for as if more were needed.
-        sure, usual = rank, self.planner.usual(rank)
+        sure, measured = rank, self.planner.measured(rank)
         for _ in range(_TRIED):
             (rows,) = self.finder.search(query[None], probe)
             passes = passing.mask[rows]
@@ -131,8 +130,8 @@ class PlannedSearch:
             reached = int(np.count_nonzero(passes[: probe.depth]))
             while reached >= sure:
                 enough = self.planner.candidates(sure)
-                named = rows[passes][:enough]
-                hits = best_of_candidates(query, rank, self.rows, named, newest, enough, usual)
+                usually = Usually(measured.depth, enough, measured.usual)
+                hits = best_of_candidates(query, rank, self.rows, rows[passes][:enough], newest, usually)
                 if hits is not None:
                     met.note_found(True)
                     return hits
@@ -167,8 +166,8 @@ class PlannedSearch:
             -1 stands for no row; where there is none, hits must be scanned for.
         """
         met, total = passing.near, len(passing.mask)
-        near = np.full((len(queries), kept(rank)), -1, dtype=np.int64)
-        newest, usual = self._newest(passing), self.planner.usual(rank)
+        near = np.full((len(queries), 1), -1, dtype=np.int64)
+        newest, measured = self._newest(passing), self.planner.measured(rank)
         left, sure = np.arange(len(queries)), rank
         for _ in range(_TRIED):
             passes = passing.mask[named] & (named >= 0)
@@ -178,7 +177,10 @@ class PlannedSearch:
             enough = self.planner.candidates(sure)
             those = left[reached]
             likely = [rows[its][:enough] for rows, its in zip(named[reached], passes[reached], strict=True)]
-            near[those] = best_of_each(queries[those], rank, self.rows, likely, newest, enough, usual)
+            usually = Usually(measured.depth, enough, measured.usual)
+            found = best_of_each(queries[those], rank, self.rows, likely, newest, usually)
+            near = widened_to(near, found.shape[1])
+            near[those, : found.shape[1]] = found
             left, sure = left[near[left, 0] < 0], SURER * sure
             deeper = self.planner.deeper(probe, share, sure, passing.count, total)
             if deeper is None or not len(left):

@@ -19,10 +19,10 @@ _USUAL = 8000
 _DIM = 128
 
 
-def _tight(count: int, seed: int) -> Vectors:
+def _tight(count: int, seed: int, far: float = 0.15) -> Vectors:
     """Vectors so near a centre, which no others have, that codes hardly tell them apart."""
     noise = np.random.default_rng(seed).standard_normal((count, _DIM)) / np.sqrt(_DIM)
-    return unit((unit_vectors(1, _DIM, seed=77) + 0.15 * noise).astype(np.float32))
+    return unit((unit_vectors(1, _DIM, seed=77) + far * noise).astype(np.float32))
 
 
 def _noisy(vectors: Vectors, seed: int) -> Vectors:
@@ -69,6 +69,29 @@ def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path
         assert _recall(both, queries, 40) >= 0.99
         assert _recall_of_many(both, queries) >= 0.99
         assert _recall(both, queries, allowed=half) >= 0.99
+
+
+@pytest.mark.parametrize("name", ["ivf", "mapped", "hnsw"])
+@pytest.mark.parametrize("count", [40, 150])
+def test_vectors_that_differ_by_less_than_rounding(name: ViewName, count: int, tmp_path: Path) -> None:
+    alike = _tight(count, seed=1, far=0.01)
+    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, alike)
+    both.build(name)
+    half = np.union1d(np.arange(0, both.count, 2), np.arange(_USUAL, both.count))
+    for queries in (_tight(40, seed=2, far=0.01), both.view.vectors(np.arange(_USUAL, _USUAL + 40))):
+        for k in (1, 11):
+            assert _recall(both, queries, k) >= 0.995
+        assert _recall(both, queries, allowed=half) >= 0.995
+        assert _recall_of_many(both, queries) >= 0.995
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_few_hits_are_as_sure_as_ten(k: int, tmp_path: Path) -> None:
+    kind = _tight(_USUAL // 20, seed=1, far=0.4)
+    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, kind)
+    both.build("ivf")
+    queries = _tight(200, seed=2, far=0.4)
+    assert _recall(both, queries, k) >= 0.99
 
 
 def test_beside_a_large_kind_that_codes_do_not_tell_apart(tmp_path: Path) -> None:
