@@ -31,7 +31,7 @@ def read_texts(path: Path) -> list[tuple[int, str]]:
         DataError: It cannot be read, or has no such line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
     except OSError as error:

@@ -18,12 +18,13 @@ def _search(indexed: Indexed, *options: object) -> Result:
 
 
 def test_each_line_has_the_page_that_it_has_alone(indexed: Indexed, tmp_path: Path) -> None:
-    texts = ["two dogs in the snow", "a lake", "the heart is enlarged"]
+    # U+2028 separates lines for Python alone.
+    texts = ["two dogs in the snow", "a lake\u2028at night", "the heart is enlarged"]
     file = tmp_path / "texts.txt"
-    file.write_text("\n\n".join(texts) + "\n  \n")
+    file.write_bytes(("\r\n\n".join(texts) + "\n  \n").encode())
     done = _search(indexed, "--queries", file, "-k", 5, *_FILTER)
     assert done.exit_code == 0, done.output
-    pages = [json.loads(line) for line in done.stdout.splitlines()]
+    pages = [json.loads(line) for line in done.stdout.strip().split("\n")]
     assert [page["text"] for page in pages] == texts
     for text, page in zip(texts, pages, strict=True):
         alone = json.loads(_search(indexed, text, "-k", 5, *_FILTER, "--json").stdout)
