@@ -148,13 +148,10 @@ class Planner:
 
     def candidates(self, rank: int) -> int:
         """Return how many of the likeliest candidates that pass hold the hits down to a rank."""
-        return self._reaching(rank).candidates
+        return self.reaching(rank).candidates
 
-    def measured(self, rank: int) -> Probe:
-        """Return the search by which hits down to a rank were measured."""
-        return self._reaching(rank)
-
-    def _reaching(self, rank: float) -> Probe:
+    def reaching(self, rank: float) -> Probe:
+        """Return the least search that was measured to find the hits down to a rank."""
         return self.probes[bisect_left(self._depths, rank)]
 
     def _worthwhile(
@@ -170,7 +167,7 @@ class Planner:
         """Return the least search that reaches a depth, unless a scan costs less."""
         if not self.probes or depth > self.probes[-1].depth:
             return None
-        probe = self._reaching(depth)
+        probe = self.reaching(depth)
         ranked = min(probe.candidates * passing / total, self.candidates(rank))
         if copied is not None:
             exact = copied - _FINISHED * self.least

@@ -15,7 +15,7 @@ from index.vectors.stored import StoredRows
 SURER: Final = 4
 
 
-class Usually(NamedTuple):
+class Yardstick(NamedTuple):
     """By what the hits of a query are judged.
 
     Attributes:
@@ -30,7 +30,7 @@ class Usually(NamedTuple):
 
 
 def best_of_candidates(
-    query: Vectors, rank: int, rows: StoredRows, named: Rows, more: Rows | None, usually: Usually
+    query: Vectors, rank: int, rows: StoredRows, named: Rows, more: Rows | None, yardstick: Yardstick
 ) -> Rows | None:
     """Return those of the candidates that may be hits of a query (D,) down to a rank, likeliest first.
 
@@ -40,12 +40,12 @@ def best_of_candidates(
         rows: The vectors.
         named: Candidates, likeliest first.
         more: Further ones, of which nothing is known.
-        usually: By what the hits are judged.
+        yardstick: By what the hits are judged.
 
     Returns:
         None where they lie so far back that more of them must be expected behind.
     """
-    depth, enough, usual = usually
+    depth, enough, usual = yardstick
     candidates = named if more is None else np.concatenate((named, more))
     products, places = rows.best_of(query, kept(max(rank, depth)), candidates)
     hits = places[: max(rank, depth)]
@@ -64,7 +64,12 @@ def best_of_candidates(
 
 
 def best_of_each(
-    queries: Vectors, rank: int, rows: StoredRows, named: Sequence[Rows], more: Rows | None, usually: Usually
+    queries: Vectors,
+    rank: int,
+    rows: StoredRows,
+    named: Sequence[Rows],
+    more: Rows | None,
+    yardstick: Yardstick,
 ) -> Rows:
     """Return `best_of_candidates` of each of many queries (Q, D), as rows (Q, R); -1 for none.
 
@@ -74,9 +79,9 @@ def best_of_each(
         rows: The vectors.
         named: Candidates of each, likeliest first, at least `rank`.
         more: Further ones of all, of which nothing is known.
-        usually: By what the hits are judged.
+        yardstick: By what the hits are judged.
     """
-    depth, enough, usual = usually
+    depth, enough, usual = yardstick
     judged = max(rank, depth)
     count = kept(judged)
     products = np.full((len(queries), count), -np.inf, dtype=np.float32)
@@ -97,7 +102,7 @@ def best_of_each(
     least = products[:, rank - 1 : rank] - 2 * rows.error
     best[hard[:, None] | (products < least)] = -1
     for at in np.flatnonzero(~hard & (products[:, -1] >= least[:, 0]) & (lengths > count)).tolist():
-        likely = best_of_candidates(queries[at], rank, rows, named[at], more, usually)
+        likely = best_of_candidates(queries[at], rank, rows, named[at], more, yardstick)
         if likely is not None:
             best = widened_to(best, len(likely))
             best[at, : len(likely)] = likely

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.planner import Usual
 from index.vectors.calibration import queries_near
-from index.vectors.candidates import SURER, Usually, best_of_candidates
+from index.vectors.candidates import SURER, Yardstick, best_of_candidates
 from index.vectors.codec import unit
 from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.judging import enough_candidates, judge, places_of, with_spare
@@ -129,8 +129,8 @@ class CodedCopies(LastingCopy):
                 if np.count_nonzero(passes) < _PASSING_SHARE * len(named):
                     return None
                 named = named[passes]
-            usually = Usually(reach.depth, enough, reach.usual)
-            nearest = best_of_candidates(query, rank, self._stored, named, self._came, usually)
+            yardstick = Yardstick(reach.depth, enough, reach.usual)
+            nearest = best_of_candidates(query, rank, self._stored, named, self._came, yardstick)
             if nearest is not None:
                 return nearest
         return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.planner import Planner, Probe, Usual
 from index.vectors.calibration import calibrate, holds
-from index.vectors.candidates import SURER, Usually, best_of_candidates, best_of_each, widened_to
+from index.vectors.candidates import SURER, Yardstick, best_of_candidates, best_of_each, widened_to
 from index.vectors.finder import Finder
 from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
@@ -119,7 +119,7 @@ class PlannedSearch:
             return None
         newest = self._newest(passing)
         # The hits of a query that is hard for the codes are looked for as if more were needed.
-        sure, measured = rank, self.planner.measured(rank)
+        sure, measured = rank, self.planner.reaching(rank)
         for _ in range(_TRIED):
             (rows,) = self.finder.search(query[None], probe)
             passes = passing.mask[rows]
@@ -130,8 +130,8 @@ class PlannedSearch:
             reached = int(np.count_nonzero(passes[: probe.depth]))
             while reached >= sure:
                 enough = self.planner.candidates(sure)
-                usually = Usually(measured.depth, enough, measured.usual)
-                hits = best_of_candidates(query, rank, self.rows, rows[passes][:enough], newest, usually)
+                yardstick = Yardstick(measured.depth, enough, measured.usual)
+                hits = best_of_candidates(query, rank, self.rows, rows[passes][:enough], newest, yardstick)
                 if hits is not None:
                     met.note_found(True)
                     return hits
@@ -167,7 +167,7 @@ class PlannedSearch:
         """
         met, total = passing.near, len(passing.mask)
         near = np.full((len(queries), 1), -1, dtype=np.int64)
-        newest, measured = self._newest(passing), self.planner.measured(rank)
+        newest, measured = self._newest(passing), self.planner.reaching(rank)
         left, sure = np.arange(len(queries)), rank
         for _ in range(_TRIED):
             passes = passing.mask[named] & (named >= 0)
@@ -177,8 +177,8 @@ class PlannedSearch:
             enough = self.planner.candidates(sure)
             those = left[reached]
             likely = [rows[its][:enough] for rows, its in zip(named[reached], passes[reached], strict=True)]
-            usually = Usually(measured.depth, enough, measured.usual)
-            found = best_of_each(queries[those], rank, self.rows, likely, newest, usually)
+            yardstick = Yardstick(measured.depth, enough, measured.usual)
+            found = best_of_each(queries[those], rank, self.rows, likely, newest, yardstick)
             near = widened_to(near, found.shape[1])
             near[those, : found.shape[1]] = found
             left, sure = left[near[left, 0] < 0], SURER * sure

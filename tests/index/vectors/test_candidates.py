@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.planner import Usual
-from index.vectors.candidates import Usually, best_of_candidates
+from index.vectors.candidates import Yardstick, best_of_candidates
 from index.vectors.half import HalfRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
@@ -25,7 +25,7 @@ def _rows_by_nearness(count: int) -> tuple[HalfRows, Vectors]:
 
 def _best(order: Rows, more: Rows | None = None, usual: Usual = USUAL) -> Rows | None:
     rows, query = _rows_by_nearness(100)
-    return best_of_candidates(query, 5, rows, order, more, Usually(5, len(order), usual))
+    return best_of_candidates(query, 5, rows, order, more, Yardstick(5, len(order), usual))
 
 
 def test_hits_among_the_first_candidates_are_taken() -> None:
@@ -58,6 +58,6 @@ def test_hits_that_were_not_named_by_codes_say_nothing() -> None:
 @pytest.mark.parametrize("named", [3, 40])
 def test_fewer_candidates_than_wanted_are_judged_as_if_more_were_named(named: int) -> None:
     rows, query = _rows_by_nearness(100)
-    found = best_of_candidates(query, 5, rows, np.arange(named), None, Usually(5, 80, USUAL))
+    found = best_of_candidates(query, 5, rows, np.arange(named), None, Yardstick(5, 80, USUAL))
     assert found is not None
     assert found[:3].tolist() == [0, 1, 2]

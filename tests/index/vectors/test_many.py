@@ -8,7 +8,7 @@ import pytest
 
 from index.planner import Usual
 from index.vectors import many
-from index.vectors.candidates import Usually, best_of_candidates, best_of_each
+from index.vectors.candidates import Yardstick, best_of_candidates, best_of_each
 from index.vectors.half import HalfRows
 from index.vectors.planned import PlannedSearch
 from tests.index.samples import unit_vectors
@@ -35,7 +35,7 @@ def _recall(both: Both, k: int = 10, count: int = _QUERIES) -> float:
 @pytest.mark.parametrize("with_more", [False, True])
 def test_candidates_of_many_are_judged_as_those_of_each(with_more: bool, depth: int) -> None:
     random, rank = np.random.default_rng(0), 5
-    usually = Usually(depth, 80, Usual(late=0.3, place=0.2))
+    yardstick = Yardstick(depth, 80, Usual(late=0.3, place=0.2))
     vectors, queries = unit_vectors(200, 32, seed=2), unit_vectors(60, 32, seed=1)
     rows = HalfRows(32)
     rows.add(vectors)
@@ -46,10 +46,10 @@ def test_candidates_of_many_are_judged_as_those_of_each(with_more: bool, depth: 
         noise = random.choice((0.05, 0.3, 1.0)) * random.standard_normal(150)
         order = np.argsort(-(vectors[:150] @ query) + noise)
         named.append(order[: random.integers(40, 80)])
-    found = best_of_each(queries, rank, rows, named, more, usually)
+    found = best_of_each(queries, rank, rows, named, more, yardstick)
     hard = 0
     for query, own, best in zip(queries, named, found, strict=True):
-        expected = best_of_candidates(query, rank, rows, own, more, usually)
+        expected = best_of_candidates(query, rank, rows, own, more, yardstick)
         hard += expected is None
         assert best[best >= 0].tolist() == ([] if expected is None else expected.tolist())
     assert 5 <= hard <= 55
