@@ -226,6 +226,7 @@ class CosineView:
             finder.learn(vectors)
             if stored is not rows:
                 stored.add(vectors)
+        stored.use_large_pages()
         # What codes do not promise is scanned seldom, and is to be measured without other copies.
         with self._lock.writing():
             stored.drop_copies()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import numpy as np
 
 from index.vectors.coarse import CoarseRows
+from index.vectors.large_pages import move_to_large_pages, refill_in_large_pages
 from index.vectors.passing import Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
@@ -111,6 +112,11 @@ class HalfRows(StoredRows):
             self.coarse.append(vectors)
         self._on_device(lambda device: device.append(vectors))
 
+    def use_large_pages(self) -> None:
+        """Have rows lie where they are taken fastest; see `StoredRows`."""
+        # Only the address is used: should they move meanwhile, others' memory moves, which harms nobody.
+        move_to_large_pages(self._held)
+
     def take(self, rows: Rows, out: Halves) -> None:
         """Copy these rows into `out` (N, D); see `StoredRows`."""
         # They are there: nothing has to be checked, and only then are they copied once.
@@ -120,10 +126,11 @@ class HalfRows(StoredRows):
         """Take the rows of a file in place of those here; see `StoredRows`."""
         index = empty_index(self.dim)
         with path.open("rb") as file:
-            index.ntotal = read_count(file, self.dim)
+            count = read_count(file, self.dim)
             # Else the first vector that is appended would have all of them copied, while searches wait.
-            index.codes.resize(int(_ROOM * index.ntotal) * self.dim * 2)
-            index.codes.resize(index.ntotal * self.dim * 2)
+            _resize(index, int(_ROOM * count))
+            refill_in_large_pages(memory_of(index))
+            _resize(index, count)
             held = memory_of(index)
             if file.readinto(held.data) != held.nbytes:
                 raise ValueError("the file ends before its rows do")
@@ -175,3 +182,9 @@ class HalfRows(StoredRows):
             if failed_first:
                 _log.warning("vectors are scanned by the CPU from now on, as the GPU failed: %s", error)
             return None
+
+
+def _resize(index: Any, count: int) -> None:
+    """Make so many rows of FAISS's index; those that were not there are zero."""
+    index.codes.resize(count * index.d * 2)
+    index.ntotal = count

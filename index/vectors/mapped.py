@@ -121,6 +121,9 @@ class MappedRows(StoredRows):
     def drop_copies(self) -> None:
         """Go on: there are none; see `StoredRows`."""
 
+    def use_large_pages(self) -> None:
+        """Go on: it is the system's matter where a file's pages lie; see `StoredRows`."""
+
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
         kept = self.fresh()

@@ -81,6 +81,10 @@ class StoredRows(ABC):
         """Let go of copies of all rows by which scans are faster, if there are any."""
 
     @abstractmethod
+    def use_large_pages(self) -> None:
+        """Have rows lie where they are taken fastest, while others read and append."""
+
+    @abstractmethod
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
 

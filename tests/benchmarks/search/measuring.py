@@ -91,14 +91,13 @@ def measure(
     as_sure = {UNFILTERED: at(most)} if other and any(point.recall >= most for point in curve) else {}
     filtered = {}
     for case in workload.filtered():
-        first = filtered[case.name] = filtered_at(contestant, workload, case, recall)
+        searches = Filtered(contestant, workload, case)
+        point = filtered[case.name] = searches.at(recall)
         if case.name in other:
-            more = first
-            # What does not find enough at its most finds no more.
-            if recall <= first.recall < other[case.name]:
-                more = filtered_at(contestant, workload, case, other[case.name], first.effort)
-            if more.recall >= other[case.name]:
-                as_sure[case.name] = more
+            if point.recall < other[case.name]:
+                point = searches.at(other[case.name])
+            if point.recall >= other[case.name]:
+                as_sure[case.name] = point
     return Measured(tuple(curve), chosen, filtered, as_sure)
 
 
@@ -121,44 +120,55 @@ def resident_bytes() -> int:
     raise RuntimeError("this system does not say how much memory a process holds")
 
 
-def filtered_at(
-    contestant: Contestant, workload: Workload, case: FilteredQueries, recall: float, least: int | None = None
-) -> Point:
-    """Find the smallest effort of enough recall, taking it for granted that more effort finds more.
+class Filtered:
+    """Searches with one filter, whose recall is measured once for each effort.
 
     Args:
         contestant: Who searches.
         workload: For what.
         case: With which filter.
-        recall: How much is enough.
-        least: An effort that is known to be too little; None for no such.
     """
-    prepared = contestant.prepare(workload, case.condition)
-    if contestant.warms:
-        seconds = _WARMED_SECONDS + _WARMED_SECONDS_A_VECTOR * case.condition.limit
-        _single_speed(contestant, case.queries, contestant.efforts[0], seconds, prepared)
-    last = len(contestant.efforts) - 1
-    low, high = (0 if least is None else min(contestant.efforts.index(least) + 1, last)), last
-    while low < high:
-        middle = (low + high) // 2
-        reached = _recall(contestant, case.queries, case.truth, contestant.efforts[middle], prepared)[0]
-        low, high = (low, middle) if reached >= recall else (middle + 1, high)
-    effort = contestant.efforts[low]
-    point = _point(contestant, case.queries, case.truth, effort, prepared)
-    return replace(
-        point,
-        single=_best(lambda: _single_speed(contestant, case.queries, effort, _SHORT_SECONDS, prepared)),
-    )
+
+    def __init__(self, contestant: Contestant, workload: Workload, case: FilteredQueries) -> None:
+        self._contestant = contestant
+        self._case = case
+        self._prepared = contestant.prepare(workload, case.condition)
+        self._reached: dict[int, tuple[float, float, float]] = {}
+        if contestant.warms:
+            self._speed(
+                contestant.efforts[0], _WARMED_SECONDS + _WARMED_SECONDS_A_VECTOR * case.condition.limit
+            )
+
+    def at(self, recall: float) -> Point:
+        """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
+        efforts = self._contestant.efforts
+        low, high = 0, len(efforts) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._found(efforts[middle])[0] >= recall else (middle + 1, high)
+        reached, hits, batch = self._found(efforts[low])
+        single = _best(lambda: self._speed(efforts[low], _SHORT_SECONDS))
+        return Point(efforts[low], reached, single, batch, hits)
+
+    def _found(self, effort: int) -> tuple[float, float, float]:
+        """Return what `_recall` does."""
+        if effort not in self._reached:
+            queries, truth = self._case.queries, self._case.truth
+            self._reached[effort] = _recall(self._contestant, queries, truth, effort, self._prepared)
+        return self._reached[effort]
+
+    def _speed(self, effort: int, seconds: float) -> float:
+        return _single_speed(self._contestant, self._case.queries, effort, seconds, self._prepared)
 
 
-def _point(contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any = None) -> Point:
-    recall, hits, batch = _recall(contestant, queries, truth, effort, filter)
-    single = _single_speed(contestant, queries, effort, _SHORT_SECONDS, filter)
+def _point(contestant: Contestant, queries: Vectors, truth: Keys, effort: int) -> Point:
+    recall, hits, batch = _recall(contestant, queries, truth, effort)
+    single = _single_speed(contestant, queries, effort, _SHORT_SECONDS)
     return Point(effort, recall, single, batch, hits)
 
 
 def _recall(
-    contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any
+    contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any = None
 ) -> tuple[float, float, float]:
     """Return recall@10, hits a query, and queries a second in batches."""
     found: Found = []

@@ -19,7 +19,7 @@ import typer
 
 from tests.benchmarks.search.contestants.contestant import Contestant
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.measuring import filtered_at
+from tests.benchmarks.search.measuring import Filtered
 from tests.benchmarks.search.registry import CONTESTANTS
 from tests.benchmarks.search.workload import FilteredQueries, K, Workload, prepare
 
@@ -71,7 +71,7 @@ def _beside_writes(
     write: _Write,
     keys: Iterator[int],
 ) -> BesideWrites:
-    quiet = filtered_at(contestant, workload, case, recall)
+    quiet = Filtered(contestant, workload, case).at(recall)
     passing = contestant.prepare(workload, case.condition)
     queries, missed = itertools.cycle(case.queries), 0
     spent: list[float] = []
