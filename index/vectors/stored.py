@@ -5,7 +5,6 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from index.vectors.codec import unit, widened
 from index.vectors.passing import Bits, Passing
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.threads import cores, use_threads
+from index.vectors.threads import cores, scanners, use_threads
 
 if TYPE_CHECKING:
     from index.vectors.device import DeviceRows
@@ -61,7 +60,6 @@ class StoredRows(ABC):
         self.dim = dim
         self.error = self._bound(SUMMATION)
         self._copies = _Copies(dim)
-        self._pool = ThreadPoolExecutor(cores(), initializer=use_threads, initargs=(1,))
 
     @abstractmethod
     def __len__(self) -> int:
@@ -171,7 +169,7 @@ class StoredRows(ABC):
         if parts == 1:
             use_threads(1)
             return scan(*edges)
-        return _best(list(self._pool.map(scan, edges[:-1], edges[1:])), count)
+        return _best(list(scanners().map(scan, edges[:-1], edges[1:])), count)
 
     def nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
         """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
