@@ -69,10 +69,8 @@ class Positions:
 
     def find(self, keys: Keys) -> tuple[Rows, Mask]:
         """Return the row of each key and whether it has one."""
-        if not len(self):
-            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
-        place = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
-        return self._rows[place], self._sorted[place] == keys
+        places, known = self._find(keys)
+        return (self._rows[places] if len(self) else places), known
 
     def append(self, keys: Keys) -> None:
         """Put different keys in new rows; the rows that they had are dead."""
@@ -88,9 +86,17 @@ class Positions:
 
     def drop(self, keys: Keys) -> int:
         """Let the rows of keys die, and return how many did."""
-        gone = np.isin(self._sorted, keys) if len(keys) else np.zeros(len(self), dtype=bool)
-        if gone.any():
+        places, known = self._find(keys)
+        gone = np.unique(places[known])
+        if len(gone):
             self.alive = self.alive.copy()
             self.alive[self._rows[gone]] = False
-            self._sorted, self._rows = self._sorted[~gone], self._rows[~gone]
-        return int(np.count_nonzero(gone))
+            self._sorted, self._rows = np.delete(self._sorted, gone), np.delete(self._rows, gone)
+        return len(gone)
+
+    def _find(self, keys: Keys) -> tuple[Rows, Mask]:
+        """Return where each key stands among the living, and whether it does."""
+        if not len(self):
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
+        places = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
+        return places, self._sorted[places] == keys
