@@ -72,9 +72,11 @@ class CodedRows:
         """Return codes that know no rows yet; see `Finder`."""
         return self._codes.flat(sample)
 
-    def write(self, path: Path) -> None:
-        """Write the codes into a file."""
+    def write(self, folder: Path, stem: str) -> dict[str, Path]:
+        """Write the codes into a file; see `Finder`."""
+        path = folder / f"{stem}.{self.name}"
         self._codes.write(path)
+        return {self.name: path}
 
     @classmethod
     def read(cls, path: Path, rows: StoredRows) -> Self:

@@ -68,5 +68,5 @@ class Finder(Protocol):
     def outgrown(self) -> bool:
         """Whether it has so many more rows than it was made for that another would be faster."""
 
-    def write(self, path: Path) -> None:
-        """Write it into a file, without the rows."""
+    def write(self, folder: Path, stem: str) -> dict[str, Path]:
+        """Write it into files of this folder, by part, without the rows."""

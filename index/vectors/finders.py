@@ -37,5 +37,4 @@ def read_finder(files: Mapping[str, Path], rows: HalfRows | MappedRows) -> Finde
     codes = files.get("ivf") or files.get("mapped")
     if codes is not None:
         return CodedRows.read(codes, rows)
-    links = files.get(Graph.name)
-    return Graph.read(links, rows) if links is not None and isinstance(rows, HalfRows) else None
+    return Graph.read(files, rows) if Graph.name in files and isinstance(rows, HalfRows) else None

@@ -1,5 +1,6 @@
 """A graph of near vectors: each search walks towards its query (HNSW: Malkov and Yashunin 2016)."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ from index.vectors.half import HalfRows
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.same_rows import SameRows, first_of_each
-from index.vectors.stored import Halves, empty_index
+from index.vectors.stored import Halves, empty_index, memory_of
 from index.vectors.threads import cores, use_threads
 
 # How many near vectors are looked at for the links of a new one.
@@ -27,6 +28,8 @@ _LOOKED_AT: Final = 4
 _EFFORT_FOR_SAME: Final = 32
 # Vectors from which on several threads are worth their start.
 _WORTH_THREADS: Final = 500
+# The part of a snapshot that says which rows are the same.
+_SAME: Final = "same"
 
 
 class Graph:
@@ -36,26 +39,30 @@ class Graph:
     no search would find a way to them.
 
     Args:
-        index: FAISS's index of the links and the copy.
+        index: FAISS's index of the links.
         rows: Whose vectors these are.
+        stored: FAISS's index of the vectors: a copy, or the rows' own.
+        same: Which of them are the same.
     """
 
     name: ViewName = "hnsw"
     lists = _LISTS
 
-    def __init__(self, index: Any, rows: HalfRows) -> None:
+    def __init__(self, index: Any, rows: HalfRows, stored: Any, same: SameRows) -> None:
         self._index = index
         self._rows = rows
+        self._store_in(stored)
         self._parameters = lru_cache(_REMEMBERED)(_parameters)
-        self._same = SameRows()
+        self._same = same
 
     @classmethod
     def empty(cls, rows: HalfRows) -> "Graph":
         """Return a graph that has learnt none of some rows."""
         library: Any = faiss
-        index = library.IndexHNSW(empty_index(rows.dim), GRAPH_LINKS)
+        copy = empty_index(rows.dim)
+        index = library.IndexHNSW(copy, GRAPH_LINKS)
         index.hnsw.efConstruction = _EFFORT
-        return cls(index, rows)
+        return cls(index, rows, copy, SameRows())
 
     def __len__(self) -> int:
         """Return the number of rows that it knows."""
@@ -95,7 +102,7 @@ class Graph:
         """Link vectors (N, D) and use the rows in place of the copy; see `Finder`."""
         if len(vectors):
             self.learn(vectors)
-        self._index.storage = self._rows.index
+        self._store_in(self._rows.index)
 
     def append(self, vectors: Vectors) -> None:
         """Append vectors (N, D) to the rows and link them; see `Finder`."""
@@ -114,25 +121,32 @@ class Graph:
     def flat(self, sample: Vectors) -> None:
         """Return nothing: it makes no codes."""
 
-    def write(self, path: Path) -> None:
-        """Write the links into a file."""
+    def write(self, folder: Path, stem: str) -> dict[str, Path]:
+        """Write the links, and which rows are the same, into files of this folder, by part."""
+        files = {part: folder / f"{stem}.{part}" for part in (self.name, _SAME)}
         library: Any = faiss
-        library.write_index(self._index, str(path), faiss.IO_FLAG_SKIP_STORAGE)
+        library.write_index(self._index, str(files[self.name]), faiss.IO_FLAG_SKIP_STORAGE)
+        self._same.write(files[_SAME])
+        return files
 
     @classmethod
-    def read(cls, path: Path, rows: HalfRows) -> "Graph":
-        """Return what `write` put into a file, for these rows.
+    def read(cls, files: Mapping[str, Path], rows: HalfRows) -> "Graph":
+        """Return what `write` put into files, for these rows.
 
         Raises:
-            ValueError: It holds no graph of them.
+            ValueError: They hold no graph of them.
         """
-        index: Any = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_STORAGE)
+        index: Any = faiss.read_index(str(files[cls.name]), faiss.IO_FLAG_SKIP_STORAGE)
         if not isinstance(index, faiss.IndexHNSW) or (index.d, index.ntotal) != (rows.dim, len(rows)):
             raise ValueError("the file holds no graph of these vectors")
-        graph = cls(index, rows)
-        graph.settle(np.empty((0, rows.dim), dtype=np.float32))
-        graph._find_same()
-        return graph
+        if _SAME not in files:
+            raise ValueError("the files do not say which of the vectors are the same")
+        return cls(index, rows, rows.index, SameRows.read(files[_SAME], len(rows)))
+
+    def _store_in(self, stored: Any) -> None:
+        self._stored = self._index.storage = stored
+        # FAISS's Python layer would keep the copy that an index was made with.
+        self._index.referenced_objects = [stored]
 
     def _linked(self, queries: Vectors, count: int, effort: int = 0) -> Rows:
         """Return the likely nearest linked rows (Q, count) to queries (Q, D)."""
@@ -145,7 +159,8 @@ class Graph:
         if not len(self) or not len(halves):
             return np.full(len(halves), -1)
         near = self._linked(widened(halves), _LOOKED_AT, effort)
-        known = self._rows.halves(np.maximum(near, 0).ravel()).reshape(*near.shape, -1)
+        # Until it is settled from its own copy: the rows may move meanwhile.
+        known = memory_of(self._stored)[np.maximum(near, 0)]
         same = (known == halves[:, None]).all(axis=2) & (near >= 0)
         found: Rows = np.where(same.any(axis=1), near[np.arange(len(near)), same.argmax(axis=1)], -1)
         return found
@@ -155,26 +170,9 @@ class Graph:
         if with_links:
             self._index.add(vectors)
             return
-        self._index.storage.add(vectors)
+        self._stored.add(vectors)
         self._index.hnsw.prepare_level_tab(len(vectors), False)
-        self._index.ntotal = self._index.storage.ntotal
-
-    def _find_same(self) -> None:
-        """Find the linked row of each that has no links.
-
-        Raises:
-            ValueError: There is none: the links are not of these rows.
-        """
-        hnsw = self._index.hnsw
-        library: Any = faiss
-        starts = library.rev_swig_ptr(hnsw.offsets.data(), len(self))
-        links = library.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size())
-        alone = np.flatnonzero(links[starts.astype(np.int64)] < 0)
-        alone = alone[alone != hnsw.entry_point]
-        linked = self._linked_as(self._rows.halves(alone), _EFFORT)
-        if (linked < 0).any():
-            raise ValueError("the file holds no graph of these vectors")
-        self._same.add(linked, alone)
+        self._index.ntotal = self._stored.ntotal
 
 
 def _parameters(candidates: int) -> Any:

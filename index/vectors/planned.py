@@ -191,10 +191,9 @@ class PlannedSearch:
 
     def write(self, folder: Path, stem: str) -> dict[str, Path]:
         """Write finder and plan into files of this folder, by part."""
-        files = {part: folder / f"{stem}.{part}" for part in (self.finder.name, "plan")}
-        self.finder.write(files[self.finder.name])
-        files["plan"].write_text(json.dumps(asdict(self.planner)))
-        return files
+        plan = folder / f"{stem}.plan"
+        plan.write_text(json.dumps(asdict(self.planner)))
+        return {**self.finder.write(folder, stem), "plan": plan}
 
     @classmethod
     def read(cls, files: Mapping[str, Path], rows: HalfRows | MappedRows) -> "PlannedSearch | None":

@@ -1,6 +1,7 @@
 """Rows whose vectors are the same: one of them stands for all."""
 
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,27 @@ class SameRows:
         for first, row in zip(standing.tolist(), rows.tolist(), strict=True):
             self._others.setdefault(first, []).append(row)
         self._standing = np.fromiter(self._others, dtype=np.int64)
+
+    def write(self, path: Path) -> None:
+        """Write them into a file."""
+        pairs = [(first, row) for first, rows in self._others.items() for row in rows]
+        with path.open("wb") as file:
+            np.save(file, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+
+    @classmethod
+    def read(cls, path: Path, count: int) -> "SameRows":
+        """Return what `write` put into a file, for so many rows.
+
+        Raises:
+            ValueError: It holds none of them.
+        """
+        with path.open("rb") as file:
+            pairs = np.load(file, allow_pickle=False)
+        if pairs.dtype != np.int64 or pairs.shape[1:] != (2,) or (pairs < 0).any() or (pairs >= count).any():
+            raise ValueError("the file does not say which of these vectors are the same")
+        same = cls()
+        same.add(pairs[:, 0], pairs[:, 1])
+        return same
 
     def with_others(self, found: Rows) -> Rows:
         """Return as many rows as these (C,), those that are the same behind each."""
