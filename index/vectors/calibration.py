@@ -176,9 +176,7 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
                 if probe is not None:
                     probes.append(probe)
                     break
-    with guard():
-        costs = _scan_costs(rows, asked[0][0])
-    return Planner(tuple(probes), *costs)
+    return Planner(tuple(probes), *_scan_costs(rows, asked[0][0], guard))
 
 
 def holds(
@@ -247,10 +245,9 @@ def _cheapest(
     if not probes:
         return None
     works = [partial(_rank, finder=finder, probe=probe, rows=rows) for probe in probes]
-    with guard():
-        ranked = _fastest(works, queries)
+    ranked = _fastest(works, queries, guard)
     best = probes[int(np.argmin(ranked))]
-    (cost,) = _fastest([partial(finder.search, probe=best)], queries)
+    (cost,) = _fastest([partial(finder.search, probe=best)], queries, guard)
     return replace(best, cost=cost)
 
 
@@ -262,24 +259,29 @@ def _rank(query: Vectors, finder: Finder, probe: Probe, rows: StoredRows) -> Non
 def _fastest(
     works: Sequence[Callable[[Vectors], object]],
     queries: Vectors,
+    guard: Guard,
     clock: Callable[[], int] = time.thread_time_ns,
 ) -> list[float]:
-    """Return the nanoseconds that each work takes for one of some queries (1, D), each at its quickest."""
+    """Return the nanoseconds that each work takes for one of some queries (1, D), each at its quickest.
+
+    The guard is let go after each: whoever writes would hold up all searches as long as it waits.
+    """
     asked = [query[None] for query in queries[: max(_TIMED, len(queries) // _TIMED_ONE_OF)]]
     quickest = np.full((len(works), len(asked)), np.inf)
     # In turn: what the same query touched a moment ago is quicker than it will be, and at times all is slow.
     for _ in range(_ROUNDS):
         for times, work in zip(quickest, works, strict=True):
             for place, query in enumerate(asked):
-                started = clock()
-                work(query)
-                times[place] = min(times[place], clock() - started)
+                with guard():
+                    started = clock()
+                    work(query)
+                    times[place] = min(times[place], clock() - started)
         if quickest.sum() > _LONG:
             break
     return [float(times.mean()) for times in quickest]
 
 
-def _scan_costs(rows: StoredRows, queries: Vectors) -> tuple[float, float, float]:
+def _scan_costs(rows: StoredRows, queries: Vectors, guard: Guard) -> tuple[float, float, float]:
     """Return the nanoseconds of a row that is compared, of one that is passed over, and of a candidate."""
     everything, few = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
     few[::_ONE_OF] = True
@@ -288,8 +290,8 @@ def _scan_costs(rows: StoredRows, queries: Vectors) -> tuple[float, float, float
     # Several threads scan.
     wall = time.perf_counter_ns
     scans = [partial(_scan, rows=rows, passing=passing) for passing in (all_pass, few_pass)]
-    scanned, picked = _fastest(scans, queries, wall)
-    (gathered,) = _fastest([lambda query: rows.nearest_of(query[0], 10, some)], queries)
+    scanned, picked = _fastest(scans, queries, guard, wall)
+    (gathered,) = _fastest([lambda query: rows.nearest_of(query[0], 10, some)], queries, guard)
     compared = scanned / len(rows)
     passed = (picked - few_pass.count * compared) / (len(rows) - few_pass.count)
     return compared, max(0.0, passed), gathered / len(some)

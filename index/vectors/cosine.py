@@ -61,6 +61,8 @@ class CosineView:
         self._planned: PlannedSearch | None = None
         # Changes when rows move: what is being built then fits no longer.
         self._layout = 0
+        # Whether a change failed half-way, so that keys and rows may not belong together.
+        self._torn = False
         self._filters = Filters()
         self._coding = FilterCoding(self._filters, self._lock.reading)
         # What is being coded would keep all rows of a view that nobody has any more.
@@ -101,8 +103,8 @@ class CosineView:
 
     @property
     def damaged(self) -> bool:
-        """Whether the files of the vectors were damaged since: another view must be read in place of this."""
-        return self._rows.damaged
+        """Whether another view must be read in place of this: its files were damaged, or a change failed."""
+        return self._torn or self._rows.damaged
 
     @property
     def outgrown(self) -> bool:
@@ -120,17 +122,17 @@ class CosineView:
         They are rounded to float16 and made of length one when they are read, as the catalogue's are:
         `rounded_vectors` come out exactly as `decode_vectors` has them.
         """
-        with self._lock.writing():
-            self._places.append(keys)
+        with self._changing():
             if self._planned is None:
                 self._rows.add(vectors)
             else:
                 self._planned.finder.append(vectors)
+            self._places.append(keys)
             self._changed()
 
     def remove(self, keys: Keys) -> None:
         """Take out the vectors of these keys; see `VectorView`."""
-        with self._lock.writing():
+        with self._changing():
             if self._places.drop(keys):
                 self._changed()
 
@@ -379,6 +381,16 @@ class CosineView:
     def close(self) -> None:
         """Give up what is being coded in the background."""
         self._coding.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock.writing():
+            try:
+                yield
+            except BaseException:
+                self._torn = True
+                self._layout += 1
+                raise
 
     def _changed(self) -> None:
         self._filters.set_aside()
