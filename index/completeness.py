@@ -1,14 +1,17 @@
 """What a generation lacks of its collection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, exists, func, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.generations import Generation
+
+# A query names them one by one.
+_IMAGES_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,20 @@ def count_missing_images(session: Session, generation: Generation) -> int:
     return session.execute(_counted(select(ImageRow.id).where(*_image_lacks(generation)))).scalar_one()
 
 
+def still_missing(
+    session: Session, generation: Generation, images: Sequence[MissingImage]
+) -> set[MissingImage]:
+    """Return those of some images that are there with the same file, and lack a vector in a generation."""
+    found: set[MissingImage] = set()
+    for start in range(0, len(images), _IMAGES_AT_ONCE):
+        keys = [image.key for image in images[start : start + _IMAGES_AT_ONCE]]
+        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
+            *_image_lacks(generation), ImageRow.id.in_(keys)
+        )
+        found |= {MissingImage(*row) for row in session.execute(query)}
+    return found.intersection(images)
+
+
 def add_missing_images(
     session: Session,
     generation: Generation,
@@ -56,14 +73,11 @@ def add_missing_images(
         images: As they were when their files were read.
         vectors: One for each.
     """
-    lacking = select(ImageRow.id, ImageRow.sha256).where(
-        *_image_lacks(generation), ImageRow.id.in_([image.key for image in images])
-    )
-    current: Mapping[int, str] = {row.id: row.sha256 for row in session.execute(lacking)}
+    missing = still_missing(session, generation, images)
     rows: list[dict[str, Any]] = [
         {"generation_id": generation.id, "image_id": image.key, "sequence": sequence, "vector": vector}
         for image, vector in zip(images, vectors, strict=True)
-        if current.get(image.key) == image.sha256
+        if image in missing
     ]
     if rows:
         session.execute(insert(EmbeddingRow), rows)

@@ -16,6 +16,7 @@ from index.completeness import (
     add_missing_images,
     count_missing_images,
     images_without_vectors,
+    still_missing,
 )
 from index.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.engine import SearchEngine
@@ -130,8 +131,11 @@ class _Run:
         self._show_progress = show_progress
 
     def embed_images(self) -> bool:
-        """Embed the images that lack a vector now; return whether there were any that can be."""
+        """Embed the images that lack a vector now; return whether there were any that may have one."""
         with self._engine.catalogue.read() as session:
+            # Whose file could not be read may have been removed or replaced since.
+            there = still_missing(session, self.embedder.generation, list(self.broken))
+            self.broken = {image: reason for image, reason in self.broken.items() if image in there}
             missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
             total = _count_images(session, self.embedder.generation)
         if missing <= 0:
@@ -139,16 +143,15 @@ class _Run:
         name = f"Embedding {self.embedder.generation.collection}"
         done = total - missing
         with progress_bar(name, total, done=done, shown=self._show_progress) as bar:
-            return self._pass(bar)
+            self._pass(bar)
+        return True
 
-    def _pass(self, bar: ProgressBar) -> bool:
-        before = self.embedded + len(self.broken)
+    def _pass(self, bar: ProgressBar) -> None:
         for batch in prepared_ahead(self._missing(), self._prepare, self._batch_size, self._decoders):
             readable = {image: found for image, found in batch if isinstance(found, Tensor)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))
             bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
-        return self.embedded + len(self.broken) > before
 
     def _missing(self) -> Iterator[MissingImage]:
         after = 0
@@ -178,8 +181,8 @@ class _Run:
         with self._engine.catalogue.write() as session:
             sequence = next_sequence(session, generation.collection_id)
             get_generation(session, generation.id)
-            add_missing_images(session, generation, sequence, images, vectors)
-        self.embedded += len(images)
+            added = add_missing_images(session, generation, sequence, images, vectors)
+        self.embedded += added
 
 
 def _existing(session: Session, collection_id: int, model: ModelRow) -> Generation | None:

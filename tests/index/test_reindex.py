@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from torch import Tensor
 
 from index.activation import activate, generation_of
@@ -17,6 +17,7 @@ from index.errors import GenerationError, IncompleteGenerationError, UnknownColl
 from index.generations import Generation, find_generation
 from index.history import list_generations
 from index.ingest import ingest_manifest
+from index.live_writes import remove_images
 from index.reindex import generation_for, reindex
 from index.request import SearchRequest
 from index.swap import swap
@@ -211,6 +212,38 @@ def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
     assert len(_vectors(engine, generation)) == 18
     _ingest(engine, encoder, manifest)
     assert reindex(engine, generation, other_encoder, show_progress=False).images == 2
+
+
+def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, manifest)
+    generation = generation_for(engine, "c", other_encoder)
+    lost = engine.image_path("c", "image-004")
+    path, gone = engine.store.path, ["image-003", "image-015"]
+
+    def removing(sha256: str) -> Path:
+        if gone:
+            remove_images(engine, "c", [gone.pop()])
+        return path(sha256)
+
+    with monkeypatch.context() as meddling:
+        meddling.setattr(engine.store, "path", removing)
+        assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False).images == 18
+    assert len(_vectors(engine, generation)) == 18
+    # One that is really missing is named, and hides none of the others.
+    with engine.catalogue.write() as session:
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
+    lost.unlink()
+    gone.append("image-005")
+    monkeypatch.setattr(engine.store, "path", removing)
+    with pytest.raises(GenerationError, match=r"^1 images .* image-004"):
+        reindex(engine, generation, other_encoder, batch_size=6, show_progress=False)
+    assert len(_vectors(engine, generation)) == 16
 
 
 def test_only_the_bundle_of_a_generation_may_fill_it(
