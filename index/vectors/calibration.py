@@ -54,6 +54,8 @@ _LONG: Final = 1e9
 _GATHERED: Final = 1000
 _ONE_OF: Final = 20
 _SEED: Final = 0
+# The row that a query is near which was made of none.
+_NONE: Final = -2
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,14 @@ class _Searches:
         return [places[:, : depth + 1] for places in self._found[lists, candidates]]
 
 
-def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int) -> Planner:
+def calibrate(
+    finder: Finder,
+    rows: StoredRows,
+    alive: Mask,
+    guard: Guard,
+    newest: int,
+    asked: Vectors | None = None,
+) -> Planner:
     """Find the cheapest search for each depth, and measure what an exact scan costs.
 
     Args:
@@ -147,13 +156,16 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
         alive: Which rows (N,) may be found.
         guard: Held whenever rows are read, and let go in between.
         newest: From this row on they may be of another kind: they must be found as surely as all together.
+        asked: Queries (Q, D) like those to come, which may lie apart from all vectors; they count if many.
     """
     living = np.flatnonzero(alive)
     probes: list[Probe] = []
     came = living[living >= newest]
     kinds = [living, came] if len(came) >= _FEWEST else [living]
     with guard():
-        asked = [queries_near(rows, kind, min(_DEPTHS[0][1], len(kind))) for kind in kinds]
+        tried = [queries_near(rows, kind, min(_DEPTHS[0][1], len(kind))) for kind in kinds]
+    if asked is not None and len(asked) >= _FEWEST:
+        tried.append((asked[: _DEPTHS[0][1]], np.full(len(asked[: _DEPTHS[0][1]]), _NONE)))
     for least, most, hard, depths in _DEPTHS:
         reached = [depth for depth in depths if 4 * depth <= len(living)]
         if not reached:
@@ -164,7 +176,7 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
             finder,
             [
                 _Tried.of(rows, queries[:count], own[:count], reached[-1], alive, guard)
-                for queries, own in asked
+                for queries, own in tried
             ],
         )
         for depth in reached:
@@ -172,11 +184,11 @@ def calibrate(finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newes
             fewest = probes[-1].lists if probes else 0
             for many_hard in (False, True):
                 sure = partial(searches.sure, depth=depth, hard=hard, many_hard=many_hard)
-                probe = _cheapest(finder, rows, asked[0][0][:count], sure, fewest, guard)
+                probe = _cheapest(finder, rows, tried[0][0][:count], sure, fewest, guard)
                 if probe is not None:
                     probes.append(probe)
                     break
-    return Planner(tuple(probes), *_scan_costs(rows, asked[0][0], guard))
+    return Planner(tuple(probes), *_scan_costs(rows, tried[0][0], guard))
 
 
 def holds(

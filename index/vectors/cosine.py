@@ -196,7 +196,9 @@ class CosineView:
                 found = search_each(queries, k, passing, keys, self._planned)
             return scan_each(queries, k, passing, keys, self._rows) if found is None else found
 
-    def build(self, name: ViewName = "ivf", spill: Path | None = None) -> bool:
+    def build(
+        self, name: ViewName = "ivf", spill: Path | None = None, asked: Vectors | None = None
+    ) -> bool:
         """Give the view codes ("ivf", "mapped") or a graph ("hnsw"), while searches and writes go on.
 
         A graph has a copy of the vectors until it is built.
@@ -204,6 +206,7 @@ class CosineView:
         Args:
             name: What to build; vectors move to files for "mapped" and into memory for the others.
             spill: Folder on whose disk files lie.
+            asked: Queries (Q, D) like those to come, of length one; recall is measured by these as well.
 
         Returns:
             False when rows or vectors moved meanwhile, or there are too few to learn from.
@@ -232,7 +235,7 @@ class CosineView:
         # What codes do not promise is scanned seldom, and is to be measured without other copies.
         with self._lock.writing():
             stored.drop_copies()
-        planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading, known)
+        planned = PlannedSearch.measured(finder, stored, alive, self._lock.reading, known, asked)
         with self._lock.writing():
             if self._layout != layout or self._rows is not rows:
                 return False

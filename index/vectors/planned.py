@@ -54,10 +54,16 @@ class PlannedSearch:
 
     @classmethod
     def measured(
-        cls, finder: Finder, rows: StoredRows, alive: Mask, guard: Guard, newest: int
+        cls,
+        finder: Finder,
+        rows: StoredRows,
+        alive: Mask,
+        guard: Guard,
+        newest: int,
+        asked: Vectors | None = None,
     ) -> "PlannedSearch":
         """Plan the searches by what they cost; see `calibrate`."""
-        return cls(finder, calibrate(finder, rows, alive, guard, newest), rows)
+        return cls(finder, calibrate(finder, rows, alive, guard, newest, asked), rows)
 
     @property
     def lagging(self) -> bool:
