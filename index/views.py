@@ -32,8 +32,8 @@ _ROWS_AT_ONCE: Final = 4096
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
-# How long a GPU that failed is not tried again.
-_GPU_RESTS: Final = 600.0
+# How long a view that could not be built is not tried again, or a GPU that failed.
+_RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
@@ -53,10 +53,15 @@ class _Held:
         self.building = False
         # A choice that was not looked at because something was being built.
         self.missed = False
-        # Whether the vectors were brought to a GPU, and when one failed last.
+        # Whether the vectors were brought to a GPU.
         self.on_gpu = False
-        self.gpu_failed = -math.inf
+        # When the build of a view failed last.
+        self.failed: dict[ViewName, float] = {}
         self.used = time.monotonic()
+
+    def rests(self, name: ViewName) -> bool:
+        """Tell whether a view failed of late: each write would begin with it again."""
+        return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
 
 
 class Views:
@@ -177,35 +182,33 @@ class Views:
             gpu = None if _gpu_rests(held, view) else self._gpu
             wanted = _to_build(session, generation, view, gpu, view.device_bytes)
             held.on_gpu = view.name == "gpu" and wanted is None
-            if wanted is not None:
+            if view.slow and (wanted is None or held.rests(wanted)):
+                wanted = "exact"
+            if wanted is not None and not held.rests(wanted):
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
-            elif view.slow:
-                self._builder.submit(_quicken, view)
         return held.view
 
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
-        """Give a view its copy on the GPU, or codes or a graph and a snapshot of these, while it answers."""
+        """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
         try:
-            if wanted == "gpu":
+            if wanted == "exact":
+                view.quicken()
+            elif wanted == "gpu":
                 self._upload(held, view)
             elif _renew(view, wanted, self._place(generation, held.target)):
                 with held.lock:
                     self._write(generation, view, held.sequence, held.target)
-        except (RuntimeError, MemoryError, ValueError, ViewError):
+        except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
+            held.failed[wanted] = time.monotonic()
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
         finally:
             held.building = False
 
     def _upload(self, held: _Held, view: CosineView) -> None:
         device = None if self._gpu is None else self._gpu.device
-        if device is None:
-            return
-        try:
+        if device is not None:
             held.on_gpu = view.upload(device)
-        except RuntimeError:
-            held.gpu_failed = time.monotonic()
-            raise
 
     def _load(
         self, session: Session, generation: Generation, sequence: int, target: Target
@@ -248,12 +251,6 @@ def _renew(view: CosineView, wanted: ViewName, spill: Path) -> bool:
     return view.build(wanted, spill)
 
 
-def _quicken(view: CosineView) -> None:
-    # It is asked for with every write until it is done.
-    if view.slow:
-        view.quicken()
-
-
 def _identity(generation: Generation) -> SnapshotOf:
     return SnapshotOf(
         generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
@@ -263,8 +260,8 @@ def _identity(generation: Generation) -> SnapshotOf:
 def _gpu_rests(held: _Held, view: CosineView) -> bool:
     """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
     if held.on_gpu and view.name != "gpu":
-        held.on_gpu, held.gpu_failed = False, time.monotonic()
-    return time.monotonic() - held.gpu_failed < _GPU_RESTS
+        held.on_gpu, held.failed["gpu"] = False, time.monotonic()
+    return held.rests("gpu")
 
 
 def _to_build(
