@@ -60,11 +60,16 @@ class _UnusableError(Exception):
 def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
+    One of the same generation that is complete up to a later number stays.
+
     Raises:
         OSError: The disk does not take it; the one there stays.
         RuntimeError: FAISS says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if _stored_sequence(folder, of) > sequence:
+        _log.info("the snapshot in %s is newer and stays", folder)
+        return
     stem = uuid.uuid4().hex
     old = _stored_names(folder)
     remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
@@ -115,6 +120,11 @@ def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tupl
     return view, manifest.sequence
 
 
+def remove_snapshot(folder: Path) -> None:
+    """Let go of a snapshot that must not be used; its files go when abandoned ones are looked for."""
+    (folder / _MANIFEST).unlink(missing_ok=True)
+
+
 def is_mapped(folder: Path) -> bool:
     """Return whether the snapshot is of a view whose vectors stay in its file."""
     try:
@@ -135,6 +145,16 @@ def _checked(folder: Path, file: _File) -> Path:
     if path.parent != folder or _sha256(path) != file.sha256:
         raise _UnusableError(f"{file.name} is damaged or has been exchanged")
     return path
+
+
+def _stored_sequence(folder: Path, of: SnapshotOf) -> int:
+    """Return up to which sequence number the snapshot there is complete, if it can be used, else 0."""
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+    except (ValidationError, _UnusableError, OSError):
+        return 0
+    return manifest.sequence
 
 
 def _stored_names(folder: Path) -> set[str]:

@@ -21,7 +21,7 @@ from index.generations import Generation, Target, count_embeddings
 from index.gpu import Gpu
 from index.memory import free_memory
 from index.planner import VIEW_NAMES, Choice, ViewName, choose_view
-from index.snapshots import SnapshotOf, is_mapped, read_snapshot, write_snapshot
+from index.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
@@ -48,7 +48,7 @@ class _Held:
         self.lock = threading.Lock()
         self.view: StoredView | None = None
         self.sequence = 0
-        # What it may hold some of: it is read from a state that may be later than `sequence`.
+        # What it may hold some of while it follows the catalogue.
         self.newest = 0
         self.building = False
         # A choice that was not looked at because something was being built.
@@ -166,16 +166,18 @@ class Views:
     def _catch_up(
         self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
     ) -> StoredView:
-        if held.view is None or held.view.damaged:
-            held.newest = max(held.newest, _sequence(session, generation))
-            held.view, held.sequence = self._load(session, generation, sequence, held.target)
-        elif held.sequence < sequence:
-            held.newest = max(held.newest, _sequence(session, generation))
-            _follow(session, generation, held.view, held.sequence, held.target)
+        view = held.view
+        if view is None or view.damaged or held.sequence < sequence:
+            # That of the state which is read, and which may be later than the one that was asked for.
+            sequence = _sequence(session, generation)
+            held.newest = max(held.newest, sequence)
+            if view is None or view.damaged:
+                view = held.view = self._load(session, generation, sequence, held.target)
+            else:
+                _follow(session, generation, view, held.sequence, held.target)
             held.sequence = sequence
         elif not held.missed:
-            return held.view
-        view = held.view
+            return view
         if build:
             held.missed = held.building
         if build and not held.building and isinstance(view, CosineView):
@@ -187,7 +189,7 @@ class Views:
             if wanted is not None and not held.rests(wanted):
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
-        return held.view
+        return view
 
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
         """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
@@ -210,9 +212,8 @@ class Views:
         if device is not None:
             held.on_gpu = view.upload(device)
 
-    def _load(
-        self, session: Session, generation: Generation, sequence: int, target: Target
-    ) -> tuple[StoredView, int]:
+    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> StoredView:
+        """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
         found = read_snapshot(folder, _identity(generation), mapped=mapped)
@@ -220,9 +221,12 @@ class Views:
             view, held = found
             if held <= sequence:
                 _follow(session, generation, view, held, target)
-            if held <= sequence and len(view) == count:
-                return view, sequence
-            _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+                if len(view) == count:
+                    return view
+            # Else another process has written it since this session began.
+            if held <= sequence or held > _latest_sequence(session, generation):
+                _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+                remove_snapshot(folder)
         view = new_view(
             generation.dim,
             generation.blades,
@@ -232,7 +236,7 @@ class Views:
         _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
-        return view, sequence
+        return view
 
     def _write(self, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
         try:
@@ -282,6 +286,12 @@ def _to_build(
 def _sequence(session: Session, generation: Generation) -> int:
     query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
     return session.execute(query).scalar_one_or_none() or 0
+
+
+def _latest_sequence(session: Session, generation: Generation) -> int:
+    """Return the sequence number as of now, which a session that has begun does not see."""
+    with Session(session.get_bind()) as later:
+        return _sequence(later, generation)
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

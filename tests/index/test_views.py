@@ -137,6 +137,50 @@ def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> Non
     assert _current(home, views).name == "ivf"
 
 
+def _write_and_save(engine: SearchEngine, folder: Path) -> int:
+    """Write five vectors and the snapshot, as another process does; return the new sequence number."""
+    put_vectors(engine, _active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    generation, sequence = _active(engine)
+    other = Views(folder)
+    with engine.catalogue.read() as session:
+        other.save(session, generation, sequence)
+    other.close()
+    return sequence
+
+
+def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
+    home: SearchEngine, views: Views, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.set_view("c", "ivf")
+    generation, sequence = _active(home)
+    later = _write_and_save(home, tmp_path / "views")
+    with home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
+        view = views.current(reading, generation, sequence)
+    assert "does not fit" not in caplog.text
+    assert isinstance(view, CosineView)
+    assert (view.name, len(view)) == ("ivf", COUNT + 5)
+    assert views.beyond(generation, sequence, "images")
+    assert not views.beyond(generation, later, "images")
+    # What was read of the later state is not read again.
+    with home.catalogue.reading() as reading:
+        assert views.current(reading, generation, later) is view
+        assert not reading.opened
+
+
+def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Views, tmp_path: Path) -> None:
+    generation, sequence = _active(home)
+    with home.catalogue.reading() as reading:
+        assert find_active(reading.session, "c") == (generation, sequence)
+        later = _write_and_save(home, tmp_path / "views")
+        manifest = tmp_path / "views" / generation.uid / "snapshot.json"
+        written = manifest.read_bytes()
+        view = views.current(reading, generation, sequence)
+    assert len(view) == COUNT
+    assert manifest.read_bytes() == written
+    with home.catalogue.reading() as reading:
+        assert len(views.current(reading, generation, later)) == COUNT + 5
+
+
 @pytest.mark.parametrize("error", [MemoryError, KeyError])
 def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
     home: SearchEngine,
