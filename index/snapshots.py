@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,14 +58,28 @@ class _UnusableError(Exception):
     """Why a snapshot is not used."""
 
 
-def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int) -> None:
+def write_snapshot(
+    folder: Path,
+    view: StoredView,
+    of: SnapshotOf,
+    sequence: int,
+    settled: Callable[[], None] | None = None,
+) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
     One of the same generation that is complete up to a later number stays.
 
+    Args:
+        folder: Where it lies.
+        view: What is written.
+        of: What it is of.
+        sequence: The number up to which the view is complete.
+        settled: Called once the view may be written to: what comes then is not in the snapshot.
+
     Raises:
         OSError: The disk does not take it; the one there stays.
         RuntimeError: FAISS says so.
+        MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if _stored_sequence(folder, of) > sequence:
@@ -74,7 +89,7 @@ def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int
     old = _stored_names(folder)
     remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
-        files = {part: _synced(path) for part, path in view.write(folder, stem).items()}
+        files = {part: _synced(path) for part, path in view.write(folder, stem, settled).items()}
         manifest = _Manifest(
             format=_FORMAT,
             generation=of.generation,

@@ -4,8 +4,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from index.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapsho
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
+from index.vectors.planned import MovedError
 from index.vectors.protocol import VectorView
 
 _ROWS_AT_ONCE: Final = 4096
@@ -199,8 +201,10 @@ class Views:
             elif wanted == "gpu":
                 self._upload(held, view)
             elif _renew(view, wanted, self._place(generation, held.target)):
-                with held.lock:
-                    self._write(generation, view, held.sequence, held.target)
+                with ExitStack() as locked:
+                    locked.enter_context(held.lock)
+                    # A search after a write catches up while the vectors are copied.
+                    self._write(generation, view, held.sequence, held.target, settled=locked.close)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
@@ -238,10 +242,17 @@ class Views:
             self._write(generation, view, sequence, target)
         return view
 
-    def _write(self, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
+    def _write(
+        self,
+        generation: Generation,
+        view: StoredView,
+        sequence: int,
+        target: Target,
+        settled: Callable[[], None] | None = None,
+    ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, _identity(generation), sequence)
-        except (OSError, RuntimeError, ViewError) as error:
+            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, settled)
+        except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
 
     def _place(self, generation: Generation, target: Target) -> Path:

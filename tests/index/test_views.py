@@ -5,11 +5,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from index import snapshots
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.generations import Generation, find_active
@@ -252,6 +254,37 @@ def test_codes_learn_what_is_written_or_are_built_anew_in_the_background(
     _wait(lambda: (view.planner == preferred) == alike)
     for query in vectors[::30]:
         assert view.search(query, 1).scores[0] >= 0.999
+
+
+def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    synced, begun, go_on = snapshots._synced, threading.Event(), threading.Event()
+
+    def slow(path: Path) -> object:
+        if threading.current_thread().name.startswith("codes"):
+            begun.set()
+            assert go_on.wait(SECONDS)
+        return synced(path)
+
+    monkeypatch.setattr(snapshots, "_synced", slow)
+    home.set_view("c", "ivf")
+    _current(home, views)
+    assert begun.wait(SECONDS)
+    generation, sequence = _active(home)
+    put_vectors(home, generation, make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_current, home, views)
+        try:
+            assert len(found.result(SECONDS / 2)) == COUNT + 5
+        finally:
+            go_on.set()
+    _wait(lambda: not _is_building(views))
+    of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
+    read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
+    assert read is not None
+    assert isinstance(read[0], CosineView)
+    assert (read[0].name, len(read[0]), read[1]) == ("ivf", COUNT, sequence)
 
 
 def test_closing_waits_for_a_build_that_has_begun(
