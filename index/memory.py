@@ -13,18 +13,25 @@ def free_memory() -> int:
 
 
 def _of_machine() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * _KIB
-    return 0
+    return _value(Path("/proc/meminfo"), "MemAvailable:") * _KIB
 
 
 def _of_group() -> int:
     """Return what a container may still take."""
     try:
         limit = (_GROUP / "memory.max").read_text().strip()
-        used = int((_GROUP / "memory.current").read_text())
+        used = int((_GROUP / "memory.current").read_text()) - _of_files()
     except (OSError, ValueError):
         return _of_machine()
     return _of_machine() if limit == "max" else max(0, int(limit) - used)
+
+
+def _of_files() -> int:
+    """Return what a container's files hold of its memory until something else needs it."""
+    return _value(_GROUP / "memory.stat", "inactive_file")
+
+
+def _value(path: Path, name: str) -> int:
+    """Return the number in the line of a name, or 0 when there is none."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return next((int(words[1]) for words in lines if words[:1] == [name]), 0)

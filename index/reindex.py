@@ -81,7 +81,7 @@ def reindex(
     decoders: int = 2,
     show_progress: bool = True,
 ) -> ReindexReport:
-    """Give a generation the vectors of all images and texts that it lacks.
+    """Give a generation the vectors of all images and texts that it lacks, and write its snapshot.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
@@ -98,15 +98,36 @@ def reindex(
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
             missing or damaged; what was embedded stays.
     """
+    embedded = embed_missing(
+        engine,
+        generation,
+        encoder,
+        batch_size=batch_size,
+        decoders=decoders,
+        show_progress=show_progress,
+    )
+    if embedded:
+        engine.save_snapshot_of(generation)
+    return ReindexReport(generation, embedded)
+
+
+def embed_missing(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    batch_size: int = 64,
+    decoders: int = 2,
+    show_progress: bool = True,
+) -> int:
+    """Do what `reindex` does, but for the snapshot, and return how many images were embedded."""
     run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, decoders, show_progress)
     while run.embed_images():
         pass
     embed_missing_texts(engine, run.embedder, shown=show_progress)
     if run.broken:
         raise GenerationError(_broken(generation, run.broken))
-    if run.embedded:
-        engine.save_snapshot_of(generation)
-    return ReindexReport(generation, run.embedded)
+    return run.embedded
 
 
 class _Run:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,19 +58,38 @@ class _UnusableError(Exception):
     """Why a snapshot is not used."""
 
 
-def write_snapshot(folder: Path, view: StoredView, of: SnapshotOf, sequence: int) -> None:
+def write_snapshot(
+    folder: Path,
+    view: StoredView,
+    of: SnapshotOf,
+    sequence: int,
+    settled: Callable[[], None] | None = None,
+) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
+
+    One of the same generation that is complete up to a later number stays.
+
+    Args:
+        folder: Where it lies.
+        view: What is written.
+        of: What it is of.
+        sequence: The number up to which the view is complete.
+        settled: Called once the view may be written to: what comes then is not in the snapshot.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
         RuntimeError: FAISS says so.
+        MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if _stored_sequence(folder, of) > sequence:
+        _log.info("the snapshot in %s is newer and stays", folder)
+        return
     stem = uuid.uuid4().hex
     old = _stored_names(folder)
     remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
-        files = {part: _synced(path) for part, path in view.write(folder, stem).items()}
+        files = {part: _synced(path) for part, path in view.write(folder, stem, settled).items()}
         manifest = _Manifest(
             format=_FORMAT,
             generation=of.generation,
@@ -115,6 +135,11 @@ def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tupl
     return view, manifest.sequence
 
 
+def remove_snapshot(folder: Path) -> None:
+    """Let go of a snapshot that must not be used; its files go when abandoned ones are looked for."""
+    (folder / _MANIFEST).unlink(missing_ok=True)
+
+
 def is_mapped(folder: Path) -> bool:
     """Return whether the snapshot is of a view whose vectors stay in its file."""
     try:
@@ -135,6 +160,16 @@ def _checked(folder: Path, file: _File) -> Path:
     if path.parent != folder or _sha256(path) != file.sha256:
         raise _UnusableError(f"{file.name} is damaged or has been exchanged")
     return path
+
+
+def _stored_sequence(folder: Path, of: SnapshotOf) -> int:
+    """Return up to which sequence number the snapshot there is complete, if it can be used, else 0."""
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+    except (ValidationError, _UnusableError, OSError):
+        return 0
+    return manifest.sequence
 
 
 def _stored_names(folder: Path) -> set[str]:

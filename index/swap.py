@@ -1,14 +1,13 @@
 """A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
 
 import time
-from functools import partial
 
 from index.activation import activate, announce
 from index.embedder import ImageEncoder
 from index.engine import SearchEngine
 from index.errors import IncompleteGenerationError
 from index.generations import Generation
-from index.reindex import reindex
+from index.reindex import embed_missing, reindex
 
 
 def swap(
@@ -43,17 +42,17 @@ def swap(
         ActiveChangedError: Another model came to be searched with; it stays.
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
-    catch_up = partial(
-        reindex, engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
-    )
-    embedded = catch_up().images
+    embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
     with engine.catalogue.write() as session:
         announce(session, generation)
     engine.warm(generation.id)
     time.sleep(settle_s)
     while True:
-        # What was written in the meantime, and what is written while that is embedded.
-        embedded += catch_up().images
+        # What was written in the meantime, and what is written while that is embedded. A snapshot would take
+        # so long that more was written each time.
+        embedded += embed_missing(
+            engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
+        )
         try:
             with engine.catalogue.write() as session:
                 activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)

@@ -4,8 +4,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,10 +22,11 @@ from index.generations import Generation, Target, count_embeddings
 from index.gpu import Gpu
 from index.memory import free_memory
 from index.planner import VIEW_NAMES, Choice, ViewName, choose_view
-from index.snapshots import SnapshotOf, is_mapped, read_snapshot, write_snapshot
+from index.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapshot, write_snapshot
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
+from index.vectors.planned import MovedError
 from index.vectors.protocol import VectorView
 
 _ROWS_AT_ONCE: Final = 4096
@@ -32,8 +34,8 @@ _ROWS_AT_ONCE: Final = 4096
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
-# How long a GPU that failed is not tried again.
-_GPU_RESTS: Final = 600.0
+# How long a view that could not be built is not tried again, or a GPU that failed.
+_RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
@@ -48,15 +50,20 @@ class _Held:
         self.lock = threading.Lock()
         self.view: StoredView | None = None
         self.sequence = 0
-        # What it may hold some of: it is read from a state that may be later than `sequence`.
+        # What it may hold some of while it follows the catalogue.
         self.newest = 0
         self.building = False
         # A choice that was not looked at because something was being built.
         self.missed = False
-        # Whether the vectors were brought to a GPU, and when one failed last.
+        # Whether the vectors were brought to a GPU.
         self.on_gpu = False
-        self.gpu_failed = -math.inf
+        # When the build of a view failed last.
+        self.failed: dict[ViewName, float] = {}
         self.used = time.monotonic()
+
+    def rests(self, name: ViewName) -> bool:
+        """Tell whether a view failed of late: each write would begin with it again."""
+        return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
 
 
 class Views:
@@ -161,55 +168,56 @@ class Views:
     def _catch_up(
         self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
     ) -> StoredView:
-        if held.view is None or held.view.damaged:
-            held.newest = max(held.newest, _sequence(session, generation))
-            held.view, held.sequence = self._load(session, generation, sequence, held.target)
-        elif held.sequence < sequence:
-            held.newest = max(held.newest, _sequence(session, generation))
-            _follow(session, generation, held.view, held.sequence, held.target)
+        view = held.view
+        if view is None or view.damaged or held.sequence < sequence:
+            # That of the state which is read, and which may be later than the one that was asked for.
+            sequence = _sequence(session, generation)
+            held.newest = max(held.newest, sequence)
+            if view is None or view.damaged:
+                view = held.view = self._load(session, generation, sequence, held.target)
+            else:
+                _follow(session, generation, view, held.sequence, held.target)
             held.sequence = sequence
         elif not held.missed:
-            return held.view
-        view = held.view
+            return view
         if build:
             held.missed = held.building
         if build and not held.building and isinstance(view, CosineView):
             gpu = None if _gpu_rests(held, view) else self._gpu
             wanted = _to_build(session, generation, view, gpu, view.device_bytes)
             held.on_gpu = view.name == "gpu" and wanted is None
-            if wanted is not None:
+            if view.slow and (wanted is None or held.rests(wanted)):
+                wanted = "exact"
+            if wanted is not None and not held.rests(wanted):
                 held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted)
-            elif view.slow:
-                self._builder.submit(_quicken, view)
-        return held.view
+        return view
 
     def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
-        """Give a view its copy on the GPU, or codes or a graph and a snapshot of these, while it answers."""
+        """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
         try:
-            if wanted == "gpu":
+            if wanted == "exact":
+                view.quicken()
+            elif wanted == "gpu":
                 self._upload(held, view)
             elif _renew(view, wanted, self._place(generation, held.target)):
-                with held.lock:
-                    self._write(generation, view, held.sequence, held.target)
-        except (RuntimeError, MemoryError, ValueError, ViewError):
+                with ExitStack() as locked:
+                    locked.enter_context(held.lock)
+                    # A search after a write catches up while the vectors are copied.
+                    self._write(generation, view, held.sequence, held.target, settled=locked.close)
+        except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
+            held.failed[wanted] = time.monotonic()
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
         finally:
             held.building = False
 
     def _upload(self, held: _Held, view: CosineView) -> None:
         device = None if self._gpu is None else self._gpu.device
-        if device is None:
-            return
-        try:
+        if device is not None:
             held.on_gpu = view.upload(device)
-        except RuntimeError:
-            held.gpu_failed = time.monotonic()
-            raise
 
-    def _load(
-        self, session: Session, generation: Generation, sequence: int, target: Target
-    ) -> tuple[StoredView, int]:
+    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> StoredView:
+        """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
         found = read_snapshot(folder, _identity(generation), mapped=mapped)
@@ -217,9 +225,12 @@ class Views:
             view, held = found
             if held <= sequence:
                 _follow(session, generation, view, held, target)
-            if held <= sequence and len(view) == count:
-                return view, sequence
-            _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+                if len(view) == count:
+                    return view
+            # Else another process has written it since this session began.
+            if held <= sequence or held > _latest_sequence(session, generation):
+                _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+                remove_snapshot(folder)
         view = new_view(
             generation.dim,
             generation.blades,
@@ -229,12 +240,19 @@ class Views:
         _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
-        return view, sequence
+        return view
 
-    def _write(self, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
+    def _write(
+        self,
+        generation: Generation,
+        view: StoredView,
+        sequence: int,
+        target: Target,
+        settled: Callable[[], None] | None = None,
+    ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, _identity(generation), sequence)
-        except (OSError, RuntimeError, ViewError) as error:
+            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, settled)
+        except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
 
     def _place(self, generation: Generation, target: Target) -> Path:
@@ -248,12 +266,6 @@ def _renew(view: CosineView, wanted: ViewName, spill: Path) -> bool:
     return view.build(wanted, spill)
 
 
-def _quicken(view: CosineView) -> None:
-    # It is asked for with every write until it is done.
-    if view.slow:
-        view.quicken()
-
-
 def _identity(generation: Generation) -> SnapshotOf:
     return SnapshotOf(
         generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
@@ -263,8 +275,8 @@ def _identity(generation: Generation) -> SnapshotOf:
 def _gpu_rests(held: _Held, view: CosineView) -> bool:
     """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
     if held.on_gpu and view.name != "gpu":
-        held.on_gpu, held.gpu_failed = False, time.monotonic()
-    return time.monotonic() - held.gpu_failed < _GPU_RESTS
+        held.on_gpu, held.failed["gpu"] = False, time.monotonic()
+    return held.rests("gpu")
 
 
 def _to_build(
@@ -285,6 +297,12 @@ def _to_build(
 def _sequence(session: Session, generation: Generation) -> int:
     query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
     return session.execute(query).scalar_one_or_none() or 0
+
+
+def _latest_sequence(session: Session, generation: Generation) -> int:
+    """Return the sequence number as of now, which a session that has begun does not see."""
+    with Session(session.get_bind()) as later:
+        return _sequence(later, generation)
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

@@ -27,6 +27,7 @@ from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked, tied
 from index.vectors.stored import Guard, Halves, StoredRows
+from index.vectors.written import write_rows
 
 if TYPE_CHECKING:
     import torch
@@ -261,20 +262,20 @@ class CosineView:
             planned, layout = self._planned, self._layout
         if planned is None or planned.finder.outgrown:
             return False
-        reading, writing = (
-            partial(self._unmoved, lock, planned, layout) for lock in (self._lock.reading, self._lock.writing)
-        )
         try:
-            return planned.keep_up(lambda: self._places.alive, reading, writing)
+            return planned.keep_up(lambda: self._places.alive, *self._unmoved(layout, planned))
         except MovedError:
             return True
 
-    @contextmanager
-    def _unmoved(self, lock: Guard, planned: PlannedSearch, layout: int) -> Iterator[None]:
-        with lock():
-            if self._layout != layout or self._planned is not planned:
-                raise MovedError
-            yield
+    def _unmoved(self, layout: int, planned: PlannedSearch | None = None) -> tuple[Guard, Guard]:
+        @contextmanager
+        def guard(lock: Guard) -> Iterator[None]:
+            with lock():
+                if self._layout != layout or planned not in (None, self._planned):
+                    raise MovedError("vectors were moved meanwhile")
+                yield
+
+        return partial(guard, self._lock.reading), partial(guard, self._lock.writing)
 
     @property
     def slow(self) -> bool:
@@ -356,14 +357,21 @@ class CosineView:
                 self._rows = rows
             self._filters.clear()
 
-    def write(self, folder: Path, stem: str) -> dict[str, Path]:
-        """Write the view into files of this folder, by part; writers wait meanwhile."""
+    def write(self, folder: Path, stem: str, settled: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write what is here now into files of this folder, by part; `settled` is called once it may change.
+
+        Raises:
+            MovedError: Rows moved meanwhile.
+        """
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
-            self._rows.write(files["rows"])
+            rows, layout, count = self._rows, self._layout, len(self._rows)
             self._places.write(files["keys"])
             if self._planned is not None:
                 files |= self._planned.write(folder, stem)
+        if settled is not None:
+            settled()
+        write_rows(files["rows"], rows, count, *self._unmoved(layout))
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:

@@ -1,6 +1,6 @@
 """Exact search: FAISS compares the query with every vector, or with those that a filter allows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,13 +127,15 @@ class ExactView:
         """Find the `k` nearest vectors to each query (Q, D); see `VectorView`."""
         return [self.search(query, k) for query in queries]
 
-    def write(self, folder: Path, stem: str) -> dict[str, Path]:
-        """Write the view into files of this folder, by part; writers wait meanwhile."""
+    def write(self, folder: Path, stem: str, settled: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write what is here now into files of this folder, by part; then `settled` is called."""
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
             faiss.write_index(self._index, str(files["rows"]))
             with files["keys"].open("wb") as file:
                 np.save(file, self._keys)
+        if settled is not None:
+            settled()
         return files
 
     def _append(self, keys: Keys, vectors: Vectors) -> None:

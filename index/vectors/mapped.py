@@ -166,10 +166,11 @@ class MappedRows(StoredRows):
             self._take(part, rows[here], some)
             out[here] = some
 
-    def write(self, path: Path) -> None:
-        """Write the rows into a file, from which they are read ever after."""
-        super().write(path)
+    def move_to(self, path: Path, count: int) -> None:
+        """Read the first rows, of which a file has so many, from there ever after."""
+        later = self.halves(np.arange(count, len(self)))
         self.read(path)
+        self.append(later)
 
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here; see `StoredRows`."""

@@ -67,7 +67,12 @@ class PlannedSearch:
 
     @property
     def lagging(self) -> bool:
-        """Whether it takes long enough to compare what came since that the finder should learn it."""
+        """Whether it takes long enough to compare what came since that the finder should learn it.
+
+        One that finds nothing surely compares everything anyway: among twice as many rows another may.
+        """
+        if not self.planner.probes:
+            return self._since >= len(self.finder)
         return self._since >= max(_FEWEST_LAGGING, 2 * self._refused) and self._slowed >= _WORTH_LEARNING
 
     def keep_up(self, alive: Callable[[], Mask], reading: Guard, writing: Guard) -> bool:
@@ -79,11 +84,14 @@ class PlannedSearch:
             writing: Held whenever the finder learns, and let go in between.
 
         Returns:
-            False when there should be another finder, as it takes too long to compare what this cannot learn.
+            False when there should be another finder, as it takes too long to compare what this cannot learn,
+            or as it finds nothing surely.
 
         Raises:
             MovedError: By the guards; what was learnt until then stays.
         """
+        if not self.planner.probes:
+            return False
         with self._learning:
             count = len(self.rows)
             for start in range(len(self.finder), count, _TRIED_AT_ONCE):

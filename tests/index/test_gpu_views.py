@@ -16,7 +16,18 @@ from index.vectors.stored import Halves
 from index.views import Views
 from tests.index.conftest import open_home
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
-from tests.index.test_views import COUNT, DIM, SECONDS, _active, _current, _reference, _vectors, _wait, opened
+from tests.index.test_views import (
+    COUNT,
+    DIM,
+    SECONDS,
+    _active,
+    _current,
+    _is_building,
+    _reference,
+    _vectors,
+    _wait,
+    opened,
+)
 
 
 @pytest.fixture
@@ -30,10 +41,6 @@ def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
         [hit.id for hit in engine.search(active, query, SearchRequest(k=10)).hits]
         for query in unit_vectors(count, DIM, seed=1)
     ]
-
-
-def _is_building(views: Views) -> bool:
-    return any(held.building for held in views._held.values())
 
 
 def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
         raise RuntimeError("lost")
 
     def again(rests: float) -> CosineView:
-        monkeypatch.setattr("index.views._GPU_RESTS", rests)
+        monkeypatch.setattr("index.views._RESTS", rests)
         home.set_view("c", "gpu")
         return _current(home, views)
 

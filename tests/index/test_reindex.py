@@ -175,6 +175,30 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
 
 
+def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    generation = generation_for(engine, "c", other_encoder)
+    save, saved = engine.save_snapshot_of, 0
+
+    def slow(of: Generation) -> None:
+        nonlocal saved
+        saved += 1
+        assert saved <= 3, "it does not end"
+        save(of)
+        _ingest(engine, encoder, replace(manifest, records=manifest.records[: 15 + saved]))
+
+    monkeypatch.setattr(engine, "save_snapshot_of", slow)
+    assert swap(engine, generation, other_encoder, settle_s=0, show_progress=False) == 16
+    assert saved == 1
+    assert engine.active("c").generation == generation.id
+
+
 def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:

@@ -5,11 +5,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from index import snapshots
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.generations import Generation, find_active
@@ -75,6 +77,10 @@ def _wait(until: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _is_building(views: Views) -> bool:
+    return any(held.building for held in views._held.values())
+
+
 def _reference(view: CosineView) -> ReferenceView:
     """The same keys in rising order with the vectors as the catalogue has them."""
     reference = ReferenceView(DIM)
@@ -133,24 +139,101 @@ def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> Non
     assert _current(home, views).name == "ivf"
 
 
-def test_a_build_that_fails_is_logged_and_answers_stay_exact(
-    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def _write_and_save(engine: SearchEngine, folder: Path) -> int:
+    """Write five vectors and the snapshot, as another process does; return the new sequence number."""
+    put_vectors(engine, _active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    generation, sequence = _active(engine)
+    other = Views(folder)
+    with engine.catalogue.read() as session:
+        other.save(session, generation, sequence)
+    other.close()
+    return sequence
+
+
+def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
+    home: SearchEngine, views: Views, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    home.set_view("c", "ivf")
+    generation, sequence = _active(home)
+    later = _write_and_save(home, tmp_path / "views")
+    with home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
+        view = views.current(reading, generation, sequence)
+    assert "does not fit" not in caplog.text
+    assert isinstance(view, CosineView)
+    assert (view.name, len(view)) == ("ivf", COUNT + 5)
+    assert views.beyond(generation, sequence, "images")
+    assert not views.beyond(generation, later, "images")
+    # What was read of the later state is not read again.
+    with home.catalogue.reading() as reading:
+        assert views.current(reading, generation, later) is view
+        assert not reading.opened
+
+
+def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Views, tmp_path: Path) -> None:
+    generation, sequence = _active(home)
+    with home.catalogue.reading() as reading:
+        assert find_active(reading.session, "c") == (generation, sequence)
+        later = _write_and_save(home, tmp_path / "views")
+        manifest = tmp_path / "views" / generation.uid / "snapshot.json"
+        written = manifest.read_bytes()
+        view = views.current(reading, generation, sequence)
+    assert len(view) == COUNT
+    assert manifest.read_bytes() == written
+    with home.catalogue.reading() as reading:
+        assert len(views.current(reading, generation, later)) == COUNT + 5
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyError])
+def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
+    home: SearchEngine,
+    views: Views,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+) -> None:
+    begun: list[ViewName] = []
+
     def failing(self: CosineView, name: ViewName, spill: Path) -> bool:
-        raise MemoryError
+        begun.append(name)
+        raise error
 
     home.set_view("c", "ivf")
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
         broken.setattr(CosineView, "build", failing)
         view = _current(home, views)
-        _wait(lambda: "was not built" in caplog.text)
-    query = unit_vectors(1, DIM, seed=1)[0]
-    found = view.search(query, 10)
-    assert found.exact
-    assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
-    # The next write tries again.
+        _wait(lambda: "was not built" in caplog.text and not _is_building(views))
+        query = unit_vectors(1, DIM, seed=1)[0]
+        found = view.search(query, 10)
+        assert found.exact
+        assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+        home.set_view("c", "ivf")
+        _current(home, views)
+        _wait(lambda: not _is_building(views))
+        assert begun == ["ivf"]
+    # The first write after the rest tries again.
+    monkeypatch.setattr("index.views._RESTS", 0)
     home.set_view("c", "ivf")
     _wait(lambda: _current(home, views).name == "ivf")
+
+
+def test_8_bits_that_fail_are_logged_and_rest(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[CosineView] = []
+
+    def failing(self: CosineView) -> None:
+        begun.append(self)
+        raise MemoryError
+
+    monkeypatch.setattr("index.vectors.cosine._WORTH_COARSE", COUNT * DIM)
+    monkeypatch.setattr(CosineView, "quicken", failing)
+    with caplog.at_level(logging.ERROR):
+        _current(home, views)
+        _wait(lambda: "was not built" in caplog.text and not _is_building(views))
+        home.set_view("c", None)
+        _current(home, views)
+        _wait(lambda: not _is_building(views))
+    assert len(begun) == 1
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -171,6 +254,37 @@ def test_codes_learn_what_is_written_or_are_built_anew_in_the_background(
     _wait(lambda: (view.planner == preferred) == alike)
     for query in vectors[::30]:
         assert view.search(query, 1).scores[0] >= 0.999
+
+
+def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    synced, begun, go_on = snapshots._synced, threading.Event(), threading.Event()
+
+    def slow(path: Path) -> object:
+        if threading.current_thread().name.startswith("codes"):
+            begun.set()
+            assert go_on.wait(SECONDS)
+        return synced(path)
+
+    monkeypatch.setattr(snapshots, "_synced", slow)
+    home.set_view("c", "ivf")
+    _current(home, views)
+    assert begun.wait(SECONDS)
+    generation, sequence = _active(home)
+    put_vectors(home, generation, make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_current, home, views)
+        try:
+            assert len(found.result(SECONDS / 2)) == COUNT + 5
+        finally:
+            go_on.set()
+    _wait(lambda: not _is_building(views))
+    of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
+    read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
+    assert read is not None
+    assert isinstance(read[0], CosineView)
+    assert (read[0].name, len(read[0]), read[1]) == ("ivf", COUNT, sequence)
 
 
 def test_closing_waits_for_a_build_that_has_begun(

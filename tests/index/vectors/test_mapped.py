@@ -3,6 +3,7 @@
 import logging
 import os
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from index.vectors.mapped import MappedRows
 from index.vectors.passing import Passing
 from index.vectors.protocol import Neighbours, Vectors
 from index.vectors.reference import ReferenceView
+from index.vectors.written import write_rows
 from tests.index.samples import unit_vectors
 
 DIM = 32
@@ -78,7 +80,7 @@ def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -
     for start in range(0, 30_000, 7_001):
         for rows in (files, memory):
             rows.add(vectors[start : start + 7_001])
-    files.write(tmp_path / "rows")
+    write_rows(tmp_path / "rows", files, 30_000, nullcontext, nullcontext)
     files.add(vectors[:50])
     memory.add(vectors[:50])
     mask = np.random.default_rng(2).random(30_050) < 0.4

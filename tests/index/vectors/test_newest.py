@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,22 @@ def test_what_comes_is_found_whatever_its_kind(both: _Growing) -> None:
     assert recall(many, [both.reference.search(query, 10) for query in queries]) >= 0.99
     only = both.view.search(queries[0], 10, allowed=keys)
     assert only.keys.tolist() == both.reference.search(queries[0], 10, allowed=keys).keys.tolist()
+
+
+def test_codes_that_find_nothing_surely_give_way_once_rows_have_doubled(tmp_path: Path) -> None:
+    view = CosineView(DIM)
+    view.add(np.arange(1000), unit_vectors(1000, DIM, seed=1))
+    assert view.build("ivf", tmp_path)
+    assert view._planned is not None
+    view._planned.planner = replace(view._planned.planner, probes=())
+    view.add(np.arange(1000, 1999), unit_vectors(999, DIM, seed=2))
+    assert not view.outgrown
+    view.add(np.arange(1999, 2000), unit_vectors(1, DIM, seed=3))
+    assert view.outgrown
+    assert not view.keep_up()
+    assert view.build("ivf", tmp_path)
+    assert view._planned.planner.probes
+    assert not view.outgrown
 
 
 def test_pages_go_through_what_came(both: _Growing) -> None:
