@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from index.asked import stored_queries
 from index.catalogue import Reading
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError, ViewError
@@ -27,7 +28,7 @@ from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
 from index.vectors.planned import MovedError
-from index.vectors.protocol import VectorView
+from index.vectors.protocol import Vectors, VectorView
 
 _ROWS_AT_ONCE: Final = 4096
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
@@ -126,7 +127,8 @@ class Views:
                 wanted = _to_build(session, generation, view, self._gpu, taken)
                 # Snapshots hold nothing of what lies on a GPU.
                 if wanted is not None and wanted != "gpu":
-                    _renew(view, wanted, self._place(generation, "images"))
+                    asked = stored_queries(session, generation, "images")
+                    _renew(view, wanted, self._place(generation, "images"), asked)
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
@@ -190,17 +192,20 @@ class Views:
                 wanted = "exact"
             if wanted is not None and not held.rests(wanted):
                 held.building = True
-                self._builder.submit(self._build, generation, held, view, wanted)
+                asked = stored_queries(session, generation, held.target)
+                self._builder.submit(self._build, generation, held, view, wanted, asked)
         return view
 
-    def _build(self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName) -> None:
+    def _build(
+        self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName, asked: Vectors
+    ) -> None:
         """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
         try:
             if wanted == "exact":
                 view.quicken()
             elif wanted == "gpu":
                 self._upload(held, view)
-            elif _renew(view, wanted, self._place(generation, held.target)):
+            elif _renew(view, wanted, self._place(generation, held.target), asked):
                 with ExitStack() as locked:
                     locked.enter_context(held.lock)
                     # A search after a write catches up while the vectors are copied.
@@ -259,11 +264,11 @@ class Views:
         return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
 
 
-def _renew(view: CosineView, wanted: ViewName, spill: Path) -> bool:
+def _renew(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
     """Have codes learn what came since, or have others or a graph built; tell whether there are others."""
     if view.name == wanted and view.keep_up():
         return False
-    return view.build(wanted, spill)
+    return view.build(wanted, spill, asked)
 
 
 def _identity(generation: Generation) -> SnapshotOf:

@@ -197,9 +197,7 @@ class CosineView:
                 found = search_each(queries, k, passing, keys, self._planned)
             return scan_each(queries, k, passing, keys, self._rows) if found is None else found
 
-    def build(
-        self, name: ViewName = "ivf", spill: Path | None = None, asked: Vectors | None = None
-    ) -> bool:
+    def build(self, name: ViewName = "ivf", spill: Path | None = None, asked: Vectors | None = None) -> bool:
         """Give the view codes ("ivf", "mapped") or a graph ("hnsw"), while searches and writes go on.
 
         A graph has a copy of the vectors until it is built.

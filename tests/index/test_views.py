@@ -115,16 +115,17 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     assert view.name == "exact"
     home.set_view("c", "ivf")
     assert _current(home, views) is view
-    _wait(lambda: view.name == "ivf")
+    # While the snapshot of what was built is written, searches go on with it.
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
     home.set_view("c", "exact")
     _current(home, views)
     assert view.name == "exact"
     home.set_view("c", "ivf")
     _current(home, views)
-    _wait(lambda: view.name == "ivf")
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
     home.set_view("c", "mapped")
     _current(home, views)
-    _wait(lambda: view.name == "mapped")
+    _wait(lambda: view.name == "mapped" and not _is_building(views))
     # So few are scanned where nothing is chosen.
     home.set_view("c", None)
     _current(home, views)
@@ -193,7 +194,7 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
 ) -> None:
     begun: list[ViewName] = []
 
-    def failing(self: CosineView, name: ViewName, spill: Path) -> bool:
+    def failing(self: CosineView, name: ViewName, *_: object) -> bool:
         begun.append(name)
         raise error
 
@@ -292,10 +293,10 @@ def test_closing_waits_for_a_build_that_has_begun(
 ) -> None:
     build, begun = CosineView.build, threading.Event()
 
-    def slow(self: CosineView, name: ViewName, spill: Path) -> bool:
+    def slow(self: CosineView, name: ViewName, spill: Path, asked: Vectors) -> bool:
         begun.set()
         time.sleep(0.5)
-        return build(self, name, spill)
+        return build(self, name, spill, asked)
 
     monkeypatch.setattr(CosineView, "build", slow)
     home.set_view("c", "ivf")
