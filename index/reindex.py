@@ -152,6 +152,9 @@ class _Run:
 
     def embed_images(self) -> bool:
         """Embed the images that lack a vector now; return whether there were any that can be."""
+        if self.broken:
+            # Some may be gone by now, or have another file.
+            self.broken = {image: self.broken[image] for image in self._missing() if image in self.broken}
         with self._engine.catalogue.read() as session:
             missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
             total = _count_images(session, self.embedder.generation)
@@ -164,7 +167,8 @@ class _Run:
 
     def _pass(self, bar: ProgressBar) -> bool:
         before = self.embedded + len(self.broken)
-        for batch in prepared_ahead(self._missing(), self._prepare, self._batch_size, self._decoders):
+        untried = (image for image in self._missing() if image not in self.broken)
+        for batch in prepared_ahead(untried, self._prepare, self._batch_size, self._decoders):
             readable = {image: found for image, found in batch if isinstance(found, Tensor)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))
@@ -180,7 +184,7 @@ class _Run:
                 )
             if not rows:
                 return
-            yield from (image for image in rows if image not in self.broken)
+            yield from rows
             after = rows[-1].key
 
     def _prepare(self, image: MissingImage) -> Tensor | str:

@@ -237,6 +237,37 @@ def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
     assert reindex(engine, generation, other_encoder, show_progress=False).images == 2
 
 
+def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    for name in ("image-001", "image-002"):
+        engine.image_path("c", name).unlink()
+    generation = generation_for(engine, "c", other_encoder)
+
+    class Meddler:
+        """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_texts = staticmethod(other_encoder.embed_texts)
+        passes = 0
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            self.passes += 1
+            if self.passes == 3:
+                with engine.catalogue.write() as session:
+                    delete_images(session, "c", ["image-001"])
+                make_picture(manifest.image_path(manifest.records[2]), seed=500)
+                kept = [record for record in manifest.records[:16] if record.id != "image-001"]
+                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            return other_encoder.embed_images(images)
+
+    report = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert report.images == len(_vectors(engine, generation)) == 15
+
+
 def test_only_the_bundle_of_a_generation_may_fill_it(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
