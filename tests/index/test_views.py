@@ -115,16 +115,16 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     assert view.name == "exact"
     home.set_view("c", "ivf")
     assert _current(home, views) is view
-    _wait(lambda: view.name == "ivf")
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
     home.set_view("c", "exact")
     _current(home, views)
     assert view.name == "exact"
     home.set_view("c", "ivf")
     _current(home, views)
-    _wait(lambda: view.name == "ivf")
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
     home.set_view("c", "mapped")
     _current(home, views)
-    _wait(lambda: view.name == "mapped")
+    _wait(lambda: view.name == "mapped" and not _is_building(views))
     # So few are scanned where nothing is chosen.
     home.set_view("c", None)
     _current(home, views)
@@ -279,7 +279,7 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
             assert len(found.result(SECONDS / 2)) == COUNT + 5
         finally:
             go_on.set()
-    _wait(lambda: not _is_building(views))
+    views.close()
     of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
     read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
     assert read is not None
