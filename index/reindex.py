@@ -168,7 +168,8 @@ class _Run:
         return True
 
     def _pass(self, bar: ProgressBar) -> None:
-        for batch in prepared_ahead(self._missing(), self._prepare, self._batch_size, self._decoders):
+        untried = (image for image in self._missing() if image not in self.broken)
+        for batch in prepared_ahead(untried, self._prepare, self._batch_size, self._decoders):
             readable = {image: found for image, found in batch if isinstance(found, Tensor)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))
@@ -183,7 +184,7 @@ class _Run:
                 )
             if not rows:
                 return
-            yield from (image for image in rows if image not in self.broken)
+            yield from rows
             after = rows[-1].key
 
     def _prepare(self, image: MissingImage) -> Tensor | str:

@@ -191,8 +191,8 @@ class Views:
             if view.slow and (wanted is None or held.rests(wanted)):
                 wanted = "exact"
             if wanted is not None and not held.rests(wanted):
-                held.building = True
                 asked = stored_queries(session, generation, held.target)
+                held.building = True
                 self._builder.submit(self._build, generation, held, view, wanted, asked)
         return view
 
@@ -200,21 +200,24 @@ class Views:
         self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName, asked: Vectors
     ) -> None:
         """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
+        renewed = False
         try:
             if wanted == "exact":
                 view.quicken()
             elif wanted == "gpu":
                 self._upload(held, view)
-            elif _renew(view, wanted, self._place(generation, held.target), asked):
-                with ExitStack() as locked:
-                    locked.enter_context(held.lock)
-                    # A search after a write catches up while the vectors are copied.
-                    self._write(generation, view, held.sequence, held.target, settled=locked.close)
+            else:
+                renewed = _renew(view, wanted, self._place(generation, held.target), asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
         finally:
             held.building = False
+        if renewed:
+            with ExitStack() as locked:
+                locked.enter_context(held.lock)
+                # A search after a write catches up while the vectors are copied.
+                self._write(generation, view, held.sequence, held.target, settled=locked.close)
 
     def _upload(self, held: _Held, view: CosineView) -> None:
         device = None if self._gpu is None else self._gpu.device
@@ -259,6 +262,8 @@ class Views:
             write_snapshot(self._place(generation, target), view, _identity(generation), sequence, settled)
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
+        except Exception:  # noqa: BLE001 - in the background nobody else would see it
+            _log.exception("the snapshot of generation %d was not written", generation.id)
 
     def _place(self, generation: Generation, target: Target) -> Path:
         return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")

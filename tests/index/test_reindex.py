@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from index.ingest import ingest_manifest
 from index.live_writes import remove_images
 from index.reindex import generation_for, reindex
 from index.request import SearchRequest
+from index.retention import drop_generation
 from index.swap import swap
 from tests.index.conftest import open_home
 from tests.index.killing import kill_after
@@ -27,7 +29,7 @@ from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
-from training.models.encoder import Encoder
+from training.models.encoder import Encoder, TextEmbeddings
 
 _PROGRAM = """
 import sys
@@ -224,6 +226,28 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
     assert engine.collection("c").count == 10
 
 
+def test_texts_are_not_written_to_a_generation_that_was_dropped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:5]))
+    generation = generation_for(engine, "c", other_encoder)
+
+    class Slow:
+        """The generation goes while texts are in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_images = staticmethod(other_encoder.embed_images)
+
+        def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+            drop_generation(engine, "c", generation.id)
+            return other_encoder.embed_texts(texts)
+
+    with pytest.raises(GenerationError, match="There is no generation"):
+        reindex(engine, generation, Slow(), show_progress=False)
+
+
 def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
@@ -268,6 +292,37 @@ def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
     with pytest.raises(GenerationError, match=r"^1 images .* image-004"):
         reindex(engine, generation, other_encoder, batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 16
+
+
+def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    for name in ("image-001", "image-002"):
+        engine.image_path("c", name).unlink()
+    generation = generation_for(engine, "c", other_encoder)
+
+    class Meddler:
+        """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_texts = staticmethod(other_encoder.embed_texts)
+        passes = 0
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            self.passes += 1
+            if self.passes == 3:
+                with engine.catalogue.write() as session:
+                    delete_images(session, "c", ["image-001"])
+                make_picture(manifest.image_path(manifest.records[2]), seed=500)
+                kept = [record for record in manifest.records[:16] if record.id != "image-001"]
+                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            return other_encoder.embed_images(images)
+
+    report = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert report.images == len(_vectors(engine, generation)) == 15
 
 
 def test_only_the_bundle_of_a_generation_may_fill_it(

@@ -280,7 +280,7 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
             assert len(found.result(SECONDS / 2)) == COUNT + 5
         finally:
             go_on.set()
-    _wait(lambda: not _is_building(views))
+    views.close()
     of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
     read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
     assert read is not None
