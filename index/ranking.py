@@ -93,12 +93,6 @@ class Scope(NamedTuple):
         kept = ~np.isin(found.keys, self.hidden)
         return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
 
-    def cosines(self, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
-        """Return those of these keys that the view holds, rising, with their cosines."""
-        found = self.view.search(self.query, len(keys), allowed=np.sort(keys))
-        order = np.argsort(found.keys)
-        return found.keys[order], found.scores[order]
-
 
 class Ranking(Protocol):
     """An order of hits."""
@@ -174,10 +168,9 @@ class Fused(Remade):
         near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        held, cosines = self._scope.cosines(self._matches)
-        matches = self._matches[np.isin(self._matches, held)]
+        matches, cosines = self._scope.view.scores(self._scope.query, self._matches)
         keys, sums = fuse([head.keys, matches])
-        cosine_of = dict(zip(held.tolist(), cosines.tolist(), strict=True))
+        cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
         cosine_of.update(zip(head.keys.tolist(), head.cosines.tolist(), strict=True))
         lists = BY_VECTOR * np.isin(keys, head.keys) + BY_WORDS * np.isin(keys, matches)
         fused = Ranked(
