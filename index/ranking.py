@@ -16,6 +16,7 @@ from index.cursors import MOST_RANKED, Place
 from index.diversity import diversify
 from index.errors import QueryError
 from index.groups import Groups
+from index.vectors.held import held_vectors
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
 from index.words import fuse
 
@@ -234,7 +235,8 @@ class Diverse(Remade):
     def _top(self, count: int) -> Ranked:
         found = self._inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        head, vectors = self._vectors(head)
+        held, vectors = held_vectors(self._view, head.keys)
+        head = head.take(np.flatnonzero(np.isin(head.keys, held)))
         places = diversify(
             head.keys,
             _relevance(head),
@@ -249,14 +251,6 @@ class Diverse(Remade):
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits the other order has not shown; see `Ranking`."""
         return self._inner.is_new(keys, seen)
-
-    def _vectors(self, head: Ranked) -> tuple[Ranked, Vectors]:
-        """Return the hits that the view still holds, and their vectors."""
-        while True:
-            try:
-                return head, self._view.vectors(head.keys)
-            except KeyError as gone:
-                head = head.take(np.flatnonzero(head.keys != gone.args[0]))
 
 
 def by_vector(found: Neighbours) -> Ranked:
