@@ -17,6 +17,7 @@ from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow, TextRow
 from index.generations import Generation, Target
 from index.vectors.blade import oriented_bases
 from index.vectors.codec import decode_vectors
+from index.vectors.held import held_vectors
 from index.vectors.protocol import Keys, Vectors, VectorView
 from training.evaluation.similarity import as_blades, similarity
 
@@ -204,8 +205,8 @@ def measure_background(
     blades: int = 1,
     unsigned: bool = False,
     seed: int = 0,
-) -> Background:
-    """Draw a sample of a view that holds something, and measure what is usual for its own queries.
+) -> Background | None:
+    """Draw a sample of a view, and measure what is usual for its own queries.
 
     Args:
         view: What is searched.
@@ -213,8 +214,13 @@ def measure_background(
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
         seed: Of the sample.
+
+    Returns:
+        None where the view is empty.
     """
-    sample = view.vectors(draw(view.keys(), _SAMPLE, seed))
+    drawn, sample = held_vectors(view, draw(view.keys(), _SAMPLE, seed))
+    if not len(drawn):
+        return None
     background = Background(sample, len(view), blades=blades, unsigned=unsigned)
     for kind, queries in own.items():
         if len(queries.vectors) >= _MIN_OWN_QUERIES:

@@ -8,6 +8,7 @@ an order is made again for each page, it also carries the keys of all hits befor
 import base64
 import binascii
 import hashlib
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from index.vectors.protocol import After, Keys, Vectors
 _VERSION: Final = 3
 _HEADER: Final = struct.Struct("<B16sIfqqbI")
 _CHECK_BYTES: Final = 8
+_DAMAGED: Final = "The cursor is damaged: send it exactly as it was given."
 # Places of orders that are made again from the top, and so the most keys in a cursor.
 MOST_RANKED: Final = 10_000
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
@@ -97,10 +99,10 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
     try:
         content = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise CursorError("The cursor is damaged: send it exactly as it was given.") from error
+        raise CursorError(_DAMAGED) from error
     content, check = content[:-_CHECK_BYTES], content[-_CHECK_BYTES:]
     if len(content) < _HEADER.size or check != _check(content):
-        raise CursorError("The cursor is damaged: send it exactly as it was given.")
+        raise CursorError(_DAMAGED)
     version, digest, rank, score, key, sequence, confident, count = _HEADER.unpack_from(content)
     if version != _VERSION or digest != binding.digest:
         raise CursorError(
@@ -108,9 +110,14 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
             "keep all but k the same from page to page, or search again without a cursor."
         )
     end = _HEADER.size + 4 * len(query)
+    if len(content) < end:
+        raise CursorError(_DAMAGED)
     vector: Vectors = np.frombuffer(content[_HEADER.size : end], dtype="<f4").astype(np.float32)
+    # Anybody can make a cursor, and no number is greater or less than NaN.
+    if not (math.isfinite(score) and sequence >= 0 and np.isfinite(vector).all()):
+        raise CursorError(_DAMAGED)
     farthest = _SAME_COMPOSED if binding.composed else _SAME_QUERY
-    if vector.shape != query.shape or float(np.linalg.norm(vector - query)) > farthest:
+    if float(np.linalg.norm(vector - query)) > farthest:
         raise CursorError("The cursor belongs to another query: search again without a cursor.")
     after = After(score=score, key=key, rank=rank)
     seen = _seen(content[end:], count)
@@ -120,7 +127,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
 def _seen(packed: bytes, count: int) -> Keys:
     if not count:
         return np.empty(0, dtype=np.int64)
-    damaged = CursorError("The cursor is damaged: send it exactly as it was given.")
+    damaged = CursorError(_DAMAGED)
     # Anybody can make a cursor that would unpack to gigabytes.
     if count > MOST_RANKED:
         raise damaged

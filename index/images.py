@@ -1,7 +1,7 @@
 """Images as the catalogue holds them."""
 
 from collections.abc import Hashable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,8 @@ from training.data.manifest import MetadataValue
 
 # Some kilobytes each, with long reports.
 _MOST_KEPT: Final = 10_000
+# Databases bound the number of values in a statement.
+_KEYS_AT_ONCE: Final = 10_000
 
 
 class FoundImage(NamedTuple):
@@ -113,7 +115,9 @@ class FoundImages:
 
 def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, FoundImage]:
     found = {}
-    for key, rows in groupby(catalogue.rows(_FOUND[target], keys), itemgetter(0)):
+    parts = (keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE))
+    every = chain.from_iterable(catalogue.rows(_FOUND[target], part) for part in parts)
+    for key, rows in groupby(every, itemgetter(0)):
         (_, image, external_id, group, labels, details, position, searched, text), *others = rows
         found[key] = FoundImage(
             key=image,

@@ -16,6 +16,7 @@ from index.cursors import MOST_RANKED, Place
 from index.diversity import diversify
 from index.errors import QueryError
 from index.groups import Groups
+from index.vectors.held import held_vectors
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
 from index.words import fuse
 
@@ -93,12 +94,6 @@ class Scope(NamedTuple):
         kept = ~np.isin(found.keys, self.hidden)
         return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
 
-    def cosines(self, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
-        """Return those of these keys that the view holds, rising, with their cosines."""
-        found = self.view.search(self.query, len(keys), allowed=np.sort(keys))
-        order = np.argsort(found.keys)
-        return found.keys[order], found.scores[order]
-
 
 class Ranking(Protocol):
     """An order of hits."""
@@ -174,10 +169,9 @@ class Fused(Remade):
         near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        held, cosines = self._scope.cosines(self._matches)
-        matches = self._matches[np.isin(self._matches, held)]
+        matches, cosines = self._scope.view.scores(self._scope.query, self._matches)
         keys, sums = fuse([head.keys, matches])
-        cosine_of = dict(zip(held.tolist(), cosines.tolist(), strict=True))
+        cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
         cosine_of.update(zip(head.keys.tolist(), head.cosines.tolist(), strict=True))
         lists = BY_VECTOR * np.isin(keys, head.keys) + BY_WORDS * np.isin(keys, matches)
         fused = Ranked(
@@ -241,7 +235,8 @@ class Diverse(Remade):
     def _top(self, count: int) -> Ranked:
         found = self._inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        head, vectors = self._vectors(head)
+        held, vectors = held_vectors(self._view, head.keys)
+        head = head.take(np.flatnonzero(np.isin(head.keys, held)))
         places = diversify(
             head.keys,
             _relevance(head),
@@ -256,14 +251,6 @@ class Diverse(Remade):
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits the other order has not shown; see `Ranking`."""
         return self._inner.is_new(keys, seen)
-
-    def _vectors(self, head: Ranked) -> tuple[Ranked, Vectors]:
-        """Return the hits that the view still holds, and their vectors."""
-        while True:
-            try:
-                return head, self._view.vectors(head.keys)
-            except KeyError as gone:
-                head = head.take(np.flatnonzero(head.keys != gone.args[0]))
 
 
 def by_vector(found: Neighbours) -> Ranked:

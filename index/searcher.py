@@ -313,12 +313,12 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
     """
     if vector.shape != (dim,):
         raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
-    query = vector.astype(np.float32)
-    wide = query.astype(np.float64)
+    wide = vector.astype(np.float64)
     length = math.sqrt(np.vecdot(wide, wide))
     if not math.isfinite(length) or length == 0:
         raise QueryError("The query vector must have finite numbers that are not all zero.")
-    query /= np.float32(length)
+    # In float32 the length of large numbers would be infinite.
+    query: Vectors = (wide / length).astype(np.float32)
     return query
 
 

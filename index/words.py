@@ -13,9 +13,11 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import TextRow
 from index.vectors.protocol import Keys
 
-# Word characters of any script: what the tokenizers of both databases take for words.
+# Letters and digits of any script: what the tokenizer of SQLite's index takes for words.
 _WORD: Final = re.compile(r"[^\W_]+")
 _MAX_WORDS: Final = 64
+# PostgreSQL takes words of up to 2,047 bytes, of which a letter may need four.
+_LONGEST: Final = 500
 
 
 def matching(
@@ -43,7 +45,7 @@ def matching(
         values |= {"query": _fts5(asked), "most": limit if allowed is None else -1}
         found = session.execute(_SQLITE, values)
     else:
-        values |= {"words": _tsqueries(asked), "most": limit if allowed is None else None}
+        values |= {"words": [_quoted(word) for word in asked], "most": limit if allowed is None else None}
         found = session.execute(_POSTGRESQL, values)
     keys = np.fromiter(found.scalars(), dtype=np.int64)
     if allowed is not None:
@@ -66,7 +68,7 @@ def texts_with(session: Session, images: Keys, words: str) -> Keys:
     )
     found: dict[int, list[int]] = {}
     for image, key, written in session.execute(query):
-        if asked.intersection(_WORD.findall((_without_accents(written) if sqlite else written).lower())):
+        if asked.intersection(_split(_without_accents(written) if sqlite else written)):
             found.setdefault(image, []).append(key)
     return np.array([key for image in images.tolist() for key in found.get(image, [])], dtype=np.int64)
 
@@ -82,8 +84,12 @@ def add_words(session: Session, keys: Sequence[int]) -> None:
     """Take in the words of these images, of which none have been, in the caller's transaction."""
     if not keys:
         return
-    sqlite = session.get_bind().dialect.name == "sqlite"
-    session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, {"keys": list(keys)})
+    if session.get_bind().dialect.name == "sqlite":
+        session.execute(_TAKE_IN_SQLITE, {"keys": list(keys)})
+        return
+    written = session.execute(_WRITTEN_POSTGRESQL, {"keys": list(keys)}).all()
+    values = {"keys": [key for key, _ in written], "words": [tsvector(words) for _, words in written]}
+    session.execute(_TAKE_IN_POSTGRESQL, values)
 
 
 def remove_words(session: Session, keys: Sequence[int]) -> None:
@@ -94,8 +100,18 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
 
 def tokens(words: str) -> list[str]:
     """Split what a person typed into its different words, in lower case and in order."""
-    composed = unicodedata.normalize("NFC", words).lower()
-    return list(dict.fromkeys(_WORD.findall(composed)))[:_MAX_WORDS]
+    return list(dict.fromkeys(_split(words)))[:_MAX_WORDS]
+
+
+def tsvector(written: str) -> str:
+    """Return the words of a text with their places, as PostgreSQL writes a tsvector.
+
+    Its own parser would take "a/b" for a file and "x.Y" for a host, and find neither word of them.
+    """
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(_split(written), 1):
+        places.setdefault(_quoted(word), []).append(place)
+    return " ".join(f"{word}:{','.join(map(str, own))}" for word, own in places.items())
 
 
 def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:
@@ -125,12 +141,18 @@ def _without_accents(words: str) -> str:
     return "".join(sign for sign in unicodedata.normalize("NFD", words) if not unicodedata.combining(sign))
 
 
+def _split(words: str) -> list[str]:
+    """Return the words of a text in lower case, in order."""
+    return _WORD.findall(unicodedata.normalize("NFC", words).lower())
+
+
 def _fts5(asked: Sequence[str]) -> str:
     return " OR ".join(f'"{word}"' for word in asked)
 
 
-def _tsqueries(asked: Sequence[str]) -> list[str]:
-    return [f"'{word}'" for word in asked]
+def _quoted(word: str) -> str:
+    """Return a word as PostgreSQL writes one; it has letters and digits alone."""
+    return f"'{word[:_LONGEST]}'"
 
 
 _SQLITE: Final = text(
@@ -141,12 +163,12 @@ _SQLITE: Final = text(
 # The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length.
 _POSTGRESQL: Final = text(
     "WITH asked AS ("
-    "SELECT place, to_tsquery('simple', word) AS one "
+    "SELECT place, CAST(word AS tsquery) AS one "
     "FROM unnest(CAST(:words AS text[])) WITH ORDINALITY AS list (word, place)), "
     "matched AS MATERIALIZED ("
     "SELECT image_words.image_id, image_words.words FROM image_words "
     "JOIN images ON images.id = image_words.image_id "
-    "WHERE image_words.words @@ to_tsquery('simple', array_to_string(CAST(:words AS text[]), ' | ')) "
+    "WHERE image_words.words @@ CAST(array_to_string(CAST(:words AS text[]), ' | ') AS tsquery) "
     "AND images.collection_id = :collection), "
     "found AS MATERIALIZED ("
     "SELECT image_id, place, ts_rank(words, one, 1) AS rank FROM matched JOIN asked ON words @@ one), "
@@ -161,11 +183,15 @@ _TAKE_IN_SQLITE: Final = text(
     "coalesce((SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id), '') "
     "|| char(10) || coalesce(report, '') FROM images WHERE id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
-_TAKE_IN_POSTGRESQL: Final = text(
-    "INSERT INTO image_words (image_id, words) SELECT id, to_tsvector('simple', coalesce("
+_WRITTEN_POSTGRESQL: Final = text(
+    "SELECT id, coalesce("
     "(SELECT string_agg(text, chr(10) ORDER BY position) FROM texts WHERE image_id = images.id), '') "
-    "|| chr(10) || coalesce(report, '')) FROM images WHERE id IN :keys"
+    "|| chr(10) || coalesce(report, '') FROM images WHERE id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
+_TAKE_IN_POSTGRESQL: Final = text(
+    "INSERT INTO image_words (image_id, words) SELECT key, CAST(words AS tsvector) "
+    "FROM unnest(CAST(:keys AS bigint[]), CAST(:words AS text[])) AS list (key, words)"
+).bindparams(bindparam("keys"), bindparam("words"))
 _FORGET_SQLITE: Final = text("DELETE FROM image_words WHERE rowid IN :keys").bindparams(
     bindparam("keys", expanding=True)
 )

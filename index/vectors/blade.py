@@ -27,8 +27,11 @@ class BladeView(ScanView):
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:
         """Find the `k` blades nearest to a query (k * D,); see `VectorView`."""
-        basis = oriented_bases(query[None], self._blades)[0]
-        return super().search(basis, k, allowed=allowed, after=after)
+        return super().search(self._basis(query), k, allowed=allowed, after=after)
+
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
+        """Return those of keys (N,) that are there and what they score; see `VectorView`."""
+        return super().scores(self._basis(query), keys)
 
     def _rough_scores(self, query: Vectors, vectors: Vectors) -> Vectors:
         rough: Vectors = similarity(self._bases(query[None]), self._bases(vectors))[0]
@@ -40,8 +43,12 @@ class BladeView(ScanView):
         scores: NDArray[np.float64] = determinants(products)
         return scores
 
+    def _basis(self, query: Vectors) -> Vectors:
+        basis: Vectors = oriented_bases(query[None], self._blades)[0]
+        return basis
+
     def _bases(self, vectors: Vectors) -> Vectors:
-        return vectors.reshape(len(vectors), self._blades, -1)
+        return vectors.reshape(len(vectors), self._blades, self.dim // self._blades)
 
 
 def oriented_bases(vectors: Vectors, blades: int) -> Vectors:

@@ -25,7 +25,7 @@ from index.vectors.passing import Filters, Passing
 from index.vectors.planned import MovedError, PlannedSearch
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, ranked, tied
+from index.vectors.ranking import Scores, behind, cosines, ranked, tied
 from index.vectors.stored import Guard, Halves, StoredRows
 from index.vectors.written import write_rows
 
@@ -185,6 +185,12 @@ class CosineView:
         if found is not None:
             return found
         return search_exactly(query, k, passing, after, self._places.keys, self._rows)
+
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
+        """Return those of keys (N,) that are there and what they score; see `VectorView`."""
+        with self._lock.reading():
+            rows, known = self._places.find(keys)
+            return keys[known], cosines(query, self._rows.get(rows[known]))
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""

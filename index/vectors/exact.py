@@ -123,6 +123,13 @@ class ExactView:
                     return Neighbours(keys[first:last], scores[first:last], exact=True)
                 wanted *= 2
 
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
+        """Return those of keys (N,) that are there and what they score; see `VectorView`."""
+        with self._lock.reading():
+            positions, known = self._find(keys)
+            scores = self._scores(query, self._stored()[positions[known]])
+            return keys[known], scores.astype(np.float32)
+
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D); see `VectorView`."""
         return [self.search(query, k) for query in queries]

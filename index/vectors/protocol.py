@@ -73,5 +73,11 @@ class VectorView(Protocol):
             after: Leave out all hits up to this one.
         """
 
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
+        """Return those of keys (N,) that are there, in their order, and what they score with a query (D,).
+
+        Each scores what a search gives it.
+        """
+
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one."""

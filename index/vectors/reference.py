@@ -1,6 +1,7 @@
 """Search by comparing everything, in a few lines of NumPy: what every view is tested against."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
@@ -54,6 +55,12 @@ class ReferenceView:
             scores=np.array([-score for score, _ in ranked[:k]], dtype=np.float32),
             exact=True,
         )
+
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
+        """Return those of keys (N,) that are there and what they score with a query (D,)."""
+        held = [key for key in keys.tolist() if key in self._vectors]
+        scores = [self._score(query, self._vectors[key]) for key in held]
+        return np.array(held, dtype=np.int64), np.array(scores, dtype=np.float32)
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D)."""

@@ -1,6 +1,7 @@
 """The background of scores: what is unusual, and when the collection has nothing of the kind."""
 
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from index.engine import SearchEngine
 from index.generations import Generation
 from index.vectors.codec import encode_vectors
 from index.vectors.exact import ExactView
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Keys, Vectors, VectorView
 from index.vectors.reference import ReferenceView
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -51,12 +52,18 @@ def _own(vectors: Vectors) -> OwnQueries:
     return OwnQueries(vectors, keys, [keys[place : place + 1] for place in range(len(vectors))])
 
 
+def _measured(view: VectorView, own: Mapping[QueryKind, OwnQueries]) -> Background:
+    background = measure_background(view, own)
+    assert background is not None
+    return background
+
+
 @pytest.fixture(scope="module")
 def background() -> Background:
     """Images around the first axis; their texts around the second, leaning to the first."""
     images = _around(0, COUNT, 1)
     texts = _unit(_around(1, COUNT, 2) + 0.3 * images)
-    return measure_background(_view(images), {"image": _own(images), "text": _own(texts)})
+    return _measured(_view(images), {"image": _own(images), "text": _own(texts)})
 
 
 def test_unusual_equals_its_definition(background: Background) -> None:
@@ -108,7 +115,7 @@ def test_what_stands_out_is_confident_though_foreign() -> None:
     images = _around(0, COUNT, 1)
     rare = _around(7, 1, 4, noise=0.1)
     view = _view(np.concatenate((images, rare)))
-    background = measure_background(view, {"image": _own(images)})
+    background = _measured(view, {"image": _own(images)})
     query = _around(7, 1, 6, noise=0.1)[0]
     scale = background.scale(query, "image")
     assert scale.familiar is False
@@ -120,7 +127,7 @@ def test_nothing_is_said_where_nothing_is_known(background: Background) -> None:
     query = _around(0, 1, 5)[0]
     assert background.scale(query, None).confident(1.0) is None
     few = _own(_around(0, 19, 1))
-    known = measure_background(_view(_around(0, COUNT, 1)), {"text": few})
+    known = _measured(_view(_around(0, COUNT, 1)), {"text": few})
     assert known.scale(query, "text").confident(1.0) is None
 
 
@@ -145,10 +152,38 @@ def test_scores_of_long_vectors_are_those_of_the_sample() -> None:
 
 def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
     vectors = np.repeat(unit_vectors(1, DIM), 30, axis=0)
-    background = measure_background(_view(vectors), {"image": _own(vectors)})
+    background = _measured(_view(vectors), {"image": _own(vectors)})
     scale = background.scale(vectors[0], "image")
     assert np.isfinite(scale.unusual(np.ones(1, dtype=np.float32))).all()
     assert scale.confident(1.0) is True
+
+
+class _Shrinking(ExactView):
+    """A view of which keys are removed right after somebody has asked which there are."""
+
+    def __init__(self, gone: int) -> None:
+        super().__init__(DIM)
+        self.add(np.arange(1, COUNT + 1), _around(0, COUNT, 1))
+        self._gone = gone
+
+    def keys(self) -> Keys:
+        """Return the keys that were there."""
+        keys = super().keys()
+        self.remove(np.arange(1, self._gone + 1))
+        return keys
+
+
+def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
+    view = _Shrinking(gone=30)
+    background = _measured(view, {})
+    assert len(background.sample) == background.count == len(view) == COUNT - 30
+
+
+def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEngine) -> None:
+    generation = begin_generation(engine, "c", DIM)
+    with engine.catalogue.reading() as reading:
+        assert Backgrounds().of(reading, generation, _Shrinking(gone=COUNT)) is None
+    assert measure_background(_Shrinking(gone=COUNT), {}) is None
 
 
 def test_the_same_seed_draws_the_same_keys() -> None:

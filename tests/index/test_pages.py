@@ -1,5 +1,7 @@
 """Pages of orders that are made again, while images are removed and written between them."""
 
+import base64
+import hashlib
 import random
 from collections import Counter
 from dataclasses import replace
@@ -122,3 +124,36 @@ def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None
     place = Place(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
     with pytest.raises(CursorError, match="damaged"):
         decode_cursor(encode_cursor(PageEnd(binding, query, place)), binding, query)
+
+
+@pytest.mark.parametrize(
+    ("score", "sequence", "number"),
+    [
+        (np.nan, 0, 0.0),
+        (np.inf, 0, 0.0),
+        (0.5, -1, 0.0),
+        (0.5, 0, np.nan),
+        (0.5, 0, -np.inf),
+    ],
+)
+def test_a_forged_cursor_without_sensible_numbers_is_refused(
+    score: float, sequence: int, number: float
+) -> None:
+    query, binding = np.eye(1, DIM, dtype=np.float32)[0], Binding("uid", "request")
+    forged = query.copy()
+    forged[2] = number
+    place = Place(After(score, 1, 3), sequence, None, np.empty(0, dtype=np.int64))
+    cursor = encode_cursor(PageEnd(binding, forged, place))
+    with pytest.raises(CursorError, match="damaged"):
+        decode_cursor(cursor, binding, query)
+
+
+@pytest.mark.parametrize("missing", [1, 4])
+def test_a_forged_cursor_that_ends_within_its_query_is_refused(missing: int) -> None:
+    query, binding = unit_vectors(1, DIM)[0], Binding("uid", "request")
+    place = Place(After(0.5, 1, 3), 0, None, np.empty(0, dtype=np.int64))
+    content = base64.urlsafe_b64decode(encode_cursor(PageEnd(binding, query, place)) + "==")
+    content = content[: -8 - missing]
+    content += hashlib.blake2b(content, digest_size=8).digest()
+    with pytest.raises(CursorError, match="damaged"):
+        decode_cursor(base64.urlsafe_b64encode(content).decode().rstrip("="), binding, query)

@@ -8,6 +8,7 @@ import pytest
 from index.composing import Part, Parts
 from index.errors import QueryError
 from index.request import SearchRequest
+from index.searcher import unit_query
 from tests.index.orders import (
     COUNT,
     KINDS,
@@ -105,6 +106,12 @@ def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
         with pytest.raises(QueryError) as failed:
             filled.search("signed", request)
         assert failed.value.field == field
+
+
+@pytest.mark.parametrize("number", [3e38, 1e-38, 1.0])
+def test_a_query_of_large_or_small_numbers_keeps_its_direction(number: float) -> None:
+    query = unit_query(np.full(8, -number, dtype=np.float32), 8)
+    np.testing.assert_allclose(query, np.full(8, -(8**-0.5)), rtol=1e-6)
 
 
 def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_sign(filled: Filled) -> None:

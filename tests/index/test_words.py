@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from index.catalogue.tables import ImageRow
+from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.generations import Generation
 from index.vectors.protocol import Keys
@@ -115,6 +116,36 @@ def test_accents_count_on_postgresql_only(filled: tuple[SearchEngine, Generation
     for words, found in (("cafe", folded), ("CAFÉ", True), ("cafe\u0301", True), ("caf", False)):
         with engine.catalogue.read() as session:
             assert len(texts_with(session, np.array(keys), words)) == found, words
+
+
+def test_words_are_the_same_on_both_databases(engine: SearchEngine) -> None:
+    written = {
+        "opacity/atelectasis": "opacity atelectasis",
+        "No pleural fluid.Cardiomegaly": "fluid cardiomegaly",
+        "a nodule of 3.5 mm, 2e7 cells, -4": "3 5 2e7 4",
+        "s/p CABG": "s p cabg",
+        "radiology@example.org or www.example.com/effusions?a=b&c": "radiology example org effusions b c",
+        "x-ray <b>bold</b> &amp; \\slash": "x ray bold amp slash",
+        "snake_case, the patient's Übelkeit": "snake case patient s übelkeit",
+        "cafe\u0301": "café",
+        "胸部 正常所見": "胸部 正常所見",
+        "w" * 3000: "w" * 3000,
+    }
+    generation = begin_generation(engine, "c", DIM)
+    put_texts(engine, generation, list(written))
+    keys = keys_of(engine, generation)
+    for place, words in enumerate(written.values()):
+        for word in words.split():
+            with engine.catalogue.read() as session:
+                found = matching(session, generation.collection_id, word, 20)
+                assert keys[place] in found.tolist(), word
+                assert keys[place] in _images_of(session, texts_with(session, found, word)), word
+            assert tokens(word) == [word]
+
+
+def _images_of(session: Session, texts: Keys) -> list[int]:
+    query = select(TextRow.image_id).where(TextRow.id.in_(texts.tolist()))
+    return list(session.execute(query).scalars())
 
 
 def test_a_rare_word_outweighs_two_common_ones(engine: SearchEngine) -> None:

@@ -21,6 +21,7 @@ from index.generations import find_active
 from index.ingest import ingest_manifest
 from index.jobs import add_job, claim_job, end_job, get_job
 from index.vectors.codec import encode_vectors
+from index.words import matching
 from tests.index.comparing import answers, rows
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest
@@ -36,7 +37,7 @@ _ROWS = (
     "INSERT INTO generations (id, collection_id, model_id, uid, state) VALUES (1, 1, 1, 'uid', 'active')",
     "INSERT INTO images (id, collection_id, external_id, sha256, media_type, width, height, split, report, "
     "labels, details, record_digest) "
-    "VALUES (1, 1, 'one', 'sha', 'image/png', 4, 4, 'test', 'No effusion.', '[]', '{}', 'digest')",
+    "VALUES (1, 1, 'one', 'sha', 'image/png', 4, 4, 'test', 'No effusion.Edema', '[]', '{}', 'digest')",
     "INSERT INTO texts (image_id, position, text) VALUES (1, 1, 'Second sentence'), (1, 0, 'First')",
     "INSERT INTO embeddings (generation_id, image_id, sequence, vector) VALUES (1, 1, 2, :vector)",
 )
@@ -80,15 +81,11 @@ def test_nothing_is_lost_and_words_are_taken_in(old_catalogue: str) -> None:
         generation, sequence = found
         assert (generation.id, generation.blades, generation.unsigned, sequence) == (1, 1, False, 2)
         assert session.execute(select(EmbeddingRow.vector)).scalar_one() == _VECTOR
-        assert session.execute(select(ImageRow.report)).scalar_one() == "No effusion."
+        assert session.execute(select(ImageRow.report)).scalar_one() == "No effusion.Edema"
         texts = session.execute(select(TextRow.position, TextRow.text).order_by(TextRow.id)).all()
         assert texts == [(0, "First"), (1, "Second sentence")]
-        matching = (
-            "SELECT rowid FROM image_words WHERE image_words MATCH 'effusion'"
-            if old_catalogue.startswith("sqlite")
-            else "SELECT image_id FROM image_words WHERE words @@ to_tsquery('simple', 'effusion')"
-        )
-        assert session.execute(text(matching)).scalars().all() == [1]
+        for word in ("effusion", "edema", "second"):
+            assert matching(session, generation.collection_id, word, 9).tolist() == [1], word
     catalogue.close()
     open_catalogue(old_catalogue).close()
 
