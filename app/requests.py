@@ -14,7 +14,7 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
 from index.errors import QueryError
 from index.filters import parse_filter
@@ -24,6 +24,8 @@ from index.vectors.protocol import Vectors
 
 MAX_K = 1000
 MAX_EXAMPLES = 16
+# More numbers than the vectors of any encoder have.
+MAX_VECTOR_LENGTH = 16_384
 # A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
 MAX_CURSOR_LENGTH = 98_304
 
@@ -33,7 +35,8 @@ _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 def _visible(text: str) -> str:
     """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
-    for letter in text:
+    # Each kind of letter once: a million of the same take no longer than one.
+    for letter in set(text):
         kind = unicodedata.category(letter)
         # Separators, marks without a letter, controls and format characters.
         if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
@@ -49,13 +52,31 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _are_known(cls, value: Any) -> Any:
+        """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
+        if isinstance(value, dict):
+            for name in value:
+                if name not in cls.model_fields:
+                    raise _unknown_field(cls, name)
+        return value
+
+
+def _unknown_field(model: type[BaseModel], name: str) -> ValidationError:
+    message = "This field is unknown; known are {known}."
+    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model.model_fields)})
+    return ValidationError.from_exception_data(
+        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
+    )
+
 
 class Example(Request):
     """Something to find more of, or less of: exactly one of an image's id, a text and a vector."""
 
     id: str | None = Field(default=None, description="An image of the collection.")
     text: Text | None = Field(default=None, description="A text.")
-    vector: list[float] | None = Field(
+    vector: Annotated[list[float], Field(fail_fast=True, max_length=MAX_VECTOR_LENGTH)] | None = Field(
         default=None, description="A vector by the collection's own encoder; its length does not matter."
     )
 
@@ -66,7 +87,7 @@ class Example(Request):
         return self
 
 
-Examples = Annotated[list[Example], Field(max_length=MAX_EXAMPLES)]
+Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
 class SearchQuery(Request):
