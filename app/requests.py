@@ -108,7 +108,7 @@ class SearchQuery(Request):
     words: Text | None = Field(
         default=None,
         description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
-        "by reciprocal rank. Any of the words matches; more and rarer words rank higher.",
+        "by reciprocal rank. Any of the words matches, up to 64; more and rarer words rank higher.",
     )
     target: Literal["images", "texts"] = Field(
         default="images",
