@@ -10,7 +10,6 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    Strict,
     StringConstraints,
     model_validator,
 )
@@ -48,9 +47,9 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_
 
 
 class Request(BaseModel):
-    """Base of request bodies: unknown fields are refused."""
+    """Base of request bodies: unknown fields are refused, and so is "yes" for true."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -134,7 +133,7 @@ class SearchQuery(Request):
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
-    k: Annotated[int, Strict(), Field(ge=1, le=MAX_K)] = Field(
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
         default=10, description="How many hits to return.", examples=[10]
     )
     cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(

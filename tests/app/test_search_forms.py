@@ -186,6 +186,12 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"text": "x", "target": "reports"}, "target"),
         ({"text": "x", "group_by": "view"}, "group_by"),
         ({"text": "x", "diversity": 1.1}, "diversity"),
+        ({"text": "x", "diversity": True}, "diversity"),
+        ({"text": "x", "diversity": "0.5"}, "diversity"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": "yes"}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": 1}, "exclude_same_group"),
+        ({"like": [{"vector": ["1"] + [0] * 11}]}, "like.0.vector.0"),
+        ({"like": [{"vector": [0] * 11 + [True]}]}, "like.0.vector.11"),
         ({"text": "x", "filter": {"field": "view", "any_of": ["x" * 20_000]}}, "filter"),
     ],
 )
