@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from app.encoding import EncodingTimeoutError, QueueFullError
-from app.problems import INVALID, UNSUPPORTED, FieldError, RequestError
+from app.field_errors import FieldError
+from app.problems import INVALID, UNSUPPORTED, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
 from training.data.images import ImageLimits, decode_image, read_header

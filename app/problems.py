@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from app.encoders import EncoderLoadingError
 from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
+from app.field_errors import FieldError, describe_errors, field_errors
 from app.logging import where
 from index.errors import (
     CatalogueError,
@@ -50,13 +51,6 @@ from training.errors import (
 MEDIA_TYPE = "application/problem+json"
 
 _log = structlog.stdlib.get_logger(__name__)
-
-
-class FieldError(BaseModel):
-    """What is wrong with one field of a request."""
-
-    field: str
-    message: str
 
 
 class Problem(BaseModel):
@@ -240,11 +234,6 @@ def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {int(status): {"model": Problem, "description": status.phrase} for status in statuses}
 
 
-def describe_errors(errors: Sequence[FieldError]) -> str:
-    """Several wrong fields in one sentence."""
-    return "; ".join(f"{error.field}: {error.message}" for error in errors)
-
-
 def install_problems(app: FastAPI) -> None:
     """Let every error of the application become a problem document."""
     app.add_exception_handler(RecoquestError, answer_recoquest_error)
@@ -265,15 +254,17 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
 
 
 async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:
-    """Name each wrong field; the values themselves are not repeated."""
+    """Name the wrong fields."""
     assert isinstance(error, RequestValidationError)
     content_type = request.headers.get("content-type", "")
     if isinstance(error.body, bytes) and "json" not in content_type:
         return problem_response(
             UNSUPPORTED, "Send the body as application/json.", request_id=_request_id(request)
         )
-    errors = [FieldError(field=_field_name(e["loc"]), message=_message(e)) for e in error.errors()]
-    return problem_response(INVALID, describe_errors(errors), request_id=_request_id(request), errors=errors)
+    found = error.errors()
+    errors = field_errors(found)
+    detail = describe_errors(errors, more=len(found) - len(errors))
+    return problem_response(INVALID, detail, request_id=_request_id(request), errors=errors)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -318,19 +309,3 @@ def _field_of(error: Exception, kind: Kind) -> str | None:
     if not isinstance(named, str) or not named or named == kind.field:
         return kind.field
     return named if kind.field is None else f"{kind.field}.{named}"
-
-
-def _field_name(location: Sequence[str | int]) -> str:
-    if location[:1] in (("body",), ("query",), ("path",)) and len(location) > 1:
-        location = location[1:]
-    if isinstance(location[0], int):
-        return "body"
-    return ".".join(str(part) for part in location)
-
-
-def _message(error: Mapping[str, Any]) -> str:
-    if error["type"] == "json_invalid":
-        return f"This is not JSON: {error['ctx']['error']}."
-    if error["type"] == "too_long":
-        return f"{error['ctx']['actual_length']} are too many; send at most {error['ctx']['max_length']}."
-    return str(error["msg"]).removeprefix("Value error, ")

@@ -10,11 +10,10 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    Strict,
     StringConstraints,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
 from index.errors import QueryError
 from index.filters import parse_filter
@@ -24,6 +23,8 @@ from index.vectors.protocol import Vectors
 
 MAX_K = 1000
 MAX_EXAMPLES = 16
+# More numbers than the vectors of any encoder have.
+MAX_VECTOR_LENGTH = 16_384
 # A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
 MAX_CURSOR_LENGTH = 98_304
 
@@ -33,7 +34,8 @@ _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 def _visible(text: str) -> str:
     """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
-    for letter in text:
+    # Each kind of letter once: a million of the same take no longer than one.
+    for letter in set(text):
         kind = unicodedata.category(letter)
         # Separators, marks without a letter, controls and format characters.
         if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
@@ -45,9 +47,27 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_
 
 
 class Request(BaseModel):
-    """Base of request bodies: unknown fields are refused."""
+    """Base of request bodies: unknown fields are refused, and so is "yes" for true."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _are_known(cls, value: Any) -> Any:
+        """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
+        if isinstance(value, dict):
+            for name in value:
+                if name not in cls.model_fields:
+                    raise _unknown_field(cls, name)
+        return value
+
+
+def _unknown_field(model: type[BaseModel], name: str) -> ValidationError:
+    message = "This field is unknown; known are {known}."
+    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model.model_fields)})
+    return ValidationError.from_exception_data(
+        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
+    )
 
 
 class Example(Request):
@@ -55,7 +75,7 @@ class Example(Request):
 
     id: str | None = Field(default=None, description="An image of the collection.")
     text: Text | None = Field(default=None, description="A text.")
-    vector: list[float] | None = Field(
+    vector: Annotated[list[float], Field(fail_fast=True, max_length=MAX_VECTOR_LENGTH)] | None = Field(
         default=None, description="A vector by the collection's own encoder; its length does not matter."
     )
 
@@ -66,7 +86,7 @@ class Example(Request):
         return self
 
 
-Examples = Annotated[list[Example], Field(max_length=MAX_EXAMPLES)]
+Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
 class SearchQuery(Request):
@@ -87,7 +107,7 @@ class SearchQuery(Request):
     words: Text | None = Field(
         default=None,
         description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
-        "by reciprocal rank. Any of the words matches; more and rarer words rank higher.",
+        "by reciprocal rank. Any of the words matches, up to 64; more and rarer words rank higher.",
     )
     target: Literal["images", "texts"] = Field(
         default="images",
@@ -113,7 +133,7 @@ class SearchQuery(Request):
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
-    k: Annotated[int, Strict(), Field(ge=1, le=MAX_K)] = Field(
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
         default=10, description="How many hits to return.", examples=[10]
     )
     cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(

@@ -24,7 +24,7 @@ class JudgedExample(Request):
         return self
 
 
-_Examples = Annotated[list[JudgedExample], Field(max_length=MAX_EXAMPLES)]
+_Examples = Annotated[list[JudgedExample], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
 class SearchedQuery(Request):

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from app.requests import Request
 from app.schemas import Answer
@@ -10,10 +11,28 @@ from index.results import ActiveGeneration
 
 # Files in one request; the body's limit in bytes holds beside it.
 MAX_UPLOADS = 64
+# Of one image.
+MAX_TEXTS = 1024
+MAX_METADATA = 1024
+
+
+def _few(metadata: Any) -> Any:
+    """Refuse too many fields before any is judged: thousands of wrong ones would take seconds."""
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
+        raise PydanticCustomError(
+            "too_many_fields",
+            "{given} fields are too many; send at most {most}.",
+            {"given": len(metadata), "most": MAX_METADATA},
+        )
+    return metadata
+
 
 SplitName = Literal["train", "val", "test"]
+Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
+# The values are judged as those of a manifest's line are.
 Metadata = Annotated[
-    dict[str, JsonValue],
+    dict[str, Any],
+    BeforeValidator(_few),
     Field(description="What filters search: texts, numbers, true, false, or lists of these."),
 ]
 
@@ -21,11 +40,9 @@ Metadata = Annotated[
 class ImageWords(Request):
     """What is said of an image."""
 
-    texts: list[str] = Field(
-        default=[], description="Sentences or captions, each searched by its own vector."
-    )
+    texts: Texts = Field(default=[], description="Sentences or captions, each searched by its own vector.")
     report: str | None = Field(default=None, description="The whole report; its words are searched.")
-    labels: list[str] = Field(default=[], examples=[["Edema"]])
+    labels: Texts = Field(default=[], examples=[["Edema"]])
     group: str | None = Field(default=None, description="Ties images together, such as those of one patient.")
     split: SplitName = Field(default="test", description="Which part of a data set it belongs to.")
     metadata: Metadata = Field(default={}, examples=[{"view": "PA", "age": 64}])
@@ -40,9 +57,9 @@ class NewImage(ImageWords):
 class ImageChanges(Request):
     """What changes of an image; what is left out stays as it is."""
 
-    texts: list[str] | None = None
+    texts: Texts | None = None
     report: str | None = Field(default=None, description="null removes the report.")
-    labels: list[str] | None = None
+    labels: Texts | None = None
     group: str | None = Field(default=None, description="null removes the image from its group.")
     split: SplitName | None = None
     metadata: Metadata | None = Field(

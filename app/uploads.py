@@ -4,11 +4,11 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from app.intake import check_length, invalid
@@ -23,7 +23,7 @@ from training.data.record import LineError, parse_line
 _Model = TypeVar("_Model")
 
 _MULTIPART = "multipart/form-data"
-_RECORDS = TypeAdapter(list[NewImage])
+_RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What a search asks for beside its query vector."""
 
+import unicodedata
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +11,7 @@ from index.background import QueryKind
 from index.errors import QueryError
 from index.filters import Filter, filter_text
 from index.generations import Target
-from index.words import tokens
+from index.words import _MAX_WORDS, _WORD, tokens
 
 GroupBy = Literal["group"]
 
@@ -77,8 +78,8 @@ class SearchRequest:
             raise QueryError("k, the number of hits, must be at least 1.", field="k")
         if self.diversity is not None and not 0 <= self.diversity <= 1:
             raise QueryError("diversity must lie between 0 and 1.", field="diversity")
-        if self.words is not None and not tokens(self.words):
-            raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
+        if self.words is not None:
+            _check_words(self.words)
 
     def bound(self) -> str:
         """Return everything that must be the same for all pages of one search, as a text."""
@@ -93,3 +94,13 @@ class SearchRequest:
             "kind": self.kind,
         }
         return to_json(values).decode()
+
+
+def _check_words(words: str) -> None:
+    if not tokens(words):
+        raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
+    different = len(set(_WORD.findall(unicodedata.normalize("NFC", words).lower())))
+    if different > _MAX_WORDS:
+        raise QueryError(
+            f"There are {different:,} different words in `words`: give at most {_MAX_WORDS}.", field="words"
+        )

@@ -1,7 +1,8 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.cli.output import console
 if TYPE_CHECKING:
     from PIL import Image
 
+    from app.cli.examples import Given
     from app.requests import Example, SearchQuery
     from app.schemas import SearchResponse, Truncation
     from app.settings import Settings
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "text": "TEXT",
     "like": "--like",
+    "unlike": "--unlike",
     "words": "--words",
     "target": "--target",
     "group_by": "--group-by",
     "exclude_same_group": "--exclude-same-group",
+    "diversity": "--diversity",
+    "filter": "--filter",
+    "k": "-k",
     "cursor": "--cursor",
 }
 
@@ -62,6 +68,22 @@ def search(
     unlike: Annotated[
         list[str] | None, typer.Option("--unlike", help="And unlike the one of this id; may come again.")
     ] = None,
+    like_texts: Annotated[
+        list[str] | None, typer.Option("--like-text", help="An example that is wanted; may come again.")
+    ] = None,
+    unlike_texts: Annotated[
+        list[str] | None, typer.Option("--unlike-text", help="And one that is not; may come again.")
+    ] = None,
+    like_vectors: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--like-vector",
+            help="A vector by the collection's encoder: .npy, or a list in JSON; may come again.",
+        ),
+    ] = None,
+    unlike_vectors: Annotated[
+        list[Path] | None, typer.Option("--unlike-vector", help="And unlike this one; may come again.")
+    ] = None,
     unlike_images: Annotated[
         list[Path] | None, typer.Option("--unlike-image", help="And unlike this file; may come again.")
     ] = None,
@@ -89,7 +111,8 @@ def search(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Search a collection by texts, image files and stored images, alone or together."""
+    """Search a collection by texts, image files, stored images and vectors, alone or together."""
+    from app.cli.examples import Given, given_examples
     from app.settings import load_settings
 
     settings = load_settings(home=home, device=device)
@@ -103,22 +126,30 @@ def search(
         "filter": _parse_json(condition),
     }
     if queries is not None:
-        if given or images or like or unlike or unlike_images or exclude_same_group or cursor:
+        wanted = (given, images, like, like_texts, like_vectors)
+        unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
+        if any(wanted) or any(unwanted) or exclude_same_group or cursor:
             raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
         _search_lines(collection, queries, common, settings)
         return
+    liked = [Given("--text", {"text": more}) for more in given[1:]]
+    liked += given_examples("--like", like, like_texts, like_vectors)
+    disliked = given_examples("--unlike", unlike, unlike_texts, unlike_vectors)
+    options = _OPTIONS | _places("like", liked) | _places("unlike", disliked)
     query = _query(
+        options,
         **common,
         text=given[0] if given else None,
-        like=[{"text": more} for more in given[1:]] + [{"id": name} for name in like or ()],
-        unlike=[{"id": name} for name in unlike or ()],
+        like=[one.example for one in liked],
+        unlike=[one.example for one in disliked],
         exclude_same_group=exclude_same_group,
         cursor=cursor,
     )
     files = _Files(images or [], unlike_images or [])
-    _check(query, files)
-    with indexed(settings) as engine:
-        page = _answer(engine, settings, engine.active(collection), query, files)
+    with _named(options):
+        query.check(images=len(files.asked), unlike_images=len(files.disliked))
+        with indexed(settings) as engine:
+            page = _answer(engine, settings, engine.active(collection), query, files)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
@@ -131,13 +162,17 @@ def _search_lines(collection: str, path: Path, common: dict[str, Any], settings:
     queries = []
     for number, text in read_texts(path):
         try:
-            queries.append(_query(text=text, **common))
+            queries.append(_query(_OPTIONS, text=text, **common))
         except typer.BadParameter as error:
             raise typer.BadParameter(f"line {number}: {error.message}", param_hint="--queries") from None
     print_pages(collection, queries, settings)
 
 
-def _query(**values: Any) -> "SearchQuery":
+def _places(name: str, given: "Sequence[Given]") -> dict[str, str]:
+    return {f"{name}.{place}": one.option for place, one in enumerate(given)}
+
+
+def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
     from app.requests import SearchQuery
@@ -146,18 +181,28 @@ def _query(**values: Any) -> "SearchQuery":
         return SearchQuery.model_validate(values)
     except ValidationError as error:
         wrong = error.errors()[0]
-        field = str(wrong["loc"][0])
         message = "there is nothing in it." if wrong["type"] == "string_too_short" else f"{wrong['msg']}."
-        raise typer.BadParameter(message, param_hint=_OPTIONS.get(field, field)) from None
+        raise typer.BadParameter(message, param_hint=_option(options, *wrong["loc"])) from None
 
 
-def _check(query: "SearchQuery", files: _Files) -> None:
+@contextmanager
+def _named(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option that is at fault where a field of the query is."""
     from index.errors import QueryError
 
     try:
-        query.check(images=len(files.asked), unlike_images=len(files.disliked))
+        yield
     except QueryError as error:
-        raise typer.BadParameter(str(error), param_hint=_OPTIONS.get(error.field or "")) from None
+        option = _option(options, *(error.field or "").split("."))
+        if option is None:
+            raise
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _option(options: Mapping[str, str], *location: str | int) -> str | None:
+    """The option of a place in the query: that of the example there, or else that of the field."""
+    example = ".".join(str(part) for part in location[:2])
+    return options.get(example) or options.get(str(location[0]))
 
 
 def _parse_json(condition: str | None) -> dict[str, Any] | None:
@@ -226,10 +271,13 @@ class _PartMaker:
         return load_encoder(self._active.bundle, self._settings.device)
 
     def _of_example(self, example: "Example", field: str) -> "Part":
+        from app.requests import given_vector
         from index.composing import Part
 
         if example.text is not None:
             return self._of_text(example.text, f"{field}.text")
+        if example.vector is not None:
+            return Part(given_vector(example, self._active.dim, field), None)
         return Part(self._engine.vector_of(self._active, example.id or ""), "image")
 
     def _of_text(self, text: str, field: str) -> "Part":

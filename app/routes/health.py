@@ -5,7 +5,8 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 
-from app.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
+from app.field_errors import FieldError, describe_errors
+from app.problems import NOT_READY, RequestError, problem_responses
 from app.schemas import Live, Ready
 from app.state import InjectedServices
 

@@ -138,6 +138,7 @@ def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> 
         ({"query": {"text": "x"}, "relevant": True}, "hit"),
         ({"query": {"text": "x"}, "hit": "image-3"}, "relevant"),
         ({"query": {"text": "x"}, "hit": "image-3", "relevant": "perhaps"}, "relevant"),
+        ({"query": {"text": "x"}, "hit": "image-3", "relevant": "yes"}, "relevant"),
         ({"query": {"text": "x", "words": "x"}, "hit": "image-3", "relevant": True}, "query.words"),
     ],
 )

@@ -126,6 +126,15 @@ def test_exact_words_are_fused_and_told(client: TestClient) -> None:
     assert page["hits"][0] == named
 
 
+def test_as_many_words_are_taken_as_are_looked_up(client: TestClient) -> None:
+    words = [f"w{number}" for number in range(63)] + ["dogs"]
+    page = found(client, text="a boat", words=" ".join([*words, *words]).upper(), k=24)
+    assert any("words" in hit["found_by"] for hit in page["hits"])
+    answer = client.post(SEARCH, json={"text": "a boat", "words": " ".join([*words, "snow"])})
+    document = problem(answer, 422, "invalid-request", "words")
+    assert document["detail"] == "There are 65 different words in `words`: give at most 64."
+
+
 def test_diversity_changes_the_order_and_not_what_is_found(client: TestClient) -> None:
     plain, diverse = (found(client, text="two dogs", k=24, **more) for more in ({}, {"diversity": 0.7}))
     assert ids(plain)[0] == ids(diverse)[0]
@@ -177,6 +186,12 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"text": "x", "target": "reports"}, "target"),
         ({"text": "x", "group_by": "view"}, "group_by"),
         ({"text": "x", "diversity": 1.1}, "diversity"),
+        ({"text": "x", "diversity": True}, "diversity"),
+        ({"text": "x", "diversity": "0.5"}, "diversity"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": "yes"}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": 1}, "exclude_same_group"),
+        ({"like": [{"vector": ["1"] + [0] * 11}]}, "like.0.vector.0"),
+        ({"like": [{"vector": [0] * 11 + [True]}]}, "like.0.vector.11"),
         ({"text": "x", "filter": {"field": "view", "any_of": ["x" * 20_000]}}, "filter"),
     ],
 )

@@ -1,0 +1,74 @@
+"""Wrong fields are told in a sentence, however many there are and however long their names."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.field_errors import FieldError, describe_errors, field_errors
+from tests.app.conftest import COLLECTION
+
+_IMAGES = f"/v1/collections/{COLLECTION}/images"
+_SEARCH = f"/v1/collections/{COLLECTION}/search"
+_FEEDBACK = f"/v1/collections/{COLLECTION}/feedback"
+_MANY = {f"f{number}": 1 for number in range(5_000)}
+
+
+@pytest.fixture
+def local(client: TestClient) -> TestClient:
+    """Who may write to the shared collection."""
+    return TestClient(client.app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000))
+
+
+def _told(answer: Any, field: str, sentence: str) -> None:
+    assert answer.status_code == 422, answer.text[:1000]
+    assert len(answer.content) < 2_000
+    document = answer.json()
+    assert [error["field"] for error in document["errors"]] == [field]
+    assert document["detail"] == f"{field}: {document['errors'][0]['message']}"
+    assert sentence in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field", "sentence"),
+    [
+        ("POST", _SEARCH, {"like": [{"vector": [""] * 20_000}]}, "like.0.vector.0", "number"),
+        ("POST", _SEARCH, {"like": [{"vector": [None] * 20_000}]}, "like.0.vector.0", "number"),
+        ("POST", _SEARCH, {"like": [{"vector": [1] * 20_000}]}, "like.0.vector", "20000 are too many"),
+        ("POST", _SEARCH, {"like": [{"id": 1}] * 5_000}, "like.0.id", "string"),
+        ("POST", _SEARCH, {"like": [{"id": "a"}] * 5_000}, "like", "at most 16"),
+        ("POST", _SEARCH, _MANY, "f0", "unknown; known are text, like, unlike, words"),
+        ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "known are id, text, vector."),
+        ("POST", _SEARCH, {"x" * 5_000: 1}, f"{'x' * 80}...", "unknown"),
+        ("POST", _FEEDBACK, _MANY, "f0", "known are query, hit, relevant."),
+        ("PATCH", f"{_IMAGES}/image-1", {"texts": [1] * 20_000}, "texts.0", "string"),
+        ("PATCH", f"{_IMAGES}/image-1", {"labels": ["a"] * 20_000}, "labels", "at most 1024"),
+        ("PATCH", f"{_IMAGES}/image-1", {"metadata": _MANY}, "metadata", "5000 fields are too many"),
+        ("POST", "/v1/jobs", {"kind": "tidy", **_MANY}, "tidy.f0", "known are kind."),
+        ("POST", "/v1/jobs", {"kind": "x" * 5_000}, "body", "'tidy', 'reindex', 'retrain'"),
+        ("POST", "/v1/models", _MANY, "f0", "known are job."),
+    ],
+)
+def test_however_much_is_wrong_one_sentence_tells_of_it(
+    local: TestClient, method: str, path: str, body: dict[str, Any], field: str, sentence: str
+) -> None:
+    _told(local.request(method, path, json=body), field, sentence)
+
+
+def test_as_many_records_as_fit_into_a_form_are_told_in_one_sentence(local: TestClient) -> None:
+    for records in (["{}"] * 20_000, ['{"id": "a"}'] * 20_000):
+        answer = local.post(
+            _IMAGES, files={"image": ("a.png", b"x")}, data={"records": f"[{','.join(records)}]"}
+        )
+        assert answer.status_code == 422
+        assert len(answer.content) < 2_000
+
+
+def test_the_first_of_many_wrong_fields_are_told() -> None:
+    found = [
+        {"type": "missing", "loc": ("body", f"f{number}"), "msg": "Field required"} for number in range(1_010)
+    ]
+    errors = field_errors(found)
+    assert errors[0] == FieldError(field="f0", message="Field required")
+    assert len(errors) == 8
+    assert describe_errors(errors, more=1_002).endswith("f7: Field required; and 1,002 more")
