@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from index.planner import Planner, ViewName
-from index.vectors.certain import search_exactly
 from index.vectors.coarse import CoarseRows
 from index.vectors.coded import FilterCoding
 from index.vectors.codes import sample_size
@@ -19,13 +18,14 @@ from index.vectors.copied import copies_of
 from index.vectors.finders import new_finder
 from index.vectors.half import HalfRows
 from index.vectors.lock import ReadWriteLock
-from index.vectors.many import scan_each, search_each
+from index.vectors.many import search_all
 from index.vectors.mapped import MappedRows
-from index.vectors.passing import Filters, Passing
+from index.vectors.one import search_one
+from index.vectors.passing import Filters
 from index.vectors.planned import MovedError, PlannedSearch
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import Scores, behind, cosines, ranked, tied
+from index.vectors.ranking import Scores, cosines
 from index.vectors.stored import Guard, Halves, StoredRows
 from index.vectors.written import write_rows
 
@@ -166,25 +166,10 @@ class CosineView:
                 if copied is not None:
                     self._filters.keep_copied(passing, copied, self._rows)
             started = time.perf_counter_ns()
-            found = self._search(query, k, passing, after)
+            found = search_one(query, k, passing, after, self._places.keys, self._rows, self._planned)
             if allowed is not None and self._planned is not None:
                 self._coding.note(passing, time.perf_counter_ns() - started, self._planned, self._places)
             return found
-
-    def _search(self, query: Vectors, k: int, passing: Passing, after: After | None) -> Neighbours:
-        rank = k if after is None else k + after.rank
-        near = None if self._planned is None else self._planned.near(query, rank, passing)
-        if near is not None:
-            keys, scores = ranked(query, self._places.keys, near, self._rows.get)
-            first = behind(keys, scores, after)
-            # Else candidates are too few to promise the hits.
-            if first + k <= len(keys) and not tied(scores, rank):
-                return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        copied = passing.copied
-        found = None if copied is None else copied.search(query, k, after)
-        if found is not None:
-            return found
-        return search_exactly(query, k, passing, after, self._places.keys, self._rows)
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
         """Return those of keys (N,) that are there and what they score; see `VectorView`."""
@@ -198,10 +183,7 @@ class CosineView:
             return []
         with self._lock.reading():
             passing = self._filters.passing(None, self._places)
-            keys, found = self._places.keys, None
-            if self._planned is not None:
-                found = search_each(queries, k, passing, keys, self._planned)
-            return scan_each(queries, k, passing, keys, self._rows) if found is None else found
+            return search_all(queries, k, passing, self._places.keys, self._rows, self._planned)
 
     def build(self, name: ViewName = "ivf", spill: Path | None = None, asked: Vectors | None = None) -> bool:
         """Give the view codes ("ivf", "mapped") or a graph ("hnsw"), while searches and writes go on.

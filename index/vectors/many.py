@@ -21,6 +21,23 @@ from index.vectors.threads import cores
 _AT_ONCE: Final = 32
 
 
+def search_all(
+    queries: Vectors, k: int, passing: Passing, keys: Keys, rows: StoredRows, planned: PlannedSearch | None
+) -> list[Neighbours]:
+    """Find the `k` nearest vectors to each query (Q, D) of length one in the way that costs least.
+
+    Args:
+        queries: What to search for.
+        k: How many hits for each.
+        passing: Which rows may be found.
+        keys: The keys (N,) of all rows.
+        rows: The vectors.
+        planned: Codes or a graph of them, if there are any.
+    """
+    found = None if planned is None else search_each(queries, k, passing, keys, planned)
+    return scan_each(queries, k, passing, keys, rows) if found is None else found
+
+
 def scan_each(queries: Vectors, k: int, passing: Passing, keys: Keys, rows: StoredRows) -> list[Neighbours]:
     """Find the `k` nearest vectors to each query (Q, D) of length one by a scan; see `VectorView`.
 
