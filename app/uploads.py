@@ -16,7 +16,7 @@ from app.problems import UNSUPPORTED, RequestError
 from app.schemas_writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
 from index.errors import DiskFullError
-from index.store import NO_SPACE
+from index.full_disk import is_disk_full
 from training.data.manifest import Record
 from training.data.record import LineError, parse_line
 
@@ -108,7 +108,7 @@ async def _form(request: Request, settings: Settings) -> AsyncIterator[FormData]
             yield form
     except OSError as error:
         # Large files wait on the disk until they are read.
-        if error.errno in NO_SPACE:
+        if is_disk_full(error):
             raise DiskFullError("There is no space for the files that are sent.") from error
         raise
 

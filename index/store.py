@@ -1,6 +1,5 @@
 """The store of image files: each lies once, under the SHA-256 of its bytes."""
 
-import errno
 import fcntl
 import hashlib
 import io
@@ -13,13 +12,13 @@ from PIL import Image
 
 from index.errors import DiskFullError, StoreError
 from index.file_lock import try_lock
+from index.full_disk import is_disk_full
 from training.atomic import atomic_file, sync
 from training.data.images import ImageLimits, decode_image
 from training.errors import ImageError
 
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
-NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ImageStore:
@@ -163,7 +162,7 @@ def _write(path: Path, content: bytes) -> None:
         with atomic_file(path) as file:
             file.write(content)
     except OSError as error:
-        if error.errno in NO_SPACE:
+        if is_disk_full(error):
             raise DiskFullError(f"{path} cannot be written: the disk is full.") from error
         raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
 

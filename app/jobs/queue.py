@@ -39,17 +39,19 @@ class QueueError(RecoquestError):
 
 
 class JobQueue:
-    """Wakes workers.
+    """Wakes workers; a queue in a file is made when it is first used.
 
     Args:
         settings: Say where it is.
         run: What a worker does with the number of a job; None for those that only give jobs.
 
     Raises:
-        QueueError: The queue cannot be opened.
+        QueueError: The address of the Redis cannot be used.
     """
 
     def __init__(self, settings: Settings, run: Callable[[int], None] | None = None) -> None:
+        self._file = queue_file(settings) if settings.queue_url is None else None
+        self._made = False
         self._huey = _open(settings)
 
         def wake(job: int) -> None:
@@ -66,7 +68,7 @@ class JobQueue:
         Raises:
             QueueError: The queue cannot be reached.
         """
-        with _reached():
+        with self._reached():
             self._wake(job)
 
     def is_empty(self) -> bool:
@@ -75,7 +77,7 @@ class JobQueue:
         Raises:
             QueueError: The queue cannot be reached.
         """
-        with _reached():
+        with self._reached():
             return bool(self._huey.pending_count() == 0)
 
     def server_version(self) -> str | None:
@@ -86,21 +88,51 @@ class JobQueue:
         """
         if not isinstance(self._huey, RedisHuey):
             return None
-        with _reached():
+        with self._reached():
             try:
                 return str(self._huey.storage.conn.info("server")["redis_version"])
             except (ResponseError, KeyError):
                 return None
 
     def consumer(self, at_once: int) -> Consumer:
-        """What takes numbers from the queue, in so many threads, until a signal stops it."""
-        return self._huey.create_consumer(
-            workers=at_once, max_delay=_POLL_SECONDS, periodic=False, scheduler_interval=60
-        )
+        """What takes numbers from the queue, in so many threads, until a signal stops it.
+
+        Raises:
+            QueueError: The queue's file cannot be made.
+        """
+        with self._reached():
+            return self._huey.create_consumer(
+                workers=at_once, max_delay=_POLL_SECONDS, periodic=False, scheduler_interval=60
+            )
 
     def close(self) -> None:
         """Close what is open."""
         self._huey.storage.close()
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Say in a sentence that the queue cannot be used.
+
+        Raises:
+            QueueError: It cannot.
+        """
+        try:
+            self._make()
+            yield
+        except RedisTimeoutError as error:
+            raise QueueError("The queue cannot be reached: it gave no answer in time.") from error
+        except (RedisError, sqlite3.Error, OSError) as error:
+            if self._file is None:
+                raise QueueError(f"The queue cannot be reached: {error}.") from error
+            raise QueueError(f"The queue {self._file} cannot be used: {error}.") from error
+
+    def _make(self) -> None:
+        """Make the file where it is missing; what fails is tried again the next time."""
+        if self._file is None or self._made:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._huey.storage.initialize_schema()
+        self._made = True
 
 
 def queue_file(settings: Settings) -> Path:
@@ -134,21 +166,6 @@ def give_job(
     return job
 
 
-@contextmanager
-def _reached() -> Iterator[None]:
-    """Say in a sentence that the queue cannot be reached.
-
-    Raises:
-        QueueError: It cannot.
-    """
-    try:
-        yield
-    except RedisTimeoutError as error:
-        raise QueueError("The queue cannot be reached: it gave no answer in time.") from error
-    except (RedisError, sqlite3.Error, OSError) as error:
-        raise QueueError(f"The queue cannot be reached: {error}.") from error
-
-
 class _Plain(Serializer):  # type: ignore[misc]
     """Messages as JSON: the library's own form is pickle, which would run what anybody puts in the queue."""
 
@@ -161,17 +178,12 @@ class _Plain(Serializer):  # type: ignore[misc]
 
 def _open(settings: Settings) -> Huey:
     options = {"results": False, "serializer": _Plain()}
-    if settings.queue_url is not None:
-        try:
-            pool = ConnectionPool.from_url(
-                settings.queue_url, socket_connect_timeout=_ANSWER_SECONDS, socket_timeout=_ANSWER_SECONDS
-            )
-            return RedisHuey(_NAME, connection_pool=pool, **options)
-        except (RedisError, ValueError) as error:
-            raise QueueError(f"RECOQUEST_QUEUE_URL cannot be used: {error}.") from error
-    file = queue_file(settings)
+    if settings.queue_url is None:
+        return SqliteHuey(_NAME, filename=str(queue_file(settings)), create_tables=False, **options)
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        return SqliteHuey(_NAME, filename=str(file), **options)
-    except (sqlite3.Error, OSError) as error:
-        raise QueueError(f"The queue {file} cannot be used: {error}.") from error
+        pool = ConnectionPool.from_url(
+            settings.queue_url, socket_connect_timeout=_ANSWER_SECONDS, socket_timeout=_ANSWER_SECONDS
+        )
+        return RedisHuey(_NAME, connection_pool=pool, **options)
+    except (RedisError, ValueError) as error:
+        raise QueueError(f"RECOQUEST_QUEUE_URL cannot be used: {error}.") from error

@@ -30,7 +30,7 @@ class Worker:
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        QueueError: The queue cannot be opened.
+        QueueError: The address of the Redis cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -42,7 +42,11 @@ class Worker:
         self._seen: dict[int, tuple[Job, float]] = {}
 
     def work(self, at_once: int = 1) -> None:
-        """Do jobs, so many at once; stopped, what was begun is queued again and goes on later."""
+        """Do jobs, so many at once; stopped, what was begun is queued again and goes on later.
+
+        Raises:
+            QueueError: The queue's file cannot be made.
+        """
         consumer = self._queue.consumer(at_once)
         self._stop = consumer.stop_flag
         watch = Thread(target=self._look_after, name="watch", daemon=True)

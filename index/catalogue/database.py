@@ -14,14 +14,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from index.catalogue.direct import DirectRead
+from index.catalogue.kept_log import kept_log
 from index.catalogue.reading import Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import CatalogueError, DamagedCatalogueError, DiskFullError
+from index.full_disk import is_disk_full
 from index.passwords import without_password
 
 BUSY_SECONDS = 60
-_POSTGRESQL_DISK_FULL = "53100"
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -83,8 +84,9 @@ class Catalogue:
 
     def close(self) -> None:
         """Close all connections."""
-        self._watch.close()
-        self._engine.dispose()
+        with kept_log(self._engine.url):
+            self._watch.close()
+            self._engine.dispose()
 
     @property
     def _reader(self) -> Engine:
@@ -104,8 +106,6 @@ class Catalogue:
             # Its other kinds, such as a broken constraint, are defects of ours.
             if type(error) not in (DatabaseError, OperationalError) and not _is_of_address(error):
                 raise
-            if _is_full(error.orig):
-                raise DiskFullError(f"The catalogue {self.url} cannot grow: the disk is full.") from error
             raise self._unusable(error.orig) from error
         except PoolTimeoutError as error:
             raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
@@ -113,7 +113,11 @@ class Catalogue:
             # What fails while a connection is set up, or past SQLAlchemy, comes without its wrapping.
             raise self._unusable(error) from error
 
-    def _unusable(self, error: BaseException | None) -> CatalogueError:
+    def _unusable(self, error: BaseException | None) -> CatalogueError | DiskFullError:
+        if is_disk_full(error):
+            return DiskFullError(
+                f"The catalogue {self.url} cannot be used: the disk is full; free some space there."
+            )
         kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
         return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 
@@ -128,18 +132,12 @@ def _is_damage(error: BaseException | None) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _SQLITE_DAMAGED
 
 
-def _is_full(error: BaseException | None) -> bool:
-    """Tell whether a driver's error is that of a full disk."""
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return getattr(error, "sqlstate", None) == _POSTGRESQL_DISK_FULL
-
-
 def open_catalogue(url: str) -> Catalogue:
     """Open the catalogue at an SQLAlchemy URL, made or brought up to date as needed.
 
     Raises:
         CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it.
+        DiskFullError: The disk has no space for what SQLite needs to read.
     """
     catalogue = Catalogue(url)
     try:

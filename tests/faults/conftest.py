@@ -1,6 +1,8 @@
 """What tests of faults share."""
 
+import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 MEMORY = Path("/dev/shm")
+MEGABYTES = 8
 
 
 @pytest.fixture
@@ -19,3 +22,15 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="recoquest-test-", dir=MEMORY))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root, and the right to mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

@@ -1,8 +1,5 @@
 """A disk without space: writes are refused, reads go on, and nothing has to be repaired afterwards."""
 
-import os
-import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from index.engine import SearchEngine
 from index.errors import DiskFullError
 from index.live_writes import change_image, put_images, remove_images
 from index.request import SearchRequest
+from tests.faults.disks import fill
 from tests.faults.made import (
     begin_world,
     made_record,
@@ -23,33 +21,7 @@ from tests.faults.made import (
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
 from training.data.manifest import Record
 
-MEGABYTES = 8
 BEFORE = 12
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root, and the right to mount")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Write a file that takes all the space that there is."""
-    path = disk / "filler"
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
-    return path
 
 
 def put(engine: SearchEngine, oracle: Oracle, number: int, padding: int = 0) -> None:

@@ -85,5 +85,8 @@ def test_only_the_address_of_a_redis_is_taken_and_its_password_is_not_printed(
 
 def test_a_file_that_is_no_queue_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "queue.sqlite3").write_text("no database" * 100)
+    queue = JobQueue(Settings(home=tmp_path))
     with pytest.raises(QueueError, match=r"queue\.sqlite3 cannot be used"):
-        JobQueue(Settings(home=tmp_path))
+        queue.is_empty()
+    with pytest.raises(QueueError, match=r"queue\.sqlite3 cannot be used"):
+        queue.consumer(1)

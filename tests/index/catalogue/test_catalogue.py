@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -171,6 +172,30 @@ def test_processes_that_open_at_once_all_succeed(tmp_path: Path) -> None:
     ]
     for process in processes:
         assert process.wait(60) == 0, process.communicate()[1]
+
+
+def test_a_closed_catalogue_leaves_its_log_empty_and_its_file_whole(tmp_path: Path) -> None:
+    file = tmp_path / "catalogue.db"
+    catalogue, other = (open_catalogue(f"sqlite:///{file}") for _ in range(2))
+    for name, closed in (("a", catalogue), ("b", other)):
+        with other.write() as session:
+            session.execute(insert(CollectionRow).values(name=name))
+        closed.close()
+    assert {path.name: path.stat().st_size for path in tmp_path.glob("*-*")} == {
+        "catalogue.db-shm": 32_768,
+        "catalogue.db-wal": 0,
+    }
+    # The file alone is whole, and what is beside it adds nothing to another one that is put there.
+    alone = tmp_path / "alone.db"
+    shutil.copy(file, alone)
+    with other.write() as session:
+        session.execute(insert(CollectionRow).values(name="c"))
+    other.close()
+    shutil.copy(alone, file)
+    again = open_catalogue(f"sqlite:///{file}")
+    with again.read() as session:
+        assert session.execute(select(CollectionRow.name).order_by("name")).scalars().all() == ["a", "b"]
+    again.close()
 
 
 def test_many_may_read_at_once(tmp_path: Path) -> None:
