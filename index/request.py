@@ -1,6 +1,5 @@
 """What a search asks for beside its query vector."""
 
-import unicodedata
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +10,7 @@ from index.background import QueryKind
 from index.errors import QueryError
 from index.filters import Filter, filter_text
 from index.generations import Target
-from index.words import _MAX_WORDS, _WORD, tokens
+from index.words import MOST_WORDS, tokens
 
 GroupBy = Literal["group"]
 
@@ -97,10 +96,10 @@ class SearchRequest:
 
 
 def _check_words(words: str) -> None:
-    if not tokens(words):
+    different = len(tokens(words))
+    if not different:
         raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
-    different = len(set(_WORD.findall(unicodedata.normalize("NFC", words).lower())))
-    if different > _MAX_WORDS:
+    if different > MOST_WORDS:
         raise QueryError(
-            f"There are {different:,} different words in `words`: give at most {_MAX_WORDS}.", field="words"
+            f"There are {different:,} different words in `words`: give at most {MOST_WORDS}.", field="words"
         )

@@ -15,7 +15,8 @@ from index.vectors.protocol import Keys
 
 # Letters and digits of any script: what the tokenizer of SQLite's index takes for words.
 _WORD: Final = re.compile(r"[^\W_]+")
-_MAX_WORDS: Final = 64
+# Each is looked up by itself.
+MOST_WORDS: Final = 64
 # PostgreSQL takes words of up to 2,047 bytes, of which a letter may need four.
 _LONGEST: Final = 500
 
@@ -100,7 +101,7 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
 
 def tokens(words: str) -> list[str]:
     """Split what a person typed into its different words, in lower case and in order."""
-    return list(dict.fromkeys(_split(words)))[:_MAX_WORDS]
+    return list(dict.fromkeys(_split(words)))
 
 
 def tsvector(written: str) -> str:

@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
+from index.errors import QueryError
 from index.generations import Generation
+from index.request import SearchRequest
 from index.vectors.protocol import Keys
 from index.words import fuse, matching, texts_with, tokens
 from tests.index.conftest import open_home
@@ -187,8 +189,13 @@ def test_any_text_can_be_searched_for(filled: tuple[SearchEngine, Generation, li
     _found(filled, words)
 
 
-def test_thousands_of_words_are_searched_by_the_first() -> None:
-    assert len(tokens(" ".join(f"word{number}" for number in range(5000)))) == 64
+def test_more_words_than_are_looked_up_are_refused() -> None:
+    SearchRequest(words=" ".join(f"word{number % 64}" for number in range(5000))).check()
+    with pytest.raises(QueryError, match=r"^There are 65 different words in `words`: give at most 64\.$"):
+        SearchRequest(words=" ".join(f"word{number}" for number in range(65))).check()
+
+
+def test_each_word_is_taken_once() -> None:
     assert tokens("Dog dog DOG cat_tail") == ["dog", "cat", "tail"]
 
 
