@@ -5,10 +5,32 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from index.errors import shortened
+
 # More help nobody, and there can be hundreds of thousands.
 _MOST: Final = 8
-# Characters of a name that was sent which an answer repeats.
-_SHOWN: Final = 80
+# What pydantic says for programmers, said for who sends a request.
+_SENTENCES: Final[Mapping[str, str]] = {
+    "json_invalid": "This is not JSON: {error}.",
+    "missing": "It is missing.",
+    "string_type": "It must be a text.",
+    "string_too_short": "There is nothing in it.",
+    "string_too_long": "It may have at most {max_length} characters.",
+    "int_type": "It must be a whole number.",
+    "int_from_float": "It must be a whole number.",
+    "float_type": "It must be a number.",
+    "bool_type": "It must be true or false.",
+    "list_type": "It must be a list.",
+    "dict_type": "It must be a JSON object.",
+    "model_type": "It must be a JSON object.",
+    "model_attributes_type": "It must be a JSON object.",
+    "literal_error": "It must be {expected}.",
+    "greater_than_equal": "It must be at least {ge}.",
+    "less_than_equal": "It must be at most {le}.",
+    "too_long": "{actual_length} are too many; send at most {max_length}.",
+    "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
+    "union_tag_not_found": "Its {discriminator} is missing.",
+}
 
 
 class FieldError(BaseModel):
@@ -20,13 +42,22 @@ class FieldError(BaseModel):
 
 def field_errors(found: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     """Name the first of the wrong fields that pydantic has found; the values themselves are not repeated."""
-    return [FieldError(field=_name(error["loc"]), message=_message(error)) for error in found[:_MOST]]
+    return [FieldError(field=_name(error["loc"]), message=sentence(error)) for error in found[:_MOST]]
 
 
 def describe_errors(errors: Sequence[FieldError], more: int = 0) -> str:
     """Several wrong fields in one sentence; `more` are wrong as well."""
-    described = "; ".join(f"{error.field}: {error.message}" for error in errors)
-    return f"{described}; and {more:,} more" if more else described
+    parts = [f"{error.field}: {error.message}" for error in errors]
+    if more:
+        parts.append(f"and {more:,} more.")
+    return "; ".join([*(part.removesuffix(".") for part in parts[:-1]), *parts[-1:]])
+
+
+def sentence(error: Mapping[str, Any]) -> str:
+    """Say what pydantic has found wrong with a value, which is not repeated."""
+    if error["type"] in _SENTENCES:
+        return _SENTENCES[error["type"]].format_map(error.get("ctx", {}))
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _name(location: Sequence[str | int]) -> str:
@@ -34,18 +65,4 @@ def _name(location: Sequence[str | int]) -> str:
         location = location[1:]
     if isinstance(location[0], int):
         return "body"
-    return ".".join(_shortened(str(part)) for part in location)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
-
-
-def _message(error: Mapping[str, Any]) -> str:
-    if error["type"] == "json_invalid":
-        return f"This is not JSON: {error['ctx']['error']}."
-    if error["type"] == "union_tag_invalid":
-        return f"Its {error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}."
-    if error["type"] == "too_long":
-        return f"{error['ctx']['actual_length']} are too many; send at most {error['ctx']['max_length']}."
-    return str(error["msg"]).removeprefix("Value error, ")
+    return ".".join(shortened(str(part)) for part in location)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +12,8 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from PIL import Image
 from pydantic import ValidationError
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from app.encoding import EncodingTimeoutError, QueueFullError
@@ -18,6 +21,7 @@ from app.field_errors import FieldError
 from app.problems import INVALID, UNSUPPORTED, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
+from index.errors import QueryError, shortened
 from training.data.images import ImageLimits, decode_image, read_header
 
 Result = TypeVar("Result")
@@ -64,7 +68,7 @@ def check_length(field: str, text: str, limit: int) -> None:
 
 def invalid(field: str, message: str) -> RequestError:
     """The error that names one wrong field."""
-    return RequestError(INVALID, message, errors=[FieldError(field=field, message=message)])
+    return RequestError(INVALID, message, errors=[FieldError(field=shortened(field), message=message)])
 
 
 class QueryImages:
@@ -106,13 +110,25 @@ class QueryImages:
         return prepare(decode_image(content, self.limits))
 
 
+@asynccontextmanager
+async def _opened_form(request: Request, settings: Settings) -> AsyncIterator[FormData]:
+    try:
+        async with request.form(
+            max_files=MAX_EXAMPLES, max_fields=_MOST_TEXTS, max_part_size=settings.max_json_bytes
+        ) as form:
+            yield form
+    except HTTPException as error:
+        # Only its words tell this one from the framework's others.
+        if not error.detail.startswith("Too many files"):
+            raise
+        message = f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples."
+        raise QueryError(message, field="like") from None
+
+
 async def _read_form(request: Request, settings: Settings) -> SentSearch:
     files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
     queries: list[bytes] = []
-    # One file more than are taken, so that too many of them are told their number.
-    async with request.form(
-        max_files=MAX_EXAMPLES + 2, max_fields=_MOST_TEXTS, max_part_size=settings.max_json_bytes
-    ) as form:
+    async with _opened_form(request, settings) as form:
         for name, value in form.multi_items():
             content = value.encode() if isinstance(value, str) else await value.read()
             if name == "query":

@@ -39,6 +39,7 @@ from index.errors import (
     UnknownModelError,
     UnregisteredModelError,
     ViewError,
+    shortened,
 )
 from training.errors import (
     BundleError,
@@ -308,4 +309,4 @@ def _field_of(error: Exception, kind: Kind) -> str | None:
     named = getattr(error, "field", None)
     if not isinstance(named, str) or not named or named == kind.field:
         return kind.field
-    return named if kind.field is None else f"{kind.field}.{named}"
+    return named if kind.field is None else f"{kind.field}.{shortened(named)}"

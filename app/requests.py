@@ -163,7 +163,7 @@ class SearchQuery(Request):
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
         if self.exclude_same_group and not self.stored:
             raise QueryError(
-                "exclude_same_group goes with an example that the collection holds: give its id in `like`.",
+                "exclude_same_group goes with an example that the collection holds: give the id of one.",
                 field="exclude_same_group",
             )
 

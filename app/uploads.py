@@ -15,7 +15,7 @@ from app.intake import check_length, invalid
 from app.problems import UNSUPPORTED, RequestError
 from app.schemas_writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
-from index.errors import DiskFullError
+from index.errors import DiskFullError, shortened
 from index.full_disk import is_disk_full
 from training.data.manifest import Record
 from training.data.record import LineError, parse_line
@@ -51,7 +51,9 @@ async def read_uploads(request: Request, settings: Settings) -> list[SentImage]:
         )
     ids = [record.id for record in records]
     for twice in {name for name in ids if ids.count(name) > 1}:
-        raise invalid("records", f"The id {twice!r} is there twice; an image is written once in a request.")
+        raise invalid(
+            "records", f"The id {shortened(twice)!r} is there twice; an image is written once in a request."
+        )
     return [
         SentImage(record.id, content, _record(record.id, record, settings))
         for record, content in zip(records, contents, strict=True)

@@ -1,6 +1,15 @@
 """The failures of the index that a person can act on."""
 
+from typing import Final
+
 from training.errors import RecoquestError
+
+_SHOWN: Final = 80
+
+
+def shortened(text: str) -> str:
+    """As much of a text that somebody sent as a message repeats."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class CatalogueError(RecoquestError):
@@ -47,7 +56,7 @@ class UnknownCollectionError(RecoquestError):
         have = (
             f"There are: {', '.join(known)}." if known else "There is none yet: `recoquest index` makes one."
         )
-        super().__init__(f"There is no collection {collection!r}. {have}")
+        super().__init__(f"There is no collection {shortened(collection)!r}. {have}")
 
 
 class CollectionExistsError(RecoquestError):
@@ -66,7 +75,8 @@ class UnregisteredModelError(RecoquestError):
 
     def __init__(self, digest: str) -> None:
         super().__init__(
-            f"No registered model has the digest {digest!r}: `recoquest models list` shows those there are."
+            f"No registered model has the digest {shortened(digest)!r}: `recoquest models list` shows those "
+            "there are."
         )
 
 
@@ -76,7 +86,7 @@ class UnknownImageError(RecoquestError):
     def __init__(self, collection: str, image_id: str) -> None:
         self.collection = collection
         self.image_id = image_id
-        super().__init__(f"Collection {collection!r} has no image {image_id!r}.")
+        super().__init__(f"Collection {collection!r} has no image {shortened(image_id)!r}.")
 
 
 class NoActiveGenerationError(RecoquestError):

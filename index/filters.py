@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from index.errors import FilterError
+from index.errors import FilterError, shortened
 
 FieldKind = Literal["text", "number", "boolean"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
@@ -36,12 +36,19 @@ MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
 _MAX_PARTS = 10_000
-# Characters of a wrong value that a message repeats.
-_SHOWN = 100
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 _KEYS = "eq, any_of, gt, gte, lt or lte beside field, or one of and, or, not"
+# What pydantic says for programmers, said for who sends a filter.
+_SENTENCES = {
+    "missing": "it is missing",
+    "extra_forbidden": f"it does not belong there: a condition is an object with {_KEYS}",
+    "tuple_type": "there must be a list",
+    "too_short": "the list must have at least {min_length} in it",
+    "too_long": "{actual_length} are too many; at most {max_length} are allowed",
+    "string_too_long": "it has more than {max_length} characters",
+}
 
 
 def storable_text(text: str) -> bool:
@@ -224,19 +231,19 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
             if kind_of(value) not in kinds:
                 raise FilterError(
                     condition.field,
-                    f"Field {condition.field!r} holds {' and '.join(sorted(kinds))} values, "
+                    f"Field {shortened(condition.field)!r} holds {' and '.join(sorted(kinds))} values, "
                     f"so it cannot be compared with the {kind_of(value)} {_short(value)}.",
                 )
 
 
 def _short(value: bool | int | float | str) -> str:
-    return repr(value if not isinstance(value, str) or len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+    return repr(shortened(value) if isinstance(value, str) else value)
 
 
 def _unknown_field(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
-    return f"There is no field {name!r} to filter on.{hint} Fields: {', '.join(known)}."
+    return f"There is no field {shortened(name)!r} to filter on.{hint} Fields: {', '.join(known)}."
 
 
 def _check_shape(value: Any) -> None:
@@ -282,7 +289,7 @@ def _place(location: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part not in tags:
-            path += f".{part}" if path else part
+            path += f".{shortened(part)}" if path else shortened(part)
     return path
 
 
@@ -295,6 +302,10 @@ def _telling(errors: list[ErrorDetails]) -> ErrorDetails:
 def _sentence(error: ErrorDetails) -> str:
     place = _place(error["loc"])
     what = error["msg"].removeprefix("Value error, ")
-    if error["type"] in _WRONG_KIND:
+    if error["loc"][-1:] == ("field",) and error["type"] in _WRONG_KIND:
+        what = "the name of a field is a text"
+    elif error["type"] in _WRONG_KIND:
         what = "a value must be a text, a number, true or false"
+    elif error["type"] in _SENTENCES:
+        what = _SENTENCES[error["type"]].format_map(error.get("ctx", {}))
     return f"The filter is wrong{f' at {place}' if place else ''}: {what}."

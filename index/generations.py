@@ -22,6 +22,7 @@ from index.errors import (
     NoActiveGenerationError,
     StaleWriteError,
     UnknownCollectionError,
+    shortened,
 )
 from index.filters import storable_text
 
@@ -71,7 +72,7 @@ def get_or_add_collection(session: Session, name: str) -> CollectionRow:
     """
     if not _NAME.fullmatch(name):
         raise CollectionNameError(
-            f"{name!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
+            f"{shortened(name)!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
             "underscores, and begin with a letter or digit."
         )
     row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from index.bundles import installed_bundle, register_bundle
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError
+from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
 from index.generations import Generation, get_generation, require_collection
 from index.history import GenerationInfo, describe_generation
 from training.models.bundle import BundleInfo, read_bundle
@@ -61,8 +61,8 @@ def find_model(session: Session, model: str) -> ModelRow:
     if not found:
         known = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
         raise UnknownModelError(
-            f"There is no registered model {model!r}; there are: {known}. `recoquest models register` adds "
-            "one."
+            f"There is no registered model {shortened(model)!r}; there are: {known}. "
+            "`recoquest models register` adds one."
         )
     if len(found) > 1:
         digests = ", ".join(row.digest for row in found[:_SHOWN])

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from app.cli.endings import stoppable
-from app.cli.options import BatchSize, Device, Home, MaxRejected, SplitName, name_left_out, read_split
+from app.cli.options import (
+    BatchSize,
+    Device,
+    Home,
+    MaxRejected,
+    SplitName,
+    indexed,
+    name_left_out,
+    read_split,
+)
 
 if TYPE_CHECKING:
     from index.planner import Choice
@@ -65,18 +74,14 @@ def _choose(
     collection: str, home: Path | None, device: str | None, view: ChosenView | None, *, explain: bool
 ) -> None:
     """Set the view of a collection that is there, or say which one it has."""
-    from app.engine import open_engine
     from app.settings import load_settings
 
-    engine = open_engine(load_settings(home=home, device=device))
-    try:
+    with indexed(load_settings(home=home, device=device)) as engine:
         if view is not None:
             engine.set_view(collection, None if view == "auto" else view)
             engine.save_snapshot(collection)
         weighed = explain or (view == "gpu" and engine.collection(collection).generation is not None)
         choices = engine.explain_views(collection) if weighed else []
-    finally:
-        engine.close()
     if view == "gpu":
         _name_refusal(collection, choices)
     if explain:

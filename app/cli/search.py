@@ -175,14 +175,14 @@ def _places(name: str, given: "Sequence[Given]") -> dict[str, str]:
 def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
+    from app.field_errors import sentence
     from app.requests import SearchQuery
 
     try:
         return SearchQuery.model_validate(values)
     except ValidationError as error:
         wrong = error.errors()[0]
-        message = "there is nothing in it." if wrong["type"] == "string_too_short" else f"{wrong['msg']}."
-        raise typer.BadParameter(message, param_hint=_option(options, *wrong["loc"])) from None
+        raise typer.BadParameter(sentence(wrong), param_hint=_option(options, *wrong["loc"])) from None
 
 
 @contextmanager

@@ -35,13 +35,13 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("POST", _SEARCH, {"like": [{"vector": [""] * 20_000}]}, "like.0.vector.0", "number"),
         ("POST", _SEARCH, {"like": [{"vector": [None] * 20_000}]}, "like.0.vector.0", "number"),
         ("POST", _SEARCH, {"like": [{"vector": [1] * 20_000}]}, "like.0.vector", "20000 are too many"),
-        ("POST", _SEARCH, {"like": [{"id": 1}] * 5_000}, "like.0.id", "string"),
+        ("POST", _SEARCH, {"like": [{"id": 1}] * 5_000}, "like.0.id", "a text"),
         ("POST", _SEARCH, {"like": [{"id": "a"}] * 5_000}, "like", "at most 16"),
         ("POST", _SEARCH, _MANY, "f0", "unknown; known are text, like, unlike, words"),
         ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "known are id, text, vector."),
         ("POST", _SEARCH, {"x" * 5_000: 1}, f"{'x' * 80}...", "unknown"),
         ("POST", _FEEDBACK, _MANY, "f0", "known are query, hit, relevant."),
-        ("PATCH", f"{_IMAGES}/image-1", {"texts": [1] * 20_000}, "texts.0", "string"),
+        ("PATCH", f"{_IMAGES}/image-1", {"texts": [1] * 20_000}, "texts.0", "a text"),
         ("PATCH", f"{_IMAGES}/image-1", {"labels": ["a"] * 20_000}, "labels", "at most 1024"),
         ("PATCH", f"{_IMAGES}/image-1", {"metadata": _MANY}, "metadata", "5000 fields are too many"),
         ("POST", "/v1/jobs", {"kind": "tidy", **_MANY}, "tidy.f0", "known are kind."),
@@ -69,6 +69,54 @@ def test_the_first_of_many_wrong_fields_are_told() -> None:
         {"type": "missing", "loc": ("body", f"f{number}"), "msg": "Field required"} for number in range(1_010)
     ]
     errors = field_errors(found)
-    assert errors[0] == FieldError(field="f0", message="Field required")
+    assert errors[0] == FieldError(field="f0", message="It is missing.")
     assert len(errors) == 8
-    assert describe_errors(errors, more=1_002).endswith("f7: Field required; and 1,002 more")
+    assert describe_errors(errors, more=1_002).endswith(
+        "f6: It is missing; f7: It is missing; and 1,002 more."
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ({"text": "  "}, "text: There is nothing in it."),
+        ({"text": "\u200b"}, "text: There is nothing in it."),
+        ({"text": 3}, "text: It must be a text."),
+        ({"text": "x", "k": 0}, "k: It must be at least 1."),
+        (
+            {"text": "x", "k": 1001, "diversity": "1"},
+            "diversity: It must be a number; k: It must be at most 1000.",
+        ),
+        ({"text": "x", "k": 1.5}, "k: It must be a whole number."),
+        ({"text": "x", "target": "reports"}, "target: It must be 'images' or 'texts'."),
+        ({"like": {}}, "like: It must be a list."),
+        ({"like": [3]}, "like.0: It must be a JSON object."),
+        ({"text": "x", "filter": 3}, "filter: It must be a JSON object."),
+        ({"text": "x", "cursor": "x" * 100_000}, "cursor: It may have at most 98304 characters."),
+    ],
+)
+def test_a_wrong_field_is_told_in_words_of_people(
+    client: TestClient, query: dict[str, Any], sentence: str
+) -> None:
+    assert client.post(_SEARCH, json=query).json()["detail"] == sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (_SEARCH, {"like": [{"id": "x" * 100_000}]}),
+        (_SEARCH, {"text": "x", "filter": {"field": "x" * 1_000, "eq": 1}}),
+        (_SEARCH, {"text": "x", "filter": {"field": "view", "eq": 1, "x" * 5_000: 1}}),
+        ("/v1/collections", {"name": "x" * 100_000, "same_model_as": COLLECTION}),
+        ("/v1/collections", {"name": "new", "same_model_as": "x" * 100_000}),
+        ("/v1/collections", {"name": "new", "model": "x" * 100_000}),
+        ("/v1/jobs", {"kind": "retrain", "collection": "x" * 100_000}),
+    ],
+)
+def test_a_long_name_is_not_repeated_whole(
+    client: TestClient, local: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    answer = (client if path == _SEARCH else local).post(path, json=body)
+    assert answer.status_code in (404, 422)
+    assert f"{'x' * 80}..." in answer.json()["detail"]
+    assert len(answer.content) < 2_000

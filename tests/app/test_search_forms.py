@@ -216,11 +216,18 @@ def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, quer
     problem(answer, 422, "invalid-request", field)
 
 
-def test_too_many_files_are_told_their_number(client: TestClient, grouped: Indexed) -> None:
-    files = [("image", (f"{number}.png", grouped.image_bytes(0))) for number in range(17)]
-    assert (
-        "17 examples" in problem(client.post(SEARCH, files=files), 422, "invalid-request", "like")["detail"]
+@pytest.mark.parametrize("number", [17, 30])
+def test_too_many_files_are_told_how_many_are_taken(
+    client: TestClient, grouped: Indexed, number: int
+) -> None:
+    files = [("image", (f"{place}.png", grouped.image_bytes(0))) for place in range(number)]
+    document = problem(client.post(SEARCH, files=files), 422, "invalid-request", "like")
+    assert document["detail"] == "Too many files are sent: a search takes at most 16 examples."
+    document = problem(
+        client.post(SEARCH, files=files[:16], data={"query": '{"like": [{"id": "image-1"}]}'}),
+        *(422, "invalid-request", "like"),
     )
+    assert document["detail"] == "17 examples are too many: send at most 16."
 
 
 def test_the_wrong_one_of_several_files_is_named(client: TestClient, grouped: Indexed) -> None:

@@ -113,6 +113,8 @@ def test_wrong_use_is_explained(
     [
         (["search", "films", "a text", "--home", "missing"], "Nothing is indexed in missing"),
         (["collections", "--home", "missing"], "Nothing is indexed in missing"),
+        (["index", "films", "--explain", "--home", "missing"], "Nothing is indexed in missing"),
+        (["index", "films", "--view", "exact", "--home", "missing"], "Nothing is indexed in missing"),
         (["train", "no-such-recipe", "--data", "d", "--out", "o"], "There is no recipe 'no-such-recipe'"),
         (["evaluate", "no-bundle", "--data", "d"], "no-bundle"),
         (["serve", "--host", "host.invalid"], "is not an address of this machine"),
