@@ -279,7 +279,7 @@ def _print_table(page: "SearchResponse") -> None:
         screen.print("Nothing passes the filter." if page.query.filter else "The collection is empty.")
         return
     if page.confident is False:
-        typer.echo("Likely nothing here is what was asked for: it is unlike what the collection holds.", err=True)
+        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
     fused = page.hits[0]["score_kind"] == "fused"
     grouped = page.hits[0]["others"] is not None
     kind = page.hits[0]["cosine_kind"].replace("_", " ").capitalize()
