@@ -140,7 +140,8 @@ class SearchResponse(Answer):
     confident: bool | None = Field(
         description="Whether the collection has what was asked for: the query is like the collection's own "
         "texts (a text) or images (an image), or its best hit is as near as theirs. Not certain either way. "
-        "null where it cannot be told, as for several examples at once."
+        "null where it cannot be told, as for several examples at once or a text with words unknown to the "
+        "encoder."
     )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho

@@ -62,7 +62,7 @@ async def answer_search(
 
 
 def _find(engine: SearchEngine, active: ActiveGeneration, parts: Parts, asked: SearchRequest) -> SearchPage:
-    page = engine.search(active, engine.compose(active, parts, asked.target), asked)
+    page = engine.search(active, engine.compose(active, parts, asked.target), asked, parts.text)
     # Made in this thread: with thousands of hits before, it takes milliseconds.
     _ = page.next_cursor
     return page
@@ -100,7 +100,8 @@ class _PartMaker:
         loaded = await self.services.encoders.of(self.active)
         encoded = await loaded.queue.encode_text(text)
         cut = encoded.truncation
-        return _Made(Part(encoded.vector, "text"), None if cut is None else Truncation.of(field, cut))
+        judged = text if loaded.encoder.knows_only_its_texts else None
+        return _Made(Part(encoded.vector, "text", judged), None if cut is None else Truncation.of(field, cut))
 
     def of_images(self, files: Sequence[bytes], field: str) -> list[Coroutine[Any, Any, _Made]]:
         """Encode the image files of a form's field."""

@@ -19,6 +19,7 @@ from index.vectors.blade import oriented_bases
 from index.vectors.codec import decode_vectors
 from index.vectors.held import held_vectors
 from index.vectors.protocol import Keys, Vectors, VectorView
+from index.vocabulary import Vocabulary, read_vocabulary
 from training.evaluation.similarity import as_blades, similarity
 
 # What a query is: scores of texts and of images lie in different ranges.
@@ -85,12 +86,14 @@ class ScoreScale(NamedTuple):
         spread: Their standard deviation; never zero.
         familiar: Whether the query is like the collection's own of its kind; None where that is not known.
         near: A best hit that scores this speaks for itself; unused where `familiar` is None.
+        readable: Whether the encoder can read the query; None where it can read a part.
     """
 
     mean: float
     spread: float
     familiar: bool | None = None
     near: float = 0.0
+    readable: bool | None = True
 
     def unusual(self, scores: Scores) -> Scores:
         """Return by how many standard deviations scores (K,) lie above the background's mean."""
@@ -101,14 +104,14 @@ class ScoreScale(NamedTuple):
         """Tell whether the collection has what the query means; None where that cannot be known.
 
         Either the query is like the collection's own texts or images, or its best hit is as near as theirs
-        are.
+        are. Neither says anything of a text that the encoder cannot read.
 
         Args:
             best: The largest score.
         """
         if self.familiar is None:
             return None
-        return self.familiar or best >= self.near
+        return (self.familiar or best >= self.near) and self.readable
 
 
 class Background:
@@ -120,6 +123,7 @@ class Background:
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
         usual: What is usual for queries of each kind that is known.
+        vocabulary: The words of the collection's texts, where they are known.
     """
 
     def __init__(
@@ -130,12 +134,14 @@ class Background:
         blades: int = 1,
         unsigned: bool = False,
         usual: Mapping[QueryKind, Usual] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.sample = sample
         self.count = count
         self.blades = blades
         self.unsigned = unsigned
         self.usual = {} if usual is None else dict(usual)
+        self.vocabulary = vocabulary
 
     @property
     def memory_bytes(self) -> int:
@@ -163,19 +169,23 @@ class Background:
         spreads: NDArray[np.float64] = self.similarity(queries, self.sample).std(axis=1, dtype=np.float64)
         return np.maximum(spreads, _SMALLEST)
 
-    def scale(self, query: Vectors, kind: QueryKind | None) -> ScoreScale:
+    def scale(self, query: Vectors, kind: QueryKind | None, text: str | None = None) -> ScoreScale:
         """Return what a query (D,) of length one scores with the background.
 
         Args:
             query: What is searched for.
             kind: What it was made of; None where it is of both kinds or of neither.
+            text: What it was made of, where the encoder may not be able to read it.
         """
         mean, spread = self._scores(query)
         usual = None if kind is None else self.usual.get(kind)
         if usual is None:
             return ScoreScale(mean, spread)
         near = _fifth(self.similarity(query[None], usual.vectors))[0]
-        return ScoreScale(mean, spread, bool(near >= usual.near), usual.best)
+        readable: bool | None = True
+        if text is not None and self.vocabulary is not None:
+            readable = self.vocabulary.readable(text)
+        return ScoreScale(mean, spread, bool(near >= usual.near), usual.best, readable)
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
@@ -204,6 +214,7 @@ def measure_background(
     *,
     blades: int = 1,
     unsigned: bool = False,
+    vocabulary: Vocabulary | None = None,
     seed: int = 0,
 ) -> Background | None:
     """Draw a sample of a view, and measure what is usual for its own queries.
@@ -213,6 +224,7 @@ def measure_background(
         own: The collection's own queries, by kind.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
+        vocabulary: The words of the collection's texts, where they are known.
         seed: Of the sample.
 
     Returns:
@@ -221,7 +233,7 @@ def measure_background(
     drawn, sample = held_vectors(view, draw(view.keys(), _SAMPLE, seed))
     if not len(drawn):
         return None
-    background = Background(sample, len(view), blades=blades, unsigned=unsigned)
+    background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)
     for kind, queries in own.items():
         if len(queries.vectors) >= _MIN_OWN_QUERIES:
             background.usual[kind] = Usual(
@@ -304,9 +316,13 @@ class Backgrounds:
             return known
         try:
             if held.background is None or not _still_fits(held.background, count):
-                own = own_queries(reading.session, generation, view.keys(), target)
+                images = own_images(reading.session, view.keys(), target)
                 held.background = measure_background(
-                    view, own, blades=generation.blades, unsigned=generation.unsigned
+                    view,
+                    own_queries(reading.session, generation, images, target),
+                    blades=generation.blades,
+                    unsigned=generation.unsigned,
+                    vocabulary=read_vocabulary(reading.session, images),
                 )
             return held.background
         finally:
@@ -323,20 +339,30 @@ def _still_fits(background: Background, count: int) -> bool:
     return background.count / _GROWTH <= count <= background.count * _GROWTH
 
 
+def own_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> list[int]:
+    """Draw the images, by key, that a collection's own queries are of.
+
+    Args:
+        session: A read of the catalogue.
+        keys: Those of all images, or of all texts.
+        target: What the keys are of.
+        seed: Of the choice.
+    """
+    drawn = draw(keys, _OWN_QUERIES, seed).tolist()
+    return drawn if target == "images" else _owners(session, drawn)
+
+
 def own_queries(
-    session: Session, generation: Generation, keys: Keys, target: Target, seed: int = 1
+    session: Session, generation: Generation, images: list[int], target: Target
 ) -> dict[QueryKind, OwnQueries]:
     """Read stored images, and one text of each, as queries.
 
     Args:
         session: A read of the catalogue.
         generation: Whose vectors are read.
-        keys: Those of all images, or of all texts.
-        target: What the keys are of.
-        seed: Of the choice.
+        images: By key.
+        target: What the view is of that is searched.
     """
-    drawn = draw(keys, _OWN_QUERIES, seed).tolist()
-    images = drawn if target == "images" else _owners(session, drawn)
     texts = _texts_of(session, images)
     by_image = {image: image for image in images}
     by_text = {texts[image][0]: image for image in images if texts[image]}

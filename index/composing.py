@@ -19,10 +19,17 @@ _BACKGROUND: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A vector (D,) of length one that a search is made of, and what it is of, where that is known."""
+    """A vector (D,) of length one that a search is made of, and what it is of, where that is known.
+
+    Attributes:
+        vector: What is compared.
+        kind: What it is of; None where that is not known.
+        text: The text that it is of, where its encoder knows no words but those of its training.
+    """
 
     vector: Vectors
     kind: QueryKind | None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,11 @@ class Parts:
     def kind(self) -> QueryKind | None:
         """The kind of a search that is made of one vector; None for every other."""
         return None if self.single is None else self.single.kind
+
+    @property
+    def text(self) -> str | None:
+        """The text of a search that is made of one vector, where it matters; None for every other."""
+        return None if self.single is None else self.single.text
 
 
 def compose(parts: Parts, background: Background) -> Vectors:

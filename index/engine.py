@@ -1,5 +1,6 @@
 """The search engine: what the service and the command line ask."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import func, select
@@ -157,13 +158,17 @@ class SearchEngine:
         """
         return self._searcher.compose(active, parts, target)
 
-    def search(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> SearchPage:
+    def search(
+        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest, text: str | None = None
+    ) -> SearchPage:
         """Find the images or texts nearest to a query.
 
         Args:
             active: What to search; the query must come from its bundle.
             vector: The query (D,); its length does not matter.
             request: What is asked for beside it.
+            text: What the query was made of, where its encoder knows no words but those of its training;
+                whether the page is confident depends on them.
 
         Raises:
             QueryError: The vector or the request cannot be searched for.
@@ -171,10 +176,14 @@ class SearchEngine:
             CursorError: The cursor is damaged or of another search.
             GenerationError: The generation is gone.
         """
-        return self._searcher.page(active, vector, request)
+        return self._searcher.page(active, vector, request, text)
 
     def search_many(
-        self, active: ActiveGeneration, vectors: Vectors, request: SearchRequest
+        self,
+        active: ActiveGeneration,
+        vectors: Vectors,
+        request: SearchRequest,
+        texts: Sequence[str] | None = None,
     ) -> list[SearchPage]:
         """Find the images or texts nearest to each of many queries, faster than one by one.
 
@@ -182,6 +191,7 @@ class SearchEngine:
             active: What to search; the queries must come from its bundle.
             vectors: The queries (Q, D).
             request: What is asked for beside each.
+            texts: What they were made of (Q); see `search`.
 
         Raises:
             QueryError: A vector or the request cannot be searched for.
@@ -189,7 +199,7 @@ class SearchEngine:
             CursorError: There is a cursor, and it is not of each of these searches.
             GenerationError: The generation is gone.
         """
-        return self._searcher.pages(active, vectors, request)
+        return self._searcher.pages(active, vectors, request, texts)
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.

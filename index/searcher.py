@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -111,19 +112,30 @@ class Searcher:
             )
         return compose(parts, background)
 
-    def page(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> SearchPage:
+    def page(
+        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest, text: str | None = None
+    ) -> SearchPage:
         """Return a page of hits; see `SearchEngine.search`."""
         started = time.perf_counter()
         request.check()
         query, prepared = unit_query(vector, active.dim), self._requests.of(active, request)
-        return self._page(self._begin(prepared, query, request), request, started)
+        return self._page(self._begin(prepared, query, request, text), request, started)
 
-    def pages(self, active: ActiveGeneration, vectors: Vectors, request: SearchRequest) -> list[SearchPage]:
+    def pages(
+        self,
+        active: ActiveGeneration,
+        vectors: Vectors,
+        request: SearchRequest,
+        texts: Sequence[str] | None = None,
+    ) -> list[SearchPage]:
         """Return a page of hits for each query; see `SearchEngine.search_many`."""
         request.check()
         queries = [unit_query(vector, active.dim) for vector in vectors]
         prepared = self._requests.of(active, request)
-        searches = [self._begin(prepared, query, request) for query in queries]
+        searches = [
+            self._begin(prepared, query, request, text)
+            for query, text in zip(queries, texts or repeat(None, len(queries)), strict=True)
+        ]
         firsts: list[Ranked | None] = [None] * len(searches)
         if searches and request.is_plain:
             near = searches[0].scope.view.search_many(np.stack(queries), request.k + 1)
@@ -172,7 +184,7 @@ class Searcher:
         began = search.prepared.sequence if search.place is None else search.place.sequence
         return Place(last, began, confident, seen)
 
-    def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest) -> _Search:
+    def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest, text: str | None) -> _Search:
         generation, place = prepared.generation, None
         if request.cursor is not None:
             query, place = decode_cursor(request.cursor, prepared.binding, query)
@@ -198,7 +210,7 @@ class Searcher:
                 blades=generation.blades,
                 unsigned=generation.unsigned,
             )
-        scale = None if background is None else background.scale(query, request.kind)
+        scale = None if background is None else background.scale(query, request.kind, text)
         version = None if reading.opened else prepared.version
         return _Search(prepared, version, scope, ranking, scale, place)
 

@@ -230,7 +230,7 @@ def _answer(
     maker = _PartMaker(engine, settings, active)
     parts = maker.parts(query, files)
     vector = engine.compose(active, parts, query.target)
-    page = engine.search(active, vector, replace(request, kind=parts.kind))
+    page = engine.search(active, vector, replace(request, kind=parts.kind), parts.text)
     took = TookMs(
         encode=round(maker.encode_ms, 3),
         search=round(page.search_ms, 3),
@@ -291,7 +291,7 @@ class _PartMaker:
         cut = embedded.truncations[0]
         if cut is not None:
             self.truncations.append(Truncation.of(field, cut))
-        return Part(embedded.vectors[0], "text")
+        return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
 
     def _of_image(self, path: Path) -> "Part":
         from index.composing import Part
@@ -327,7 +327,7 @@ def _print_table(page: "SearchResponse") -> None:
         screen.print("Nothing passes the filter." if page.query.filter else "The collection is empty.")
         return
     if page.confident is False:
-        typer.echo("Likely nothing here is what was asked for: not even the best hit stands out.", err=True)
+        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
     fused = page.hits[0]["score_kind"] == "fused"
     grouped = page.hits[0]["others"] is not None
     kind = page.hits[0]["cosine_kind"].replace("_", " ").capitalize()

@@ -60,10 +60,12 @@ def _pages(
     engine: "SearchEngine", active: "ActiveGeneration", encoder: Encoder, queries: "Sequence[SearchQuery]"
 ) -> Iterator[SearchResponse]:
     started = perf_counter()
-    embedded = encoder.embed_texts([query.text or "" for query in queries])
+    texts = [query.text or "" for query in queries]
+    embedded = encoder.embed_texts(texts)
     encoded = perf_counter()
     request = replace(queries[0].request(), kind="text")
-    pages = engine.search_many(active, embedded.vectors, request)
+    judged = texts if encoder.knows_only_its_texts else None
+    pages = engine.search_many(active, embedded.vectors, request, judged)
     # Of what they took together, each has its share.
     encode, search = (
         1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)

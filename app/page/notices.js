@@ -81,5 +81,5 @@ export function notKeptNotice(problem) {
 /** @returns {HTMLElement} said above hits that the service itself doubts */
 export function doubtNotice() {
   return h('p', { class: 'doubt' }, icon('warning'),
-    h('span', {}, 'The collection may have nothing of this: no image stands out as hits usually do.'));
+    h('span', {}, 'The collection may have nothing of this: the query is unlike what it holds.'));
 }

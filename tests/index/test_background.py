@@ -15,6 +15,7 @@ from index.background import (
     QueryKind,
     draw,
     measure_background,
+    own_images,
     own_queries,
 )
 from index.catalogue.tables import ImageRow, TextEmbeddingRow, TextRow
@@ -24,6 +25,7 @@ from index.vectors.codec import encode_vectors
 from index.vectors.exact import ExactView
 from index.vectors.protocol import Keys, Vectors, VectorView
 from index.vectors.reference import ReferenceView
+from index.vocabulary import Vocabulary
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 12
@@ -123,6 +125,21 @@ def test_what_stands_out_is_confident_though_foreign() -> None:
     assert scale.confident(float((images @ query).max())) is False
 
 
+def test_a_text_that_the_encoder_cannot_read_is_not_confident_however_near() -> None:
+    images, texts = _around(0, COUNT, 1), _around(0, COUNT, 2)
+    reports = [["A large effusion on the left."], ["The heart of a man is enlarged."]] * 50
+    known = measure_background(_view(images), {"text": _own(texts)}, vocabulary=Vocabulary.of(reports))
+    for query in (_around(0, 1, 3, noise=0)[0], _around(7, 1, 3)[0]):
+        for best in (-1.0, 1.0):
+            usual = known.scale(query, "text").confident(best)
+            for text, expected in (
+                ("large effusion", usual),
+                ("left heart of marble", usual and None),
+                ("a photograph of a dog", False),
+            ):
+                assert known.scale(query, "text", text).confident(best) is expected
+
+
 def test_nothing_is_said_where_nothing_is_known(background: Background) -> None:
     query = _around(0, 1, 5)[0]
     assert background.scale(query, None).confident(1.0) is None
@@ -218,8 +235,11 @@ def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: Search
         images = np.array(session.execute(select(ImageRow.id).order_by(ImageRow.id)).scalars().all())
         rows = session.execute(select(TextRow.id, TextRow.image_id).order_by(TextRow.id)).all()
         texts = np.array([key for key, _ in rows])
-        found = own_queries(session, generation, images, "images")
-        by_text = own_queries(session, generation, texts, "texts")
+        assert own_images(session, images, "images") == images.tolist()
+        with_text = own_images(session, texts, "texts")
+        assert with_text == sorted({image for _, image in rows})
+        found = own_queries(session, generation, images.tolist(), "images")
+        by_text = own_queries(session, generation, with_text, "texts")
     assert found["image"].owners.tolist() == images.tolist()
     assert [left.tolist() for left in found["image"].left_out] == [[key] for key in images.tolist()]
     np.testing.assert_allclose(found["image"].vectors, unit_vectors(60, DIM), atol=1e-3)
@@ -243,6 +263,9 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         first = backgrounds.of(reading, generation, view)
         assert first is not None
         assert set(first.usual) == {"image", "text"}
+        assert first.vocabulary is not None
+        # Each third image has no text.
+        assert {"text", "57", "58"} - set(first.vocabulary.weights) == {"57"}
         view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
         assert backgrounds.of(reading, generation, view) is first
         view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))

@@ -46,6 +46,7 @@ class Encoder:
 
     Attributes:
         modalities: What it can embed.
+        knows_only_its_texts: Whether it knows no words but those of the texts that it was trained with.
         device: Where it computes.
         dim: Width of the vectors.
         blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
@@ -67,6 +68,7 @@ class Encoder:
         self.blades = model.config.blades
         self.unsigned = model.config.unsigned
         self.modalities = model.modalities
+        self.knows_only_its_texts = "text" in model.modalities and preprocessing.text.tokenizer.learned
         self.info = info
         self.preprocessing = preprocessing
         self._model = model.to(self.device)
