@@ -1,6 +1,8 @@
 """What callers ask over the wire; the command line builds the same."""
 
+import hashlib
 import unicodedata
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -166,6 +168,12 @@ class SearchQuery(Request):
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",
                 field="exclude_same_group",
             )
+
+    def parts(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
+        """Return a digest of all that the query vector is made of, files that are sent included."""
+        own = self.model_dump_json(include={"text", "like", "unlike"})
+        files = [[hashlib.sha256(file).hexdigest() for file in kind] for kind in (images, unlike_images)]
+        return hashlib.sha256(f"{own}{files}".encode()).hexdigest()
 
     def request(self, **known: Any) -> SearchRequest:
         """Return what the engine is asked for; `known` are further values of it, such as the query's kind.

@@ -42,6 +42,8 @@ async def answer_search(
     parts, truncations = await _make_parts(request, services, active, sent)
     encoded = time.perf_counter()
     asked = replace(plain, kind=parts.kind)
+    if parts.single is None:
+        asked = replace(asked, parts=query.parts(sent.images, sent.unlike_images))
     page = await anyio.to_thread.run_sync(_find, engine, active, parts, asked)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)

@@ -26,6 +26,8 @@ _CHECK_BYTES: Final = 8
 _DAMAGED: Final = "The cursor is damaged: send it exactly as it was given."
 # Places of orders that are made again from the top, and so the most keys in a cursor.
 MOST_RANKED: Final = 10_000
+# No collection has as many hits.
+_DEEPEST: Final = 2**31
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
 _SAME_QUERY: Final = 1e-2
 # The weights of a composed query follow a sample of the collection, which grows.
@@ -114,7 +116,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
         raise CursorError(_DAMAGED)
     vector: Vectors = np.frombuffer(content[_HEADER.size : end], dtype="<f4").astype(np.float32)
     # Anybody can make a cursor, and no number is greater or less than NaN.
-    if not (math.isfinite(score) and sequence >= 0 and np.isfinite(vector).all()):
+    if not (math.isfinite(score) and sequence >= 0 and rank < _DEEPEST and np.isfinite(vector).all()):
         raise CursorError(_DAMAGED)
     farthest = _SAME_COMPOSED if binding.composed else _SAME_QUERY
     if float(np.linalg.norm(vector - query)) > farthest:

@@ -30,6 +30,7 @@ class SearchRequest:
         group_by: "group" gives one hit for each group, its best.
         diversity: How much hits should differ from each other, from 0 to 1; None ranks by likeness alone.
         kind: What the query vector is of; None where it is composed or of nothing known.
+        parts: What a composed query vector is of, as a text: the vector itself follows the collection.
     """
 
     k: int = 10
@@ -42,6 +43,7 @@ class SearchRequest:
     group_by: GroupBy | None = None
     diversity: float | None = None
     kind: QueryKind | None = None
+    parts: str | None = None
 
     @property
     def is_remade(self) -> bool:
@@ -65,6 +67,7 @@ class SearchRequest:
             self.group_by,
             self.diversity,
             self.kind,
+            self.parts,
         )
 
     def check(self) -> None:
@@ -91,6 +94,7 @@ class SearchRequest:
             "group_by": self.group_by,
             "diversity": None if self.diversity is None else float(self.diversity),
             "kind": self.kind,
+            "parts": self.parts,
         }
         return to_json(values).decode()
 

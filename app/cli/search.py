@@ -230,7 +230,11 @@ def _answer(
     maker = _PartMaker(engine, settings, active)
     parts = maker.parts(query, files)
     vector = engine.compose(active, parts, query.target)
-    page = engine.search(active, vector, replace(request, kind=parts.kind), parts.text)
+    request = replace(request, kind=parts.kind)
+    if parts.single is None:
+        sent = ([path.read_bytes() for path in paths] for paths in (files.asked, files.disliked))
+        request = replace(request, parts=query.parts(*sent))
+    page = engine.search(active, vector, request, parts.text)
     took = TookMs(
         encode=round(maker.encode_ms, 3),
         search=round(page.search_ms, 3),

@@ -276,6 +276,30 @@ def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
     problem(answer, 422, "invalid-cursor", "cursor")
 
 
+@pytest.mark.parametrize("target", ["images", "texts"])
+def test_a_cursor_is_of_all_that_a_query_is_made_of(
+    client: TestClient, indexed: Indexed, target: str
+) -> None:
+    query: dict[str, Any] = {"k": 2, "target": target, "unlike": [{"text": "a lake"}]}
+    liked = ["image-1", "image-2", "image-3"]
+    cursor = search_like(client, *liked, **query).json()["next_cursor"]
+    assert search_like(client, *liked, **query, cursor=cursor).status_code == 200
+    for other in (
+        search_like(
+            client, *liked, **{**query, "unlike": [{"text": "a lake "}, {"text": "two lakes"}]}, cursor=cursor
+        ),
+        search_like(client, *liked, **{**query, "unlike": [{"text": "lakes"}]}, cursor=cursor),
+        search_like(client, *liked[:2], "image-4", **query, cursor=cursor),
+        search_like(client, *liked[:2], **query, cursor=cursor),
+    ):
+        problem(other, 422, "invalid-cursor", "cursor")
+    form = {"k": 2, "text": "two dogs", "target": target}
+    cursor = search_image(client, indexed.image_bytes(2), **form).json()["next_cursor"]
+    assert search_image(client, indexed.image_bytes(2), **form, cursor=cursor).status_code == 200
+    other = search_image(client, indexed.image_bytes(3), **form, cursor=cursor)
+    problem(other, 422, "invalid-cursor", "cursor")
+
+
 def test_unknown_collections_and_images_are_not_found(client: TestClient, indexed: Indexed) -> None:
     none = "/v1/collections/none/search"
     problem(client.post(none, json={"text": "x"}), 404, "unknown-collection")

@@ -54,8 +54,10 @@ def _own(vectors: Vectors) -> OwnQueries:
     return OwnQueries(vectors, keys, [keys[place : place + 1] for place in range(len(vectors))])
 
 
-def _measured(view: VectorView, own: Mapping[QueryKind, OwnQueries]) -> Background:
-    background = measure_background(view, own)
+def _measured(
+    view: VectorView, own: Mapping[QueryKind, OwnQueries], vocabulary: Vocabulary | None = None
+) -> Background:
+    background = measure_background(view, own, vocabulary=vocabulary)
     assert background is not None
     return background
 
@@ -128,7 +130,7 @@ def test_what_stands_out_is_confident_though_foreign() -> None:
 def test_a_text_that_the_encoder_cannot_read_is_not_confident_however_near() -> None:
     images, texts = _around(0, COUNT, 1), _around(0, COUNT, 2)
     reports = [["A large effusion on the left."], ["The heart of a man is enlarged."]] * 50
-    known = measure_background(_view(images), {"text": _own(texts)}, vocabulary=Vocabulary.of(reports))
+    known = _measured(_view(images), {"text": _own(texts)}, Vocabulary.of(reports))
     for query in (_around(0, 1, 3, noise=0)[0], _around(7, 1, 3)[0]):
         for best in (-1.0, 1.0):
             usual = known.scale(query, "text").confident(best)

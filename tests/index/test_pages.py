@@ -127,22 +127,23 @@ def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None
 
 
 @pytest.mark.parametrize(
-    ("score", "sequence", "number"),
+    ("score", "rank", "sequence", "number"),
     [
-        (np.nan, 0, 0.0),
-        (np.inf, 0, 0.0),
-        (0.5, -1, 0.0),
-        (0.5, 0, np.nan),
-        (0.5, 0, -np.inf),
+        (np.nan, 3, 0, 0.0),
+        (np.inf, 3, 0, 0.0),
+        (0.5, 2**32 - 1, 0, 0.0),
+        (0.5, 3, -1, 0.0),
+        (0.5, 3, 0, np.nan),
+        (0.5, 3, 0, -np.inf),
     ],
 )
 def test_a_forged_cursor_without_sensible_numbers_is_refused(
-    score: float, sequence: int, number: float
+    score: float, rank: int, sequence: int, number: float
 ) -> None:
     query, binding = np.eye(1, DIM, dtype=np.float32)[0], Binding("uid", "request")
     forged = query.copy()
     forged[2] = number
-    place = Place(After(score, 1, 3), sequence, None, np.empty(0, dtype=np.int64))
+    place = Place(After(score, 1, rank), sequence, None, np.empty(0, dtype=np.int64))
     cursor = encode_cursor(PageEnd(binding, forged, place))
     with pytest.raises(CursorError, match="damaged"):
         decode_cursor(cursor, binding, query)
