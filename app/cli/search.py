@@ -1,13 +1,13 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,8 +15,6 @@ from app.cli.options import Device, Home, indexed
 from app.cli.output import console
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from app.cli.examples import Given
     from app.requests import Example, SearchQuery
     from app.schemas import SearchResponse, Truncation
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from index.engine import SearchEngine
     from index.results import ActiveGeneration
     from training.models.encoder import Encoder
+
+_Read = TypeVar("_Read")
 
 # The options that fields of a query come from.
 _OPTIONS = {
@@ -258,7 +258,11 @@ class _PartMaker:
     def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
         """Make the vectors of everything that a search is made of."""
         from index.composing import Parts
+        from training.data.images import read_header
 
+        # Before the encoder is loaded, which takes seconds.
+        for path in (*files.asked, *files.disliked):
+            _of_file(read_header, path)
         asked = [] if query.text is None else [self._of_text(query.text, "text")]
         asked += [self._of_image(path) for path in files.asked]
         liked = [self._of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
@@ -299,20 +303,20 @@ class _PartMaker:
 
     def _of_image(self, path: Path) -> "Part":
         from index.composing import Part
+        from training.data.images import decode_image
 
-        encoder, image = self._encoder, _read_image(path)
+        encoder, image = self._encoder, _of_file(decode_image, path)
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
         self.encode_ms += _ms_since(started)
         return Part(vector, "image")
 
 
-def _read_image(path: Path) -> "Image.Image":
-    from training.data.images import decode_image
+def _of_file(read: Callable[[Path], _Read], path: Path) -> _Read:
     from training.errors import ImageError
 
     try:
-        return decode_image(path)
+        return read(path)
     except ImageError as error:
         raise ImageError(f"{path}: {error}") from None
 

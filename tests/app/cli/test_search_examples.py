@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from app.cli.main import build
 from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed
+from training.errors import ImageError
 
 _LIKED = [(-1.0) ** place * place for place in range(1, 13)]
 _DISLIKED = [1.0] + [0.5] * 11
@@ -97,6 +98,22 @@ def test_what_makes_no_search_is_told_with_its_option(
     indexed: Indexed, options: list[str], option: str
 ) -> None:
     assert f"Invalid value for {option}:" in _said(_search(indexed, *options))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no image"])
+@pytest.mark.parametrize("option", ["--image", "--unlike-image"])
+def test_a_file_is_looked_at_before_the_encoder_is_loaded(
+    indexed: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, content: bytes | None
+) -> None:
+    loaded: list[object] = []
+    monkeypatch.setattr("training.models.encoder.load_encoder", lambda *values: loaded.append(values))
+    file = tmp_path / "photo.jpg"
+    if content is not None:
+        file.write_bytes(content)
+    done = _search(indexed, "a dog", option, file)
+    assert isinstance(done.exception, ImageError)
+    assert str(done.exception).startswith(f"{file}: ")
+    assert not loaded
 
 
 @pytest.mark.parametrize("option", ["--like-text", "--unlike-text", "--like-vector", "--unlike-vector"])
