@@ -7,6 +7,7 @@ from typing import Final
 
 from app.doctor.finding import Finding
 from app.settings import Settings
+from index.full_disk import is_disk_full
 from training.atomic import atomic_file
 
 _GIB: Final = 1 << 30
@@ -25,7 +26,12 @@ def examine_home(settings: Settings) -> Finding:
         return Finding("home", "wrong", f"{file} is a file, not a folder: name another with --home.")
     if not home.is_dir():
         return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
-    _try_to_write(home)
+    try:
+        _try_to_write(home)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
     free = shutil.disk_usage(home).free
     found = f"{home} can be written, {free / _GIB:.1f} GiB free"
     if free < _LOW_DISK:

@@ -6,7 +6,7 @@ from typing import Final
 
 from app.doctor.finding import Finding
 from app.doctor.versions import judge_redis
-from app.jobs.queue import JobQueue, QueueError, queue_file
+from app.jobs.queue import JobQueue, QueueDiskFullError, QueueError, queue_file
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.jobs import Job, get_job, list_jobs
@@ -33,6 +33,8 @@ def examine_queue(settings: Settings) -> Finding:
         finally:
             queue.close()
     except QueueError as error:
+        if isinstance(error, QueueDiskFullError):
+            advice = "free some space there; jobs that are given wait until then"
         return Finding("queue", "wrong", f"{str(error).removesuffix('.')}: {advice}.")
     return Finding("queue", "ok", where) if version is None else judge_redis(where, version)
 

@@ -23,6 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from app.jobs import retrainings
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.full_disk import is_disk_full
 from index.jobs import Job, add_job
 from training.errors import RecoquestError
 
@@ -36,6 +37,10 @@ _log = structlog.stdlib.get_logger(__name__)
 
 class QueueError(RecoquestError):
     """The queue cannot be used."""
+
+
+class QueueDiskFullError(QueueError):
+    """The queue's file cannot be used: its disk is full."""
 
 
 class JobQueue:
@@ -124,6 +129,10 @@ class JobQueue:
         except (RedisError, sqlite3.Error, OSError) as error:
             if self._file is None:
                 raise QueueError(f"The queue cannot be reached: {error}.") from error
+            if is_disk_full(error):
+                raise QueueDiskFullError(
+                    f"The queue {self._file} cannot be used: the disk is full."
+                ) from error
             raise QueueError(f"The queue {self._file} cannot be used: {error}.") from error
 
     def _make(self) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from index.bundles import check_digest
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import BackupError, StoreError
+from index.errors import BackupError, DiskFullError, StoreError
+from index.full_disk import is_disk_full
 from index.generations import now
 from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
@@ -39,9 +42,11 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
         BackupError: There is a file of this name, another process is writing it, or the files of an encoder
             that is in use are missing or damaged.
         CatalogueError: The catalogue cannot be used.
+        DiskFullError: The file's folder has no room for it.
         OSError: The file cannot be written.
     """
-    with engine.store.keeping(), working_folder(path.with_name(f".{path.name}.part")) as folder:
+    part = path.with_name(f".{path.name}.part")
+    with engine.store.keeping(), _full_disk_named(path), working_folder(part) as folder:
         if path.exists():
             raise BackupError(f"{path} exists already: give the backup another name.")
         copy, written = folder / CATALOGUE, folder / path.name
@@ -63,6 +68,23 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
         sync(path.parent)
     remove_leftovers(engine)
     return summary
+
+
+@contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    """Say of which disk there is no space, where another error names a file on the way to the backup.
+
+    Raises:
+        DiskFullError: The disk of the backup is full.
+    """
+    try:
+        yield
+    except (DiskFullError, OSError) as error:
+        if isinstance(error, OSError) and not is_disk_full(error):
+            raise
+        raise DiskFullError(
+            f"{path} cannot be written: the disk is full; free some space there, or choose another disk."
+        ) from error
 
 
 def _copy_catalogue(source: Catalogue, target: Catalogue, show_progress: bool) -> None:

@@ -1,5 +1,6 @@
 """What tests of faults share."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -33,4 +34,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small disk needs root, and the right to mount")
     yield folder
+    # What has failed may hold files open until it is collected.
+    gc.collect()
     subprocess.run(["umount", str(folder)], check=True)

@@ -1,14 +1,19 @@
 """A service that starts on a disk without space: it searches, and writes once there is some."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.doctor.home import examine_home
+from app.doctor.jobs import examine_queue
 from app.engine import open_engine
 from app.jobs.queue import JobQueue
 from app.service import create_app
 from app.settings import Settings
+from index.backup import write, write_backup
 from index.errors import DiskFullError
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, make_manifest
 from tests.app.test_writes import LOCAL, picture, put
@@ -74,3 +79,32 @@ def test_a_catalogue_that_has_no_space_to_be_read_says_so(disk: Path, home: Inde
         open_engine(home.settings)
     filler.unlink()
     open_engine(home.settings).close()
+
+
+def test_the_doctor_advises_space(disk: Path, home: Indexed) -> None:
+    queue = JobQueue(home.settings)
+    assert queue.is_empty()
+    queue.close()
+    fill(disk)
+    for look, subject in ((examine_home, home.settings.home), (examine_queue, "queue.sqlite3")):
+        finding = look(home.settings)
+        said = f"{subject} cannot be (written|used): the disk is full[;:] free some space there"
+        assert (finding.state, re.search(said, finding.found) is not None) == ("wrong", True), finding
+
+
+@pytest.mark.parametrize("step", ["open_catalogue", "_add_files"])
+def test_a_backup_that_has_no_space_names_the_backup(
+    disk: Path, home: Indexed, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    take = getattr(write, step)
+
+    def take_on_full_disk(*given: Any) -> Any:
+        fill(disk)
+        return take(*given)
+
+    monkeypatch.setattr(write, step, take_on_full_disk)
+    engine = open_engine(home.settings)
+    with pytest.raises(DiskFullError, match=r"disk/b\.tar cannot be written: the disk is full; free some"):
+        write_backup(engine, disk / "b.tar", show_progress=False)
+    engine.close()
+    assert {path.name for path in disk.iterdir()} == {"home", "filler"}
