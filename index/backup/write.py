@@ -16,7 +16,7 @@ from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
-from index.generations import now
+from index.generations import IN_SIGHT, now
 from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
 from training.errors import BundleError
@@ -85,6 +85,7 @@ def _add_files(
         counts = (
             select(CollectionRow.name, func.count(ImageRow.id).label("images"))
             .join(ImageRow, ImageRow.collection_id == CollectionRow.id, isouter=True)
+            .where(IN_SIGHT)
             .group_by(CollectionRow.id)
             .order_by(CollectionRow.name)
         )
@@ -121,6 +122,7 @@ def _uses(session: Session) -> dict[str, Row[str, str, int, str]]:
         select(ModelRow.digest, CollectionRow.name, GenerationRow.id, GenerationRow.state)
         .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+        .where(IN_SIGHT)
         .order_by(GenerationRow.state == "active", GenerationRow.id)
     )
     return {row.digest: row for row in session.execute(query)}
