@@ -1,11 +1,13 @@
-"""Removal of images and of whole collections from the catalogue, all in the caller's transaction."""
+"""Removal of images and of whole collections from the catalogue."""
 
 from collections.abc import Iterator, Sequence
+from time import sleep
 from typing import Final, TypeVar
 
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Catalogue
 from index.catalogue.tables import (
     CollectionRow,
     FieldRow,
@@ -14,7 +16,7 @@ from index.catalogue.tables import (
     RemovalRow,
     TextRow,
 )
-from index.generations import next_sequence, require_collection
+from index.generations import IN_SIGHT, next_sequence, require_collection
 from index.loose_files import note_loose
 from index.text_writes import remove_texts
 from index.words import remove_words
@@ -22,14 +24,14 @@ from index.words import remove_words
 _Item = TypeVar("_Item")
 
 _AT_ONCE: Final = 500
-_NOTE_ALL: Final = text(
-    "INSERT INTO loose_files (sha256) SELECT DISTINCT sha256 FROM images "
-    "WHERE collection_id = :collection_id ON CONFLICT DO NOTHING"
-)
+# Between two batches other writers get their turn.
+_PAUSE_SECONDS: Final = 0.01
 
 
 def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
     """Remove images with all that belongs to them, in every generation; their files are noted as loose.
+
+    It is done in the caller's transaction.
 
     Returns:
         Those that were there by id, with the digest of their file.
@@ -52,22 +54,40 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
     return removed
 
 
-def delete_collection(session: Session, collection: str) -> None:
-    """Remove a collection with its images and generations; the files are noted as loose.
+def remove_hidden(catalogue: Catalogue) -> None:
+    """Remove all collections that were taken out of sight, batch by batch; their files are noted as loose.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left for the catalogue.
     """
-    collection_id = require_collection(session, collection).id
-    next_sequence(session, collection_id)
-    session.execute(_NOTE_ALL, {"collection_id": collection_id})
-    keys = session.execute(select(ImageRow.id).where(ImageRow.collection_id == collection_id)).scalars().all()
-    for part in _parts(keys):
-        remove_words(session, part)
-    # Texts, attributes and embeddings go with their images.
-    for table in (ImageRow, RemovalRow, FieldRow, GenerationRow):
-        session.execute(delete(table).where(table.collection_id == collection_id))
-    session.execute(delete(CollectionRow).where(CollectionRow.id == collection_id))
+    with catalogue.read() as session:
+        hidden = session.execute(select(CollectionRow.id).where(~IN_SIGHT)).scalars().all()
+    for collection_id in hidden:
+        while _remove_batch(catalogue, collection_id):
+            sleep(_PAUSE_SECONDS)
+
+
+def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
+    """Remove some images of a collection, or itself if it has none; return whether there is more of it."""
+    ours = ImageRow.collection_id == collection_id
+    with catalogue.write() as session:
+        # Another process may be removing the same.
+        session.execute(
+            select(CollectionRow.id).where(CollectionRow.id == collection_id).with_for_update()
+        ).one_or_none()
+        rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(_AT_ONCE)).all()
+        if rows:
+            keys = [row.id for row in rows]
+            note_loose(session, {row.sha256 for row in rows})
+            remove_words(session, keys)
+            # Texts, attributes and embeddings go with their images.
+            session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
+            return True
+        for table in (RemovalRow, FieldRow, GenerationRow):
+            session.execute(delete(table).where(table.collection_id == collection_id))
+        session.execute(delete(CollectionRow).where(CollectionRow.id == collection_id))
+    return False
 
 
 def _delete(session: Session, collection_id: int, sequence: int, keys: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from index.errors import GenerationError
 from index.facets import Overview, Overviews
 from index.filter_query import known_fields
 from index.generations import (
+    IN_SIGHT,
     Generation,
     Target,
     count_embeddings,
@@ -80,13 +81,14 @@ class SearchEngine:
     def names(self) -> list[str]:
         """Return the names of all collections; unlike `collections`, nothing in them is counted."""
         with self.catalogue.read() as session:
-            return list(session.execute(select(CollectionRow.name).order_by(CollectionRow.name)).scalars())
+            names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+            return list(session.execute(names).scalars())
 
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self.catalogue.read() as session:
-            rows = session.execute(select(CollectionRow.id, CollectionRow.name).order_by(CollectionRow.name))
-            return [_describe(session, key, name) for key, name in rows.all()]
+            query = select(CollectionRow.id, CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+            return [_describe(session, key, name) for key, name in session.execute(query).all()]
 
     def collection(self, name: str) -> CollectionInfo:
         """Return one collection.
@@ -303,8 +305,9 @@ class SearchEngine:
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""
         with self.catalogue.read() as session:
-            collections = set(session.execute(select(CollectionRow.id)).scalars())
-            generations = set(session.execute(select(GenerationRow.id)).scalars())
+            collections = set(session.execute(select(CollectionRow.id).where(IN_SIGHT)).scalars())
+            query = select(GenerationRow.id).where(GenerationRow.collection_id.in_(collections))
+            generations = set(session.execute(query).scalars())
         self._searcher.keep(collections, generations)
         self._overviews.keep(collections)
         for generation in list(self._counts):

@@ -30,6 +30,9 @@ GenerationState = Literal["building", "active", "retired"]
 # What a generation has vectors of.
 Target = Literal["images", "texts"]
 TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
+# A collection whose name begins with this, as none that is given does, is being removed.
+_HIDDEN: Final = "~"
+IN_SIGHT: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 
@@ -57,9 +60,11 @@ def require_collection(session: Session, name: str) -> CollectionRow:
     """
     row = None
     if storable_text(name):
-        row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
+        named = select(CollectionRow).where(CollectionRow.name == name, IN_SIGHT)
+        row = session.execute(named).scalar_one_or_none()
     if row is None:
-        known = session.execute(select(CollectionRow.name).order_by(CollectionRow.name)).scalars().all()
+        names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+        known = session.execute(names).scalars().all()
         raise UnknownCollectionError(name, list(known))
     return row
 
@@ -83,6 +88,20 @@ def get_or_add_collection(session: Session, name: str) -> CollectionRow:
     return row
 
 
+def hide_collection(session: Session, name: str) -> None:
+    """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
+
+    Raises:
+        UnknownCollectionError: There is none of this name.
+    """
+    row = require_collection(session, name)
+    # Who writes to it at this moment comes first.
+    next_sequence(session, row.id)
+    row.name = f"{_HIDDEN}{row.id}"
+    generations = update(GenerationRow).where(GenerationRow.collection_id == row.id)
+    session.execute(generations.values(state="retired", announced=None))
+
+
 def next_sequence(session: Session, collection_id: int) -> int:
     """Take the collection's next sequence number; until the transaction ends no other writer can.
 
@@ -91,7 +110,7 @@ def next_sequence(session: Session, collection_id: int) -> int:
     """
     sequence = session.execute(
         update(CollectionRow)
-        .where(CollectionRow.id == collection_id)
+        .where(CollectionRow.id == collection_id, IN_SIGHT)
         .values(sequence=CollectionRow.sequence + 1)
         .returning(CollectionRow.sequence)
         .execution_options(synchronize_session=False)
@@ -233,6 +252,7 @@ _GENERATIONS: Final = (
         _COLLECTION_COLUMNS.id == _GENERATION_COLUMNS.collection_id,
     )
     .join(ModelRow.__table__, _MODEL_COLUMNS.id == _GENERATION_COLUMNS.model_id)
+    .where(IN_SIGHT)
 )
 _ONE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
     _GENERATION_COLUMNS.id == bindparam("generation_id")

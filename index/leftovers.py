@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import select
 
 from index.catalogue.tables import GenerationRow
+from index.deletion import remove_hidden
 from index.engine import SearchEngine
 from index.loose_files import remove_loose
 from index.unused_bundles import remove_unused
@@ -16,7 +17,7 @@ _UID_LENGTH: Final = 32
 
 
 def remove_leftovers(engine: SearchEngine) -> None:
-    """Remove files that no image uses, bundles of dropped models, and snapshots of generations that are gone.
+    """Remove what removed collections left, unused files and bundles, and snapshots of dropped generations.
 
     While a backup is written, files of images and bundles stay until the next time.
 
@@ -25,6 +26,7 @@ def remove_leftovers(engine: SearchEngine) -> None:
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file.
     """
+    remove_hidden(engine.catalogue)
     remove_loose(engine.catalogue, engine.store)
     remove_unused(engine.catalogue, engine.store, engine.bundles_folder)
     snapshots = engine.snapshots_folder

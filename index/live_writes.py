@@ -10,10 +10,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import CollectionRow, ImageRow
-from index.deletion import delete_collection, delete_images
+from index.deletion import delete_images
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
-from index.generations import Generation, find_active, get_generation, require_collection
+from index.generations import (
+    Generation,
+    find_active,
+    get_generation,
+    hide_collection,
+    require_collection,
+)
 from index.image_intake import KnownImage, known_images, record_digest
 from index.image_writes import ImageWrite, Outcome, write_images
 from index.images import read_image
@@ -141,12 +147,14 @@ def remove_images(engine: SearchEngine, collection: str, ids: Sequence[str]) -> 
 def remove_collection(engine: SearchEngine, collection: str) -> None:
     """Remove a collection with its images, generations and snapshots, and what this process holds of it.
 
+    It is out of sight at once. What fails after that is done by the next one that removes leftovers.
+
     Raises:
         UnknownCollectionError: There is no such collection.
         DiskFullError: The disk has no space left; nothing is removed.
     """
     with engine.catalogue.write() as session:
-        delete_collection(session, collection)
+        hide_collection(session, collection)
     try:
         engine.forget_removed()
         remove_leftovers(engine)

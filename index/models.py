@@ -10,7 +10,7 @@ from index.bundles import installed_bundle, register_bundle
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
-from index.generations import Generation, get_generation, require_collection
+from index.generations import IN_SIGHT, Generation, get_generation, require_collection
 from index.history import GenerationInfo, describe_generation
 from training.models.bundle import BundleInfo, read_bundle
 
@@ -76,7 +76,7 @@ def generations_by(session: Session, digest: str) -> list[tuple[str, GenerationI
         select(CollectionRow.name, GenerationRow)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
         .join(ModelRow, ModelRow.id == GenerationRow.model_id)
-        .where(ModelRow.digest == digest)
+        .where(ModelRow.digest == digest, IN_SIGHT)
         .order_by(GenerationRow.id.desc())
     )
     return [(name, describe_generation(session, row)) for name, row in session.execute(query).all()]

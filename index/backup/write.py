@@ -19,7 +19,7 @@ from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, Model
 from index.engine import SearchEngine
 from index.errors import BackupError, DiskFullError, StoreError
 from index.full_disk import is_disk_full
-from index.generations import now
+from index.generations import IN_SIGHT, now
 from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
 from training.errors import BundleError
@@ -107,6 +107,7 @@ def _add_files(
         counts = (
             select(CollectionRow.name, func.count(ImageRow.id).label("images"))
             .join(ImageRow, ImageRow.collection_id == CollectionRow.id, isouter=True)
+            .where(IN_SIGHT)
             .group_by(CollectionRow.id)
             .order_by(CollectionRow.name)
         )
@@ -143,6 +144,7 @@ def _uses(session: Session) -> dict[str, Row[str, str, int, str]]:
         select(ModelRow.digest, CollectionRow.name, GenerationRow.id, GenerationRow.state)
         .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+        .where(IN_SIGHT)
         .order_by(GenerationRow.state == "active", GenerationRow.id)
     )
     return {row.digest: row for row in session.execute(query)}

@@ -38,7 +38,8 @@ class CollectionRow(Table):
     `sequence` grows by one with every transaction that writes to the collection, so it says whether anything
     changed, and its row is the lock that puts writers in order. `view` is the kind of view that an operator
     has chosen; None leaves it to the size of the collection. The key is drawn at random: what processes
-    remember of a collection that was removed can never be taken for what a later one holds.
+    remember of a collection that was removed can never be taken for what a later one holds. One that is being
+    removed has a name that no other can have; see `index.generations`.
     """
 
     __tablename__ = "collections"
