@@ -10,7 +10,7 @@ from torch import Tensor
 
 from index.engine import SearchEngine
 from index.errors import GenerationError
-from index.generations import Generation, next_sequence
+from index.generations import Generation, get_generation, next_sequence
 from index.text_writes import (
     TextWithoutVector,
     add_missing_vectors,
@@ -107,6 +107,7 @@ def embed_missing_texts(engine: SearchEngine, embedder: Embedder, *, shown: bool
             with engine.catalogue.write() as session:
                 vectors = {item.key: found[item.text] for item in texts}
                 sequence = next_sequence(session, generation.collection_id)
+                get_generation(session, generation.id)
                 add_missing_vectors(session, generation, sequence, vectors)
             bar.advance(len(texts))
             after = texts[-1].key

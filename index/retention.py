@@ -12,7 +12,13 @@ from index.activation import generation_of
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError
-from index.generations import Generation, find_generation, get_generation, require_collection
+from index.generations import (
+    Generation,
+    find_generation,
+    get_generation,
+    next_sequence,
+    require_collection,
+)
 from index.leftovers import remove_leftovers
 from index.unused_bundles import changing_models, note_unused
 from training.errors import RecoquestError
@@ -22,6 +28,12 @@ _IN_USE_SECONDS: Final = 60
 _ROWS_AT_ONCE: Final = 1000
 # Between two batches other writers get their turn.
 _PAUSE_SECONDS: Final = 0.01
+_VECTORS: Final[
+    tuple[tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]], ...]
+] = (
+    (EmbeddingRow, EmbeddingRow.image_id),
+    (TextEmbeddingRow, TextEmbeddingRow.text_id),
+)
 
 
 def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
@@ -88,14 +100,17 @@ def _next_activation(rows: Any, activated: str) -> str:
 
 def _drop(engine: SearchEngine, generation: Generation) -> None:
     """Remove a generation's vectors batch by batch, then itself, its snapshots and its bundle if unused."""
-    while _drop_batch(engine, generation, EmbeddingRow, EmbeddingRow.image_id):
-        time.sleep(_PAUSE_SECONDS)
-    while _drop_batch(engine, generation, TextEmbeddingRow, TextEmbeddingRow.text_id):
+    left = True
+    while left:
+        with engine.catalogue.write() as session:
+            left = _drop_batch(session, generation)
         time.sleep(_PAUSE_SECONDS)
     with changing_models(engine.bundles_folder), engine.catalogue.write() as session:
-        session.execute(
-            delete(GenerationRow).where(GenerationRow.id == generation.id, GenerationRow.state != "active")
-        )
+        # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
+        next_sequence(session, generation.collection_id)
+        while _drop_batch(session, generation):
+            pass
+        session.execute(delete(GenerationRow).where(GenerationRow.id == generation.id))
         if not session.execute(_uses_of(generation.digest)).scalar_one():
             note_unused(engine.bundles_folder, generation.digest)
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
@@ -104,24 +119,20 @@ def _drop(engine: SearchEngine, generation: Generation) -> None:
         remove_leftovers(engine)
 
 
-def _drop_batch(
-    engine: SearchEngine,
-    generation: Generation,
-    table: type[EmbeddingRow] | type[TextEmbeddingRow],
-    key: InstrumentedAttribute[int],
-) -> bool:
-    """Remove some vectors; return whether there were any."""
-    with engine.catalogue.write() as session:
-        state = session.execute(
-            select(GenerationRow.state).where(GenerationRow.id == generation.id).with_for_update()
-        ).scalar_one_or_none()
-        if state == "active":
-            raise GenerationError(f"Generation {generation.id} was activated meanwhile: it stays.")
+def _drop_batch(session: Session, generation: Generation) -> bool:
+    """Remove some vectors of images or texts; return whether there were any."""
+    state = session.execute(
+        select(GenerationRow.state).where(GenerationRow.id == generation.id).with_for_update()
+    ).scalar_one_or_none()
+    if state == "active":
+        raise GenerationError(f"Generation {generation.id} was activated meanwhile: it stays.")
+    for table, key in _VECTORS:
         some = select(key).where(table.generation_id == generation.id).limit(_ROWS_AT_ONCE)
         keys = session.execute(some).scalars().all()
         if keys:
             session.execute(delete(table).where(table.generation_id == generation.id, key.in_(keys)))
-    return bool(keys)
+            return True
+    return False
 
 
 def _uses_of(digest: str) -> Any:

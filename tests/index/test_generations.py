@@ -1,4 +1,7 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,13 +9,14 @@ from sqlalchemy import func, select, update
 
 from index import retention
 from index.activation import activate, announce, announced, generation_before, generation_of
-from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, GenerationError, UnknownGenerationError
-from index.generations import Generation
+from index.generations import Generation, next_sequence
 from index.history import list_generations
 from index.request import SearchRequest
 from index.retention import drop_generation, drop_old_generations
+from index.unused_bundles import changing_models
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 COUNT = 30
@@ -123,6 +127,28 @@ def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:
         )
     # The first was retired an hour ago, the second just now.
     assert drop_old_generations(engine, "c", keep=0) == [first.id]
+
+
+def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _generations(engine, 2)
+
+    @contextmanager
+    def late(folder: Path) -> Iterator[None]:
+        with engine.catalogue.write() as session:
+            sequence = next_sequence(session, first.collection_id)
+            image = session.execute(select(ImageRow.id).limit(1)).scalar_one()
+            session.add(
+                EmbeddingRow(generation_id=first.id, image_id=image, sequence=sequence, vector=bytes(16))
+            )
+        with changing_models(folder):
+            yield
+
+    monkeypatch.setattr(retention, "changing_models", late)
+    drop_generation(engine, "c", first.id)
+    assert (_count(engine, first), _count(engine, second)) == (0, COUNT)
+    assert [info.number for info in list_generations(engine, "c")] == [second.id]
 
 
 def test_a_bundle_that_another_collection_uses_stays(

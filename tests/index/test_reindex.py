@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from index.history import list_generations
 from index.ingest import ingest_manifest
 from index.reindex import generation_for, reindex
 from index.request import SearchRequest
+from index.retention import drop_generation
 from index.swap import swap
 from tests.index.conftest import open_home
 from tests.index.killing import kill_after
@@ -26,7 +28,7 @@ from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
-from training.models.encoder import Encoder
+from training.models.encoder import Encoder, TextEmbeddings
 
 _PROGRAM = """
 import sys
@@ -221,6 +223,28 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
         ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
     assert engine.active("c").generation == second.id
     assert engine.collection("c").count == 10
+
+
+def test_texts_are_not_written_to_a_generation_that_was_dropped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:5]))
+    generation = generation_for(engine, "c", other_encoder)
+
+    class Slow:
+        """The generation goes while texts are in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_images = staticmethod(other_encoder.embed_images)
+
+        def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+            drop_generation(engine, "c", generation.id)
+            return other_encoder.embed_texts(texts)
+
+    with pytest.raises(GenerationError, match="There is no generation"):
+        reindex(engine, generation, Slow(), show_progress=False)
 
 
 def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
