@@ -211,6 +211,12 @@ def add_generation(session: Session, collection_id: int, model_id: int) -> Gener
     return get_generation(session, row.id)[0]
 
 
+def find_any(session: Session, collection_id: int, digest: str) -> Generation | None:
+    """Return the generation of a collection by a bundle: the active one, else one being built, or retired."""
+    found = (find_generation(session, collection_id, state, digest) for state in _OPENED)
+    return next((generation for generation in found if generation is not None), None)
+
+
 def open_generation(session: Session, collection: str, model: ModelRow) -> Generation:
     """Return the generation of a collection by a bundle that images are to be put into, begun if needed.
 
@@ -220,14 +226,12 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
         CollectionNameError: It cannot be a name.
     """
     row = get_or_add_collection(session, collection)
-    for state in _OPENED:
-        generation = find_generation(session, row.id, state, model.digest)
-        if generation is not None:
-            if state == "retired":
-                again = update(GenerationRow).where(GenerationRow.id == generation.id)
-                session.execute(again.values(state="building"))
-            return generation
-    return add_generation(session, row.id, model.id)
+    generation = find_any(session, row.id, model.digest)
+    if generation is None:
+        return add_generation(session, row.id, model.id)
+    retired = (GenerationRow.id == generation.id, GenerationRow.state == "retired")
+    session.execute(update(GenerationRow).where(*retired).values(state="building"))
+    return generation
 
 
 # On tables and not on mapped classes, which cost more: every search runs some of these.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from index.ahead import prepared_ahead
 from index.bundles import installed_bundle, register_bundle
-from index.catalogue.tables import ImageRow, ModelRow
+from index.catalogue.tables import ImageRow
 from index.completeness import (
     MissingImage,
     add_missing_images,
@@ -23,9 +23,8 @@ from index.engine import SearchEngine
 from index.errors import GenerationError, StoreError
 from index.generations import (
     Generation,
-    GenerationState,
     add_generation,
-    find_generation,
+    find_any,
     get_generation,
     next_sequence,
     require_collection,
@@ -36,7 +35,6 @@ from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
-_STATES: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 # What was let in once stays readable, whatever limits intake has by now.
 _LIMITS: Final = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40)
 
@@ -69,7 +67,8 @@ def generation_for(engine: SearchEngine, collection: str, encoder: ImageEncoder)
     ):
         collection_id = require_collection(session, collection).id
         model = register_bundle(session, info)
-        return _existing(session, collection_id, model) or add_generation(session, collection_id, model.id)
+        found = find_any(session, collection_id, model.digest)
+        return found or add_generation(session, collection_id, model.id)
 
 
 def reindex(
@@ -205,14 +204,6 @@ class _Run:
             get_generation(session, generation.id)
             added = add_missing_images(session, generation, sequence, images, vectors)
         self.embedded += added
-
-
-def _existing(session: Session, collection_id: int, model: ModelRow) -> Generation | None:
-    for state in _STATES:
-        found = find_generation(session, collection_id, state, model.digest)
-        if found is not None:
-            return found
-    return None
 
 
 def _count_images(session: Session, generation: Generation) -> int:

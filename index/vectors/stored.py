@@ -232,16 +232,6 @@ class StoredRows(ABC):
             best = np.take_along_axis(both, chosen, axis=1)
         return np.take_along_axis(rows, np.argsort(-best, axis=1), axis=1)
 
-    def write(self, path: Path) -> None:
-        """Write the rows into a file."""
-        with path.open("wb") as file:
-            shape = (len(self), self.dim)
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f2", "fortran_order": False, "shape": shape}
-            )
-            for block in self.blocks():
-                file.write(block.data)
-
 
 # Inner products (N,) and the rows, or their places among some, (N,) that have them.
 Found = tuple[Vectors, Rows]

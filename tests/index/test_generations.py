@@ -133,7 +133,6 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = _generations(engine, 2)
-    changing = changing_models
 
     @contextmanager
     def late(folder: Path) -> Iterator[None]:
@@ -143,7 +142,7 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
             session.add(
                 EmbeddingRow(generation_id=first.id, image_id=image, sequence=sequence, vector=bytes(16))
             )
-        with changing(folder):
+        with changing_models(folder):
             yield
 
     monkeypatch.setattr(retention, "changing_models", late)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ from index.vectors.positions import Mask
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 from index.vectors.stored import Halves
+from index.vectors.written import write_rows
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import once_measured
 
@@ -379,7 +381,7 @@ def test_rows_read_from_a_file_are_on_no_device(tmp_path: Path) -> None:
     for some, seed in ((rows, 0), (other, 1)):
         some.add(_stored(unit_vectors(COUNT, DIM, seed=seed)))
     rows.scan_on(_rows(rows.rough(np.arange(COUNT))))
-    other.write(tmp_path / "rows")
+    write_rows(tmp_path / "rows", other, COUNT, nullcontext, nullcontext)
     rows.read(tmp_path / "rows")
     assert rows.device is None
     query = unit_vectors(1, DIM, seed=9)[0]

@@ -1,10 +1,12 @@
 """Rows of vectors in memory."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
 from index.vectors.half import HalfRows
+from index.vectors.written import write_rows
 from tests.index.samples import unit_vectors
 
 
@@ -12,7 +14,7 @@ def test_rows_that_were_read_stay_where_they_are_while_some_are_appended(tmp_pat
     vectors, file = unit_vectors(6_600, 32), tmp_path / "rows"
     rows = HalfRows(32)
     rows.add(vectors[:6_400])
-    rows.write(file)
+    write_rows(file, rows, len(rows), nullcontext, nullcontext)
     read = HalfRows(32)
     read.read(file)
     place = read.held.ctypes.data

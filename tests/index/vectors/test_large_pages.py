@@ -1,6 +1,7 @@
 """Memory that lies in large pages holds what it held, and what is beside it stays."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from index.vectors.half import HalfRows
 from index.vectors.large_pages import move_to_large_pages, refill_in_large_pages
+from index.vectors.written import write_rows
 
 MIB = 1024**2
 SIZE = 64 * MIB
@@ -68,7 +70,7 @@ def test_rows_that_are_read_are_those_that_were_written(tmp_path: Path) -> None:
     halves = np.random.default_rng(0).standard_normal((count, dim), dtype=np.float32).astype("<f2")
     written, read = HalfRows(dim), HalfRows(dim)
     written.append(halves)
-    written.write(tmp_path / "rows")
+    write_rows(tmp_path / "rows", written, count, nullcontext, nullcontext)
     read.read(tmp_path / "rows")
     assert len(read) == count
     assert np.array_equal(read.held, halves)
