@@ -241,6 +241,12 @@ def test_a_form_that_is_wrong_is_told_where(
     assert local.get(f"{IMAGES}/a").status_code == 404
 
 
+def test_more_files_than_one_request_may_have_are_refused(local: TestClient, home: Indexed) -> None:
+    before = files_of(home)
+    assert post(local, [{"id": f"m{number}"} for number in range(65)], [b"x"] * 65).status_code == 400
+    assert files_of(home) == before
+
+
 def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: TestClient) -> None:
     problem(put(local, "x", b"no image"), 415, "not-an-image")
     problem(put(local, "x", png_of_size(100_000, 100_000)), 413, "image-too-large")
