@@ -171,9 +171,9 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",
-        "The stored file cannot be read",
+        "The image's file cannot be read or written",
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        detail="The image is known, but its file is missing or damaged, or the disk takes no thumbnail; "
+        detail="The file of an image is missing or damaged, or the disk of the service does not take it; "
         "the service's log has the reason.",
     ),
     FeedbackFullError: Kind(

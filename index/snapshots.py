@@ -129,7 +129,11 @@ def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tupl
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)
         return None
-    except (ValidationError, _UnusableError, OSError, RuntimeError, ValueError, KeyError) as error:
+    except ValidationError:
+        # Its own words take a line for each field.
+        _log.warning("the snapshot in %s is not used and will be rebuilt: its manifest is unreadable", folder)
+        return None
+    except (_UnusableError, OSError, RuntimeError, ValueError, KeyError) as error:
         _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
         return None
     return view, manifest.sequence

@@ -18,7 +18,7 @@ from app.engine import open_engine
 from app.service import create_app
 from index.catalogue.tables import CollectionRow, ImageRow, LooseFileRow, TextEmbeddingRow
 from index.engine import SearchEngine
-from index.errors import DiskFullError
+from index.errors import DiskFullError, StoreError
 from index.store import ImageStore
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
@@ -241,6 +241,12 @@ def test_a_form_that_is_wrong_is_told_where(
     assert local.get(f"{IMAGES}/a").status_code == 404
 
 
+def test_more_files_than_one_request_may_have_are_refused(local: TestClient, home: Indexed) -> None:
+    before = files_of(home)
+    assert post(local, [{"id": f"m{number}"} for number in range(65)], [b"x"] * 65).status_code == 400
+    assert files_of(home) == before
+
+
 def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: TestClient) -> None:
     problem(put(local, "x", b"no image"), 415, "not-an-image")
     problem(put(local, "x", png_of_size(100_000, 100_000)), 413, "image-too-large")
@@ -371,6 +377,22 @@ def test_a_full_disk_refuses_writes_and_leaves_searches(
     assert files_of(home) == before
     assert _loose(home) == []
     assert put(local, "late", picture(40)).status_code == 201
+
+
+def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def refuse(store: ImageStore, content: bytes) -> str:
+        raise StoreError("Permission denied")
+
+    monkeypatch.setattr(ImageStore, "put", refuse)
+    document = problem(put(local, "refused", picture(43)), 500, "image-file-unavailable")
+    assert "the disk of the service does not take it" in document["detail"]
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert local.get(f"{IMAGES}/refused").status_code == 404
 
 
 def test_a_failed_batch_leaves_nothing(

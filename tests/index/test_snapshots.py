@@ -163,6 +163,15 @@ def test_a_damaged_snapshot_is_not_used(tmp_path: Path, damage: Callable[[Path],
     assert read_snapshot(tmp_path / "s", OF) is None
 
 
+def test_an_empty_manifest_is_told_of_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_snapshot(tmp_path, _view(), OF, 7)
+    (tmp_path / "snapshot.json").write_bytes(b"")
+    assert read_snapshot(tmp_path, OF) is None
+    assert caplog.messages == [
+        f"the snapshot in {tmp_path} is not used and will be rebuilt: its manifest is unreadable"
+    ]
+
+
 @pytest.mark.parametrize(
     "other", [SnapshotOf("g2", "digest", DIM), SnapshotOf("generation", "d2", DIM), SnapshotOf("g", "d", 9)]
 )
