@@ -365,7 +365,12 @@ def own_queries(
     """
     texts = _texts_of(session, images)
     by_image = {image: image for image in images}
-    by_text = {texts[image][0]: image for image in images if texts[image]}
+    # The first texts may all be of one kind, such as the findings before the impression.
+    by_text = {
+        of_image[place % len(of_image)]: image
+        for place, (image, of_image) in enumerate(texts.items())
+        if of_image
+    }
     own = texts if target == "texts" else {image: [image] for image in images}
     image_query = select(EmbeddingRow.image_id, EmbeddingRow.vector).where(
         EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id.in_(images)

@@ -245,13 +245,16 @@ def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: Search
     assert found["image"].owners.tolist() == images.tolist()
     assert [left.tolist() for left in found["image"].left_out] == [[key] for key in images.tolist()]
     np.testing.assert_allclose(found["image"].vectors, unit_vectors(60, DIM), atol=1e-3)
-    first: dict[int, int] = {}
-    for key, image in rows:
-        first.setdefault(image, key)
-    assert found["text"].owners.tolist() == sorted(first)
-    places = [texts.tolist().index(first[image]) for image in sorted(first)]
+    all_texts = {image: [key for key, owner in rows if owner == image] for image in images.tolist()}
+    # The first texts of some, the second ones of others.
+    chosen = {
+        image: all_texts[image][place % len(all_texts[image])]
+        for place, image in enumerate(images.tolist())
+        if all_texts[image]
+    }
+    assert found["text"].owners.tolist() == sorted(chosen)
+    places = [texts.tolist().index(chosen[image]) for image in sorted(chosen)]
     np.testing.assert_allclose(found["text"].vectors, unit_vectors(len(texts), DIM, 2)[places], atol=1e-3)
-    all_texts = {image: [key for key, owner in rows if owner == image] for image in first}
     assert [left.tolist() for left in by_text["image"].left_out] == [
         all_texts[image] for image in by_text["image"].owners.tolist()
     ]
