@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from index.background import Background, QueryKind
+from index.background import Background
 from index.errors import QueryError
+from index.own_queries import QueryKind
 from index.vectors.protocol import Vectors
 
 # A sum this much shorter than its parts is what rounding leaves of parts that cancel each other out.

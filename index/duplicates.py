@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from sqlalchemy import select
 
-from index.background import draw
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.generations import require_active
+from index.own_queries import draw
 from index.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
 from index.store import ImageStore
 from index.vectors.exact import ExactView

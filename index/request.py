@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic_core import to_json
 
-from index.background import QueryKind
 from index.errors import QueryError
 from index.filters import Filter, filter_text
 from index.generations import Target
+from index.own_queries import QueryKind
 from index.words import MOST_WORDS, tokens
 
 GroupBy = Literal["group"]

@@ -8,19 +8,11 @@ import pytest
 from numpy.typing import NDArray
 from sqlalchemy import delete, insert, select
 
-from index.background import (
-    Background,
-    Backgrounds,
-    OwnQueries,
-    QueryKind,
-    draw,
-    measure_background,
-    own_images,
-    own_queries,
-)
+from index.background import Background, Backgrounds, measure_background
 from index.catalogue.tables import ImageRow, TextEmbeddingRow, TextRow
 from index.engine import SearchEngine
 from index.generations import Generation
+from index.own_queries import OwnQueries, QueryKind, draw, own_images, own_queries
 from index.vectors.codec import encode_vectors
 from index.vectors.exact import ExactView
 from index.vectors.protocol import Keys, Vectors, VectorView
