@@ -63,8 +63,19 @@ class RetrainJob(Request):
         return [self.collection, f"--gain={self.gain}", *promote]
 
 
+class DuplicatesJob(Request):
+    """Find the images of a collection that show the same picture."""
+
+    kind: Literal["duplicates"]
+    collection: str
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        return [self.collection]
+
+
 # Kinds that name folders of the server are given on its command line only.
-NewJob = Annotated[TidyJob | ReindexJob | RetrainJob, Field(discriminator="kind")]
+NewJob = Annotated[TidyJob | ReindexJob | RetrainJob | DuplicatesJob, Field(discriminator="kind")]
 
 
 class JobProgress(Answer):
@@ -90,7 +101,9 @@ class JobEntry(Answer):
     worker: str | None = Field(description="Who has it, or had it last.")
     attempts: int = Field(description="How often it was begun or gone on with.")
     progress: JobProgress | None
-    result: dict[str, Any] | None = Field(description="What came out, such as the metrics of a model.")
+    result: dict[str, Any] | None = Field(
+        description="What came out, such as the metrics of a model or the groups of near-duplicates."
+    )
     error: str | None = Field(description="Why it failed.")
 
     @classmethod

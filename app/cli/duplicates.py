@@ -1,6 +1,7 @@
 """`recoquest duplicates`: the near-duplicates of a collection."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,22 +13,30 @@ from app.cli.output import console
 
 def duplicates(
     collection: Annotated[str, typer.Argument(help="Where to look; see `recoquest collections`.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the groups as JSON.")] = False,
+    json_wanted: Annotated[bool, typer.Option("--json", help="Print the groups as JSON.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the groups as JSON into this folder instead.")
+    ] = None,
     home: Home = None,
 ) -> None:
     """List images that show the same picture, in files that may differ by size, tone or a cropped edge."""
     from rich.table import Table
 
+    from app.duplicate_groups import as_json, write_groups
     from app.settings import load_settings
     from index.duplicates import find_duplicates
 
     with indexed(load_settings(home=home)) as engine, stoppable("Stopped. Nothing was changed."):
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
         found = find_duplicates(engine, collection)
-    if as_json:
-        groups = [{"ids": list(group.ids), "same_file": group.same_file} for group in found.groups]
-        typer.echo(json.dumps({"groups": groups, "unread": list(found.unread)}, indent=2, ensure_ascii=False))
+    if out is not None:
+        write_groups(found, out)
+        typer.echo(f"Groups of near-duplicates: {len(found.groups):,}, in {out / 'groups.json'}.")
+    elif json_wanted:
+        typer.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
         return
-    if found.groups:
+    elif found.groups:
         table = Table("Images", "Files")
         for group in found.groups:
             table.add_row(", ".join(group.ids), "the same" if group.same_file else "different")

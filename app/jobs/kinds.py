@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "reindex": Kind(),
     "tidy": Kind(),
     "retrain": Kind("--out", "retraining", "retraining/result.json", bundle="retraining/run/bundle"),
+    "duplicates": Kind("--out", "duplicates", "duplicates/result.json"),
 }
 
 

@@ -1,7 +1,7 @@
 /** The latest jobs, each followed while it runs. */
 
 import { fill, h } from './dom.js';
-import { judgementText, progressText, timeText } from './operator-words.js';
+import { groupsText, judgementText, progressText, timeText } from './operator-words.js';
 
 /** @typedef {import('./operator-api.js').Job} Job */
 
@@ -92,7 +92,7 @@ class JobRow {
     this.command.textContent = job.arguments.join(' ');
     this.command.hidden = job.arguments.length === 0;
     this.#showProgress(job);
-    this.outcome.textContent = job.error ?? outcomeText(job.result);
+    this.outcome.textContent = job.error ?? outcomeText(job);
     this.outcome.classList.toggle('bad', job.error !== null);
     this.outcome.hidden = this.outcome.textContent === '';
     fill(this.when, ...whenText(job));
@@ -134,8 +134,9 @@ function isOpen({ state }) {
   return state === 'queued' || state === 'running';
 }
 
-/** @param {Job['result']} result @returns {string} */
-function outcomeText(result) {
+/** @param {Job} job @returns {string} */
+function outcomeText({ kind, result }) {
+  if (kind === 'duplicates' && result) return groupsText(result);
   if (!result?.verdict) return '';
   const judged = result.judgement ? judgementText(result.judgement) : 'Nothing was held out to judge it by';
   const became = { promoted: '; the new model took over', waiting: '', rejected: '; it was not embedded' };

@@ -61,6 +61,13 @@ export function progressText({ what, done, total, note }) {
   return [`${what}: ${done.toLocaleString('en')}${of}`, note].filter(Boolean).join(', ');
 }
 
+/** @param {Record<string, any>} found the result of a search for near-duplicates @returns {string} */
+export function groupsText({ groups, left_out: leftOut }) {
+  const count = groups.length + leftOut.groups;
+  if (count === 0) return 'There are no near-duplicates.';
+  return `${count.toLocaleString('en')} ${count === 1 ? 'group' : 'groups'} of near-duplicates.`;
+}
+
 /** @param {string} stamp ISO 8601 @returns {string} in the reader's own time */
 export function timeText(stamp) {
   return new Date(stamp).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' });

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.job_schemas import JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
+from app.job_schemas import DuplicatesJob, JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
 from app.jobs.presence import count_workers
 from app.jobs.queue import give_job
 from app.problems import problem_responses
@@ -55,7 +55,7 @@ async def post_job(request: NewJob, services: InjectedServices, response: Respon
         case ReindexJob(collection=collection, model=str(digest)):
             await _read(services, partial(require_collection, name=collection))
             await _read(services, partial(require_model, digest=digest))
-        case RetrainJob(collection=collection):
+        case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
     job = await anyio.to_thread.run_sync(
         give_job, services.engine.catalogue, services.queue, request.kind, request.arguments()

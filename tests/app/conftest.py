@@ -3,7 +3,7 @@
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,19 @@ def make_indexed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Inde
 def own(make_indexed: Callable[..., Indexed]) -> Indexed:
     """A home folder that a test may change."""
     return make_indexed()
+
+
+@pytest.fixture
+def with_a_copy(own: Indexed) -> Indexed:
+    """A home whose collection has an image a second time."""
+    folder = own.manifest.folder
+    records = list(own.manifest.records)
+    content = own.manifest.image_path(records[3]).read_bytes()
+    (folder / "images" / "copy.png").write_bytes(content)
+    write_manifest(folder, [*records, replace(records[3], id="copy", image="images/copy.png")])
+    again = Indexed(own.settings, read_manifest(folder), own.bundle)
+    again.index("copied", own.bundle)
+    return again
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])

@@ -115,6 +115,27 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
     expect(job.get_by_role("progressbar")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("groups", "left_out", "words"),
+    [
+        (0, 0, "There are no near-duplicates."),
+        (1, 0, "1 group of near-duplicates."),
+        (2, 1200, "1,202 groups of near-duplicates."),
+    ],
+)
+def test_how_many_near_duplicates_a_job_has_found_is_told(
+    open_operated: OpenOperated, groups: int, left_out: int, words: str
+) -> None:
+    site, shown = open_operated()
+    number = running_job(site.engine, "duplicates", SHAPES)
+    found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
+    with site.engine.catalogue.write() as session:
+        result = {**found, "left_out": {"groups": left_out, "unread": 0}}
+        end_job(session, number, WORKER, "done", result=result)
+    expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
+    expect(shown.job(number)).to_contain_text(words)
+
+
 def test_jobs_are_given(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")

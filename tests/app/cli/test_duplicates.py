@@ -1,27 +1,15 @@
 """`recoquest duplicates`: what it prints."""
 
 import json
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.app.conftest import Indexed
-from training.data.manifest import read_manifest, write_manifest
 
-
-@pytest.fixture
-def with_a_copy(own: Indexed) -> Indexed:
-    """A home whose collection has an image a second time."""
-    folder = own.manifest.folder
-    records = list(own.manifest.records)
-    content = own.manifest.image_path(records[3]).read_bytes()
-    (folder / "images" / "copy.png").write_bytes(content)
-    write_manifest(folder, [*records, replace(records[3], id="copy", image="images/copy.png")])
-    again = Indexed(own.settings, read_manifest(folder), own.bundle)
-    again.index("copied", own.bundle)
-    return again
+COPIES = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}
 
 
 def test_groups_are_printed_for_people_and_for_programs(
@@ -33,10 +21,18 @@ def test_groups_are_printed_for_people_and_for_programs(
     assert shown.exit_code == 0, shown.output
     assert "image-3, copy" in shown.output
     printed = CliRunner().invoke(build(), ["duplicates", "copied", "--json", *home])
-    assert json.loads(printed.stdout) == {
-        "groups": [{"ids": ["image-3", "copy"], "same_file": True}],
-        "unread": [],
-    }
+    assert json.loads(printed.stdout) == COPIES
+
+
+def test_groups_are_written_into_a_folder_and_not_printed(with_a_copy: Indexed, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "found"
+    asked = ["duplicates", "copied", "--out", str(out), "--home", str(with_a_copy.settings.home)]
+    # As a job does that begins again.
+    for _ in range(2):
+        written = CliRunner().invoke(build(), asked)
+        assert written.exit_code == 0, written.output
+        assert written.stdout == f"Groups of near-duplicates: 1, in {out / 'groups.json'}.\n"
+        assert json.loads((out / "groups.json").read_bytes()) == COPIES
 
 
 def test_a_collection_without_any_says_so(own: Indexed) -> None:

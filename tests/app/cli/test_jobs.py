@@ -80,6 +80,14 @@ def test_mistakes_are_told_and_no_job_is_made(
     assert json.loads(work.run("jobs", "list", "--json").stdout) == []
 
 
+def test_where_groups_of_duplicates_are_written_is_up_to_the_worker(work: Work) -> None:
+    assert work.run("jobs", "start", "duplicates", "scenes").stdout == "1\n"
+    assert (
+        "--out is what the worker sets"
+        in work.run("jobs", "start", "duplicates", "scenes", "--out", "x", code=2).stderr
+    )
+
+
 def test_help_of_a_job_is_that_of_its_command(work: Work) -> None:
     assert "--generation" in work.run("jobs", "start", "reindex", "--help").stdout
 

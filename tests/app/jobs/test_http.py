@@ -84,6 +84,10 @@ def test_a_job_is_given_found_listed_and_cancelled(
         ({"kind": "tidy", "home": "/elsewhere"}, 422, "invalid-request"),
         ({"kind": "reindex", "collection": "none", "generation": 1}, 404, "unknown-collection"),
         ({"kind": "reindex", "collection": "--bundle=/x", "generation": 1}, 404, "unknown-collection"),
+        ({"kind": "duplicates"}, 422, "invalid-request"),
+        ({"kind": "duplicates", "collection": COLLECTION, "out": "/elsewhere"}, 422, "invalid-request"),
+        ({"kind": "duplicates", "collection": "none"}, 404, "unknown-collection"),
+        ({"kind": "duplicates", "collection": "--out=/x"}, 404, "unknown-collection"),
         ({"kind": "reindex", "collection": COLLECTION, "generation": 99}, 404, "unknown-generation"),
     ],
 )
