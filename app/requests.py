@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -18,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
 from index.errors import QueryError
-from index.filters import parse_filter
+from index.filters import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.request import SearchRequest
 from index.searcher import unit_query
 from index.vectors.protocol import Vectors
@@ -46,6 +47,13 @@ def _visible(text: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
+
+
+def _switch_or_field(value: Any) -> Any:
+    """Refuse in one sentence what a union would refuse once for each of its kinds."""
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= MAX_FIELD_NAME_LENGTH):
+        return value
+    raise ValueError("It must be true, false or the name of a field.")
 
 
 class Request(BaseModel):
@@ -121,14 +129,18 @@ class SearchQuery(Request):
         "texts, those of their image.",
         examples=[{"field": "view", "eq": "PA"}],
     )
-    group_by: Literal["group"] | None = Field(
+    group_by: FieldName | None = Field(
         default=None,
-        description="One hit for each group (patient, study): its best. An image without a group is a group "
-        "of its own.",
+        description="One hit for each group (patient, study): its best. A group is what has the same value "
+        "in this field: group, or any that filters can name. An image without one is a group of its own; of "
+        "a list the first value counts.",
+        examples=["group"],
     )
-    exclude_same_group: bool = Field(
+    exclude_same_group: Annotated[bool | FieldName, BeforeValidator(_switch_or_field)] = Field(
         default=False,
-        description="Leave out all images of the groups that the stored examples belong to.",
+        description="Leave out all images of the groups that the stored examples belong to: true for those "
+        "of the field group, or the name of another field.",
+        examples=[False],
     )
     diversity: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
@@ -163,7 +175,7 @@ class SearchQuery(Request):
             raise QueryError("Give a text, an image, or liked or disliked examples.", field="text")
         if examples > MAX_EXAMPLES:
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
-        if self.exclude_same_group and not self.stored:
+        if self.exclude_same_group is not False and not self.stored:
             raise QueryError(
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",
                 field="exclude_same_group",
@@ -187,7 +199,10 @@ class SearchQuery(Request):
             cursor=self.cursor,
             # An image that is an example is no answer, but its texts may be.
             exclude=self.stored if self.target == "images" else (),
-            exclude_groups_of=self.stored if self.exclude_same_group else (),
+            exclude_groups_of=() if self.exclude_same_group is False else self.stored,
+            exclude_groups_by="group"
+            if isinstance(self.exclude_same_group, bool)
+            else self.exclude_same_group,
             words=self.words,
             target=self.target,
             group_by=self.group_by,

@@ -1,19 +1,16 @@
 """Filters as SQL, and a small memory of which images passed."""
 
 import operator
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, exists, not_, or_, select
+from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue import Reading
-from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, RemovalRow, TextRow
+from index.catalogue.tables import AttributeRow, FieldRow, ImageRow
 from index.filters import (
     BUILT_IN_FIELDS,
     And,
@@ -28,14 +25,13 @@ from index.filters import (
     condition_values,
     kind_of,
 )
+from index.followed import Followed, Place, all_keys, few, holds, read_keys, touched_since
 from index.generations import Target
 from index.vectors.protocol import Keys
 
-_COLUMNS: Final = {"id": ImageRow.external_id, "split": ImageRow.split, "group": ImageRow.group_name}
+# Built-in fields that an image has one text of at most.
+TEXT_COLUMNS: Final = {"id": ImageRow.external_id, "split": ImageRow.split, "group": ImageRow.group_name}
 _REMEMBERED_BYTES: Final = 64 * 1024 * 1024
-# Images that were written are looked at one by one; of many, or of a large share, all are read anew.
-_FEW: Final = 1000
-_FEW_SHARE: Final = 1 / 8
 
 _Condition = Equals | AnyOf | Range
 
@@ -69,7 +65,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
     """
     check_filter(filter, known_fields(session, collection_id))
     passes = _sql(filter, partial(_is_among, collection_id))
-    return _read(session, _all_keys(collection_id, target).where(passes))
+    return read_keys(session, all_keys(collection_id, target).where(passes))
 
 
 def change_since(
@@ -85,39 +81,18 @@ def change_since(
         target: Whether keys of images or of their texts are wanted.
         most: So many keys are not too much.
     """
-    written = _all_keys(collection_id, target).where(ImageRow.sequence > sequence)
-    removed = select(RemovalRow.key).where(
-        RemovalRow.collection_id == collection_id,
-        RemovalRow.target == target,
-        RemovalRow.sequence > sequence,
-    )
-    touched = np.union1d(*(_read(session, query.limit(most + 1)) for query in (written, removed)))
-    if len(touched) > most:
+    touched = touched_since(session, collection_id, sequence, target, most)
+    if touched is None:
         return None
-    return Change(touched, _read(session, written.where(_sql(filter, _has))))
-
-
-def _all_keys(collection_id: int, target: Target) -> Select[int]:
-    if target == "images":
-        query = select(ImageRow.id)
-    else:
-        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
-    return query.where(ImageRow.collection_id == collection_id)
-
-
-def _read(session: Session, query: Select[int]) -> Keys:
-    keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
-    keys.sort()
-    return keys
+    written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
+    return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
 
 
 class PassingKeys:
     """Remembers which images passed the latest filters, and keeps up with what is written."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: OrderedDict[tuple[int, Target, str], tuple[int, Keys]] = OrderedDict()
-        self._bytes = 0
+        self._found: Followed[Keys] = Followed(_REMEMBERED_BYTES)
 
     def get(
         self,
@@ -140,40 +115,16 @@ class PassingKeys:
             name: The filter as a text, the same for the same filter.
             target: Whether keys of images or of their texts are wanted.
         """
-        place = (collection_id, target, name)
-        with self._lock:
-            held = self._found.get(place)
-            if held is not None and held[0] == sequence:
-                self._found.move_to_end(place)
-                return held[1]
-        keys = None
-        if held is not None and held[0] < sequence:
-            keys = _caught_up(reading.session, collection_id, *held, filter, target)
-        if keys is None:
-            keys = passing_keys(reading.session, collection_id, filter, target)
-        with self._lock:
-            self._forget(place)
-            self._found[place] = (sequence, keys)
-            self._bytes += _cost(name, keys)
-            while self._bytes > _REMEMBERED_BYTES:
-                self._forget(next(iter(self._found)))
-        return keys
+        return self._found.get(
+            Place(collection_id, target, name),
+            sequence,
+            lambda: passing_keys(reading.session, collection_id, filter, target),
+            lambda then, keys: _caught_up(reading.session, collection_id, then, keys, filter, target),
+        )
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the keys of all other collections."""
-        with self._lock:
-            for place in [place for place in self._found if place[0] not in collections]:
-                self._forget(place)
-
-    def _forget(self, place: tuple[int, Target, str]) -> None:
-        held = self._found.pop(place, None)
-        if held is not None:
-            self._bytes -= _cost(place[2], held[1])
-
-
-def _cost(name: str, keys: Keys) -> int:
-    """Bytes that an entry holds; the name of a filter may be longer than the keys that pass it."""
-    return keys.nbytes + len(name) + 1024
+        self._found.keep(collections)
 
 
 _KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
@@ -183,22 +134,16 @@ def _caught_up(
     session: Session, collection_id: int, sequence: int, keys: Keys, filter: Filter, target: Target
 ) -> Keys | None:
     """Return the keys that pass now, given those that did, or None where too much was written since."""
-    most = max(_FEW, int(_FEW_SHARE * len(keys)))
-    change = change_since(session, collection_id, sequence, filter, target, most)
+    change = change_since(session, collection_id, sequence, filter, target, few(len(keys)))
     if change is None:
         return None
     gone = np.setdiff1d(change.touched, change.passing, assume_unique=True)
-    gone = gone[_holds(keys, gone)]
-    more = change.passing[~_holds(keys, change.passing)]
+    gone = gone[holds(keys, gone)]
+    more = change.passing[~holds(keys, change.passing)]
     if not len(gone) and not len(more):
         return keys
     keys = np.delete(keys, np.searchsorted(keys, gone))
     return np.insert(keys, np.searchsorted(keys, more), more)
-
-
-def _holds(keys: Keys, some: Keys) -> NDArray[np.bool_]:
-    """Tell which of some keys are among others, which rise: they are many."""
-    return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")
 
 
 def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
@@ -209,8 +154,8 @@ def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]])
         return or_(*(_sql(part, attribute) for part in filter.filters))
     if isinstance(filter, Not):
         return not_(_sql(filter.filter, attribute))
-    if filter.field in _COLUMNS:
-        column = _COLUMNS[filter.field]
+    if filter.field in TEXT_COLUMNS:
+        column = TEXT_COLUMNS[filter.field]
         # Without a value the comparison alone would be unknown instead of and so would its opposite.
         return and_(column.is_not(None), _compares_text(column, filter))
     return attribute(filter)

@@ -32,6 +32,7 @@ from index.errors import FilterError, shortened
 FieldKind = Literal["text", "number", "boolean"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
 MAX_DEPTH = 16
+MAX_FIELD_NAME_LENGTH = 1000
 MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
@@ -71,7 +72,7 @@ def _storable(value: bool | int | float | str) -> bool | int | float | str:
 
 
 FilterValue = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
-FieldName = Annotated[str, Field(max_length=1000)]
+FieldName = Annotated[str, Field(max_length=MAX_FIELD_NAME_LENGTH)]
 Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
 
 
@@ -225,7 +226,7 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
     _check_size(filter)
     for condition in conditions(filter):
         if condition.field not in fields:
-            raise FilterError(condition.field, _unknown_field(condition.field, sorted(fields)))
+            raise FilterError(condition.field, unknown_field(condition.field, sorted(fields), "to filter on"))
         kinds = fields[condition.field]
         for value in condition_values(condition):
             if kind_of(value) not in kinds:
@@ -240,10 +241,11 @@ def _short(value: bool | int | float | str) -> str:
     return repr(shortened(value) if isinstance(value, str) else value)
 
 
-def _unknown_field(name: str, known: list[str]) -> str:
+def unknown_field(name: str, known: list[str], purpose: str) -> str:
+    """Say that a collection has no such field, and which ones it has."""
     near = get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
-    return f"There is no field {shortened(name)!r} to filter on.{hint} Fields: {', '.join(known)}."
+    return f"There is no field {shortened(name)!r} {purpose}.{hint} Fields: {', '.join(known)}."
 
 
 def _check_shape(value: Any) -> None:

@@ -1,128 +1,168 @@
-"""Groups of images, such as all of a patient or a study; an image without a group is a group of its own."""
+"""Groups of images, such as all of a patient or a study; an image without a group is a group of its own.
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
-from typing import Final
+A group is what has the same value in a field: the built-in `group`, or any other that filters can name. Of
+a list the first value counts.
+"""
+
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, and_, null, or_, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import EmbeddingRow, ImageRow, TextEmbeddingRow, TextRow
-from index.generations import Generation, Target
+from index.catalogue.tables import AttributeRow, ImageRow, TextRow
+from index.errors import QueryError
+from index.filter_query import TEXT_COLUMNS, known_fields
+from index.filters import unknown_field
+from index.followed import Followed, Place, few, holds, touched_since
+from index.generations import Target
 from index.vectors.protocol import Keys
 
-# A group's name, or the key of an image that has none.
-Group = str | int
-Read = Callable[[], AbstractContextManager[Session]]
+# The group of each of some keys; see `GroupColumn`.
+Numbers = NDArray[np.int64]
 
-# Databases bound the number of values in a statement.
-_KEYS_AT_ONCE: Final = 10_000
+_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+_ROWS_AT_ONCE: Final = 10_000
+
+_Rows = Select[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupColumn:
+    """The groups of all images or texts of a collection.
+
+    Attributes:
+        keys: Their keys, (N,), rising.
+        numbers: A number for the group of each, (N,), the same for the same group; negative where an
+            image has none.
+    """
+
+    keys: Keys
+    numbers: Numbers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds, once its groups were looked at."""
+        return 2 * (self.keys.nbytes + self.numbers.nbytes)
+
+    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Tell which of some keys (K,) are there, and the numbers of these."""
+        held = holds(self.keys, keys)
+        return held, self.numbers[np.searchsorted(self.keys, keys[held])]
+
+    def members(self, number: int) -> Keys:
+        """Return the keys of a group, rising."""
+        numbers, order = self._by_number
+        return self.keys[order[np.searchsorted(numbers, number) : np.searchsorted(numbers, number, "right")]]
+
+    def count(self, allowed: Keys | None) -> int:
+        """Return how many groups have one of some keys, which rise; None for all."""
+        numbers = self._by_number[0] if allowed is None else np.sort(self.of(allowed)[1])
+        return int(np.count_nonzero(np.diff(numbers))) + bool(len(numbers))
+
+    @cached_property
+    def _by_number(self) -> tuple[Numbers, NDArray[np.int64]]:
+        order = np.argsort(self.numbers, kind="stable")
+        return self.numbers[order], order
+
+
+class GroupColumns:
+    """Remembers the columns that were asked for last, and keeps up with what is written."""
+
+    def __init__(self) -> None:
+        self._held: Followed[GroupColumn] = Followed(_REMEMBERED_BYTES)
+
+    def get(
+        self, session: Session, collection_id: int, sequence: int, field: str, target: Target
+    ) -> GroupColumn:
+        """Return a column, from memory but for what was written since.
+
+        Args:
+            session: Of the catalogue, at `sequence`.
+            collection_id: Key of the collection.
+            sequence: The collection's sequence number.
+            field: The field by which images are grouped, one that the collection has.
+            target: Whether images or their texts are wanted; a text is of its image's group.
+        """
+        query = _values(collection_id, field, target)
+        return self._held.get(
+            Place(collection_id, target, field),
+            sequence,
+            lambda: _column(session, query),
+            partial(_caught_up, session, collection_id, target, query),
+        )
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the columns of all other collections."""
+        self._held.keep(collections)
 
 
 class Groups:
-    """The groups of a collection's images or texts, looked up as they are needed.
+    """The groups of what a search finds.
 
     Args:
-        read: Opens a read of the catalogue.
-        target: Whether keys are of images or of texts; a text is of its image's group.
+        newest: Returns the column as the catalogue is now.
     """
 
-    def __init__(self, read: Read, target: Target) -> None:
-        self._read = read
-        self._target = target
-        self._known: dict[int, Group] = {}
+    def __init__(self, newest: Callable[[], GroupColumn]) -> None:
+        self._newest = newest
+        self.column = newest()
 
-    def of(self, keys: Keys) -> dict[int, Group]:
-        """Return the groups of those of these keys that the catalogue still has."""
-        wanted = keys.tolist()
-        missing = [key for key in wanted if key not in self._known]
-        if missing:
-            # What the view holds may have been written after the search began, so this is a new read.
-            with self._read() as session:
-                for start in range(0, len(missing), _KEYS_AT_ONCE):
-                    some = missing[start : start + _KEYS_AT_ONCE]
-                    for key, image, name in session.execute(self._names(some)):
-                        self._known[key] = image if name is None else name
-        return {key: self._known[key] for key in wanted if key in self._known}
+    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Tell which of some keys (K,) the catalogue still has, and the numbers of their groups."""
+        held, numbers = self.column.of(keys)
+        if not held.all():
+            # What the view holds may have been written after the search began.
+            self.column = self._newest()
+            held, numbers = self.column.of(keys)
+        return held, numbers
 
     def first_places(self, keys: Keys) -> NDArray[np.int64]:
         """Return the places at which a group comes for the first time; keys that are gone have none."""
-        groups = self.of(keys)
-        seen: set[Group] = set()
-        places = []
-        for place, key in enumerate(keys.tolist()):
-            group = groups.get(key)
-            if group is not None and group not in seen:
-                seen.add(group)
-                places.append(place)
-        return np.array(places, dtype=np.int64)
+        held, numbers = self.of(keys)
+        firsts = np.unique(numbers, return_index=True)[1]
+        firsts.sort()
+        return np.flatnonzero(held)[firsts]
 
-    def _names(self, keys: list[int]) -> Select[int, int, str | None]:
-        if self._target == "images":
-            return select(ImageRow.id, ImageRow.id, ImageRow.group_name).where(ImageRow.id.in_(keys))
-        return (
-            select(TextRow.id, ImageRow.id, ImageRow.group_name)
-            .join(ImageRow, ImageRow.id == TextRow.image_id)
-            .where(TextRow.id.in_(keys))
-        )
+    def others(self, keys: Keys, findable: Keys | None, hidden: Keys) -> dict[int, int]:
+        """Return for keys how many more of their groups could be found.
+
+        Args:
+            keys: What was found.
+            findable: Keys that have a vector and pass the filter, rising; None for all.
+            hidden: Keys that are left out.
+        """
+        held, numbers = self.of(keys)
+        counts = {}
+        for key, number in zip(keys[held].tolist(), numbers.tolist(), strict=True):
+            members = self.column.members(number)
+            if findable is not None:
+                members = members[holds(findable, members)]
+            left_out = np.union1d(hidden, key)
+            counts[key] = len(members) - int(holds(members, left_out).sum())
+        return counts
 
 
-def others(
-    session: Session,
-    generation: Generation,
-    target: Target,
-    groups: Mapping[int, Group],
-    allowed: Keys | None,
-    hidden: Keys,
-) -> dict[int, int]:
-    """Return for keys how many more of their group could be found.
+def check_group_field(session: Session, collection_id: int, field: str, *, of: str) -> None:
+    """Refuse to group by a field that a collection does not have.
 
     Args:
         session: A read of the catalogue.
-        generation: What is searched; only what it has a vector of counts.
-        target: What the keys are of.
-        groups: The group of each key.
-        allowed: Keys that pass the filter; None for all.
-        hidden: Keys that are left out.
+        collection_id: Key of the collection.
+        field: The field.
+        of: The part of the request that names it.
+
+    Raises:
+        QueryError: There is none of this name.
     """
-    members = _members(session, generation, target, set(groups.values()))
-    counts = {}
-    for key, group in groups.items():
-        of_group = np.array(members.get(group, []), dtype=np.int64)
-        found = ~np.isin(of_group, hidden) & (of_group != key)
-        if allowed is not None:
-            found &= np.isin(of_group, allowed)
-        counts[key] = int(found.sum())
-    return counts
-
-
-def _members(
-    session: Session, generation: Generation, target: Target, groups: Collection[Group]
-) -> dict[Group, list[int]]:
-    """Return the keys of all images or texts of these groups that a generation has vectors of."""
-    if target == "images":
-        query = (
-            select(ImageRow.id, ImageRow.id, ImageRow.group_name)
-            .join(EmbeddingRow, EmbeddingRow.image_id == ImageRow.id)
-            .where(EmbeddingRow.generation_id == generation.id)
-        )
-    else:
-        query = (
-            select(TextRow.id, ImageRow.id, ImageRow.group_name)
-            .join(ImageRow, ImageRow.id == TextRow.image_id)
-            .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
-            .where(TextEmbeddingRow.generation_id == generation.id)
-        )
-    names = ImageRow.group_name.in_([group for group in groups if isinstance(group, str)])
-    single = ImageRow.id.in_([group for group in groups if isinstance(group, int)])
-    found: dict[Group, list[int]] = {}
-    for condition in (names, single):
-        asked = query.where(ImageRow.collection_id == generation.collection_id, condition)
-        for key, image, name in session.execute(asked):
-            found.setdefault(image if name is None else name, []).append(key)
-    return found
+    known = known_fields(session, collection_id)
+    if field not in known:
+        raise QueryError(unknown_field(field, sorted(known), "to group by"), field=of)
 
 
 def keys_left_out(
@@ -131,6 +171,7 @@ def keys_left_out(
     target: Target,
     images: Collection[str],
     groups_of: Collection[str],
+    field: str,
 ) -> set[int]:
     """Return the keys of these images, or of their texts, and of everything in the groups of others.
 
@@ -140,17 +181,101 @@ def keys_left_out(
         target: Which keys are wanted.
         images: Ids of images.
         groups_of: Ids of images whose whole groups are meant; those without a group alone.
+        field: The field by which images are grouped.
     """
     if not images and not groups_of:
         return set()
-    named = ImageRow.external_id.in_([*images, *groups_of])
-    of_groups = ImageRow.group_name.in_(
-        select(ImageRow.group_name).where(
-            ImageRow.collection_id == collection_id, ImageRow.external_id.in_(list(groups_of))
+    left_out: ColumnElement[bool] = ImageRow.external_id.in_([*images, *groups_of])
+    if groups_of:
+        named = _values(collection_id, field, "images").where(ImageRow.external_id.in_(list(groups_of)))
+        values = {_Value(*value) for _, _, *value in session.execute(named)}
+        left_out = or_(left_out, _has_one_of(collection_id, field, values))
+    query = select(ImageRow.id)
+    if target == "texts":
+        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
+    return set(session.execute(query.where(ImageRow.collection_id == collection_id, left_out)).scalars())
+
+
+class _Value(NamedTuple):
+    """What a field of an image holds; all of it None where it holds nothing."""
+
+    kind: str | None
+    text: str | None
+    number: float | None
+
+
+def _values(collection_id: int, field: str, target: Target) -> _Rows:
+    """Select the key of every image or text, that of the image, and what the field of the image holds."""
+    key = ImageRow.id if target == "images" else TextRow.id
+    query: _Rows
+    if field in TEXT_COLUMNS:
+        query = select(key, ImageRow.id, null(), TEXT_COLUMNS[field], null())
+    else:
+        query = select(
+            key, ImageRow.id, AttributeRow.kind, AttributeRow.text_value, AttributeRow.number_value
+        )
+    query = query.select_from(ImageRow).where(ImageRow.collection_id == collection_id)
+    if target == "texts":
+        query = query.join(TextRow, TextRow.image_id == ImageRow.id)
+    if field in TEXT_COLUMNS:
+        return query
+    first = and_(AttributeRow.image_id == ImageRow.id, AttributeRow.name == field, AttributeRow.position == 0)
+    return query.outerjoin(AttributeRow, first)
+
+
+def _has_one_of(collection_id: int, field: str, values: Collection[_Value]) -> ColumnElement[bool]:
+    """Tell whether the field of an image holds one of these values."""
+    texts = [value.text for value in values if value.text is not None]
+    if field in TEXT_COLUMNS:
+        return TEXT_COLUMNS[field].in_(texts)
+    numbers = [value for value in values if value.number is not None]
+    equal = [
+        and_(AttributeRow.kind == value.kind, AttributeRow.number_value == value.number) for value in numbers
+    ]
+    return ImageRow.id.in_(
+        select(AttributeRow.image_id).where(
+            AttributeRow.collection_id == collection_id,
+            AttributeRow.name == field,
+            AttributeRow.position == 0,
+            or_(AttributeRow.text_value.in_(texts), *equal),
         )
     )
-    left_out = (ImageRow.collection_id == collection_id) & (named | of_groups)
-    query = select(ImageRow.id).where(left_out)
-    if target == "texts":
-        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id).where(left_out)
-    return set(session.execute(query).scalars())
+
+
+def _column(session: Session, query: _Rows) -> GroupColumn:
+    keys, numbers = [], []
+    for key, image, kind, text, number in session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
+        keys.append(key)
+        numbers.append(_number(image, _Value(kind, text, number)))
+    order = np.argsort(np.array(keys, dtype=np.int64))
+    return GroupColumn(np.array(keys, dtype=np.int64)[order], np.array(numbers, dtype=np.int64)[order])
+
+
+def _number(image: int, value: _Value) -> int:
+    """Return the number of an image's group: 63 bits that Python, in this process, makes of the value."""
+    if value.text is not None:
+        return hash((value.text,)) & sys.maxsize
+    if value.number is None:
+        return -1 - image
+    # As a text, since numbers that are far apart may have the same hash; the sum makes 0.0 of -0.0.
+    return hash((value.kind, repr(value.number + 0.0))) & sys.maxsize
+
+
+def _caught_up(
+    session: Session,
+    collection_id: int,
+    target: Target,
+    query: _Rows,
+    sequence: int,
+    column: GroupColumn,
+) -> GroupColumn | None:
+    touched = touched_since(session, collection_id, sequence, target, few(len(column.keys)))
+    if touched is None:
+        return None
+    if not len(touched):
+        return column
+    written = _column(session, query.where(ImageRow.sequence > sequence))
+    kept = ~holds(touched, column.keys)
+    keys, numbers = column.keys[kept], column.numbers[kept]
+    places = np.searchsorted(keys, written.keys)
+    return GroupColumn(np.insert(keys, places, written.keys), np.insert(numbers, places, written.numbers))

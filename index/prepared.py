@@ -11,7 +11,7 @@ from index.cursors import Binding
 from index.errors import GenerationError
 from index.filters import filter_text
 from index.generations import Generation, get_generation
-from index.groups import keys_left_out
+from index.groups import check_group_field, keys_left_out
 from index.ranking import NOTHING
 from index.request import SearchRequest
 from index.results import ActiveGeneration
@@ -73,6 +73,7 @@ class PreparedRequests:
 
         Raises:
             GenerationError: The generation is gone, or another one than the caller thinks.
+            QueryError: The collection does not have the field that makes groups.
         """
         version = self._catalogue.version()
         kept = self._kept.at(version)
@@ -93,16 +94,7 @@ class PreparedRequests:
         self, active: ActiveGeneration, request: SearchRequest, version: Hashable, filter_name: str | None
     ) -> Prepared:
         generation, sequence = self.generation(active, version)
-        hidden: set[int] = set()
-        if request.exclude or request.exclude_groups_of:
-            with self._catalogue.read() as session:
-                hidden = keys_left_out(
-                    session,
-                    generation.collection_id,
-                    request.target,
-                    request.exclude,
-                    request.exclude_groups_of,
-                )
+        hidden = self._checked_and_hidden(generation.collection_id, request)
         return Prepared(
             generation,
             sequence,
@@ -111,3 +103,21 @@ class PreparedRequests:
             filter_name,
             np.array(sorted(hidden), dtype=np.int64) if hidden else NOTHING,
         )
+
+    def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> set[int]:
+        """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""
+        if not (request.exclude or request.exclude_groups_of or request.group_by is not None):
+            return set()
+        with self._catalogue.read() as session:
+            if request.group_by is not None:
+                check_group_field(session, collection_id, request.group_by, of="group_by")
+            if request.exclude_groups_of:
+                check_group_field(session, collection_id, request.exclude_groups_by, of="exclude_same_group")
+            return keys_left_out(
+                session,
+                collection_id,
+                request.target,
+                request.exclude,
+                request.exclude_groups_of,
+                request.exclude_groups_by,
+            )

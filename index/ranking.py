@@ -188,25 +188,36 @@ class Fused(Remade):
 
 
 class Grouped(Remade):
-    """One hit of each group, its first in another order."""
+    """One hit of each group, its first in another order.
 
-    def __init__(self, inner: Ranking, groups: Groups) -> None:
+    Args:
+        inner: The other order.
+        groups: Tells what is of the same group.
+        allowed: Keys that pass the filter, rising; None for all.
+    """
+
+    def __init__(self, inner: Ranking, groups: Groups, allowed: Keys | None) -> None:
         self._inner = inner
         self._groups = groups
+        self._allowed = allowed
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits are of groups that none was seen of; see `Ranking`."""
-        groups = self._groups.of(np.union1d(keys, seen))
-        shown = {groups[key] for key in seen.tolist() if key in groups}
-        return np.array([groups.get(key) not in shown for key in keys.tolist()], dtype=np.bool_)
+        new, numbers = self._groups.of(keys)
+        new[new] = ~np.isin(numbers, self._groups.of(seen)[1])
+        return new
 
     def _top(self, count: int) -> Ranked:
-        wanted = count
+        wanted, at_most = count, None
         while True:
             found = self._inner.page(wanted)
             first = self._groups.first_places(found.keys)
             if len(first) >= count or len(found) < wanted:
                 return found.take(first[:count])
+            if at_most is None:
+                at_most = self._groups.column.count(self._allowed)
+            if len(first) >= at_most:
+                return found.take(first)
             wanted *= 2
 
 

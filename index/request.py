@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic_core import to_json
 
@@ -11,8 +10,6 @@ from index.filters import Filter, filter_text
 from index.generations import Target
 from index.own_queries import QueryKind
 from index.words import MOST_WORDS, tokens
-
-GroupBy = Literal["group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +22,10 @@ class SearchRequest:
         cursor: `next_cursor` of the page before.
         exclude: Images to leave out, by id.
         exclude_groups_of: Images, by id, that are left out with all others of their groups.
+        exclude_groups_by: The field that makes these groups.
         words: Words whose exact matches are fused with the ranking by vectors.
         target: Whether images are searched or their texts; a filter is about the image either way.
-        group_by: "group" gives one hit for each group, its best.
+        group_by: A field: one hit, the best, for all images that have the same value in it.
         diversity: How much hits should differ from each other, from 0 to 1; None ranks by likeness alone.
         kind: What the query vector is of; None where it is composed or of nothing known.
         parts: What a composed query vector is of, as a text: the vector itself follows the collection.
@@ -38,9 +36,10 @@ class SearchRequest:
     cursor: str | None = None
     exclude: tuple[str, ...] = ()
     exclude_groups_of: tuple[str, ...] = ()
+    exclude_groups_by: str = "group"
     words: str | None = None
     target: Target = "images"
-    group_by: GroupBy | None = None
+    group_by: str | None = None
     diversity: float | None = None
     kind: QueryKind | None = None
     parts: str | None = None
@@ -62,6 +61,7 @@ class SearchRequest:
         return (
             self.exclude,
             self.exclude_groups_of,
+            self.exclude_groups_by,
             self.words,
             self.target,
             self.group_by,
@@ -89,6 +89,7 @@ class SearchRequest:
             "filter": None if self.filter is None else filter_text(self.filter),
             "exclude": sorted(self.exclude),
             "exclude_groups_of": sorted(self.exclude_groups_of),
+            "exclude_groups_by": self.exclude_groups_by,
             "words": None if self.words is None else tokens(self.words),
             "target": self.target,
             "group_by": self.group_by,

@@ -3,22 +3,23 @@
 import math
 import time
 from collections.abc import Collection, Hashable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from index.background import Background, Backgrounds, ScoreScale
 from index.catalogue import Catalogue, Reading
-from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
+from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.composing import Parts, compose
 from index.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
 from index.errors import QueryError
 from index.filter_query import PassingKeys
 from index.generations import TARGETS, Generation, Target
-from index.groups import Groups, others
+from index.groups import GroupColumn, GroupColumns, Groups
 from index.images import FoundImage, FoundImages
 from index.prepared import Prepared, PreparedRequests
 from index.ranking import (
@@ -48,6 +49,7 @@ _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
     BY_WORDS: ("words",),
     BY_VECTOR | BY_WORDS: ("vector", "words"),
 }
+_SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bindparam("collection_id"))
 
 
 class _Search(NamedTuple):
@@ -57,6 +59,7 @@ class _Search(NamedTuple):
     version: Hashable | None
     scope: Scope
     ranking: Ranking
+    groups: Groups | None
     scale: ScoreScale | None
     place: Place | None
 
@@ -68,6 +71,7 @@ class Searcher:
         self._catalogue = catalogue
         self._views = views
         self._passing = PassingKeys()
+        self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
         self._images = FoundImages(catalogue)
         self._requests = PreparedRequests(catalogue)
@@ -86,6 +90,7 @@ class Searcher:
     def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
         """Free what is held of all other collections and generations."""
         self._passing.keep(collections)
+        self._columns.keep(collections)
         self._views.keep(generations)
         self._backgrounds.keep(generations)
 
@@ -162,7 +167,7 @@ class Searcher:
         more = len(found) > k
         if more:
             found = found.take(slice(k))
-        hits = self._hits(search, request, found, images, before)
+        hits = self._hits(search, found, images, before)
         confident = None if search.place is None else search.place.confident
         if search.place is None and search.scale is not None and len(found):
             confident = search.scale.confident(float(found.cosines.max()))
@@ -200,8 +205,11 @@ class Searcher:
             ranking: Ranking = Plain(scope)
             if request.words is not None:
                 ranking = Fused(scope, self._matches(reading, prepared, request, scope))
+        groups = None
         if request.group_by is not None:
-            ranking = Grouped(ranking, Groups(self._catalogue.read, request.target))
+            column = partial(self._column, generation, request.group_by, request.target)
+            groups = Groups(column)
+            ranking = Grouped(ranking, groups, scope.allowed)
         if request.diversity is not None:
             ranking = Diverse(
                 ranking,
@@ -212,7 +220,14 @@ class Searcher:
             )
         scale = None if background is None else background.scale(query, request.kind, text)
         version = None if reading.opened else prepared.version
-        return _Search(prepared, version, scope, ranking, scale, place)
+        return _Search(prepared, version, scope, ranking, groups, scale, place)
+
+    def _column(self, generation: Generation, field: str, target: Target) -> GroupColumn:
+        """Return the groups of a collection as the catalogue is now."""
+        collection_id = generation.collection_id
+        with self._catalogue.read() as session:
+            sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
+            return self._columns.get(session, collection_id, sequence, field, target)
 
     def _allowed(
         self, reading: Reading, prepared: Prepared, request: SearchRequest, target: Target
@@ -270,23 +285,13 @@ class Searcher:
     def _hits(
         self,
         search: _Search,
-        request: SearchRequest,
         found: Ranked,
         images: dict[int, FoundImage],
         before: int,
     ) -> tuple[Hit, ...]:
         counts: dict[int, int] = {}
-        if request.group_by is not None:
-            groups = {key: images[key].group or images[key].key for key in found.keys.tolist()}
-            with self._catalogue.read() as session:
-                counts = others(
-                    session,
-                    search.prepared.generation,
-                    request.target,
-                    groups,
-                    search.scope.allowed,
-                    search.scope.hidden,
-                )
+        if search.groups is not None:
+            counts = search.groups.others(found.keys, _findable(search), search.scope.hidden)
         unusual: list[float | None] = [None] * len(found)
         if search.scale is not None:
             unusual = search.scale.unusual(found.cosines).tolist()
@@ -315,6 +320,14 @@ class Searcher:
                 )
             )
         return tuple(hits)
+
+
+def _findable(search: _Search) -> Keys | None:
+    """Return the keys that have a vector and pass the filter of a search by groups; None for all."""
+    view, allowed = search.scope.view, search.scope.allowed
+    if search.groups is not None and len(view) == len(search.groups.column.keys):
+        return allowed
+    return view.keys() if allowed is None else np.intersect1d(allowed, view.keys(), assume_unique=True)
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:

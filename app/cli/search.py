@@ -92,11 +92,15 @@ def search(
     ] = None,
     target: Annotated[str, typer.Option("--target", help="What to find: images or texts.")] = "images",
     group_by: Annotated[
-        str | None, typer.Option("--group-by", help="group: the best hit of each group only.")
+        str | None,
+        typer.Option("--group-by", help="The best hit of each group only: `group`, or another field."),
     ] = None,
     exclude_same_group: Annotated[
-        bool, typer.Option("--exclude-same-group", help="Leave out the groups of stored examples.")
-    ] = False,
+        str | None,
+        typer.Option(
+            "--exclude-same-group", help="Leave out the groups of stored examples: `group`, or another field."
+        ),
+    ] = None,
     diversity: Annotated[
         float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
     ] = None,
@@ -128,7 +132,7 @@ def search(
     if queries is not None:
         wanted = (given, images, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
-        if any(wanted) or any(unwanted) or exclude_same_group or cursor:
+        if any(wanted) or any(unwanted) or exclude_same_group is not None or cursor:
             raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
         _search_lines(collection, queries, common, settings)
         return
@@ -142,7 +146,7 @@ def search(
         text=given[0] if given else None,
         like=[one.example for one in liked],
         unlike=[one.example for one in disliked],
-        exclude_same_group=exclude_same_group,
+        exclude_same_group=False if exclude_same_group is None else exclude_same_group,
         cursor=cursor,
     )
     files = _Files(images or [], unlike_images or [])

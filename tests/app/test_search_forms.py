@@ -117,6 +117,17 @@ def test_one_hit_stands_for_each_group(client: TestClient) -> None:
     assert page["hits"][0]["id"] == best["id"]
 
 
+def test_groups_are_of_any_field(client: TestClient) -> None:
+    page = found(client, text="two dogs", group_by="view", k=24)
+    views = [hit["metadata"]["view"] for hit in page["hits"]]
+    assert sorted(views) == ["AP", "PA"]
+    assert sum(hit["others"] + 1 for hit in page["hits"]) == 24
+    example = found(client, text="two dogs", k=1)["hits"][0]
+    page = found(client, like=[{"id": example["id"]}], exclude_same_group="view", k=24)
+    assert page["hits"]
+    assert example["metadata"]["view"] not in {hit["metadata"]["view"] for hit in page["hits"]}
+
+
 def test_exact_words_are_fused_and_told(client: TestClient) -> None:
     page = found(client, text="a boat", words="pneumothorax", k=24)
     (named,) = [hit for hit in page["hits"] if "words" in hit["found_by"]]
@@ -184,12 +195,16 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"text": "x", "words": "\u200d"}, "words"),
         ({"text": "x", "words": "x" * 10_001}, "words"),
         ({"text": "x", "target": "reports"}, "target"),
-        ({"text": "x", "group_by": "view"}, "group_by"),
+        ({"text": "x", "group_by": "viewx"}, "group_by"),
+        ({"text": "x", "group_by": True}, "group_by"),
+        ({"text": "x", "group_by": ""}, "group_by"),
         ({"text": "x", "diversity": 1.1}, "diversity"),
         ({"text": "x", "diversity": True}, "diversity"),
         ({"text": "x", "diversity": "0.5"}, "diversity"),
         ({"like": [{"id": "image-1"}], "exclude_same_group": "yes"}, "exclude_same_group"),
         ({"like": [{"id": "image-1"}], "exclude_same_group": 1}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": "x" * 1001}, "exclude_same_group"),
+        ({"text": "x", "exclude_same_group": "view"}, "exclude_same_group"),
         ({"like": [{"vector": ["1"] + [0] * 11}]}, "like.0.vector.0"),
         ({"like": [{"vector": [0] * 11 + [True]}]}, "like.0.vector.11"),
         ({"text": "x", "filter": {"field": "view", "any_of": ["x" * 20_000]}}, "filter"),

@@ -1,7 +1,7 @@
 """Collections of each kind of model, and a slow reference of every order of their hits."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,17 +141,32 @@ def likeness(kind: str, one: Vectors, other: Vectors) -> float:
     return abs(score) if kind == "unsigned" else score
 
 
+def group_of(record: Record, field: str) -> Hashable:
+    """Return the group of a record: the kind and value of its field, or its own id."""
+    built_in = {name: getattr(record, name) for name in ("id", "split", "group", "labels")}
+    value = {**record.metadata, **built_in}.get(field)
+    if isinstance(value, tuple):
+        value = value[0] if value else None
+    if value is None:
+        return record.id
+    return ("number" if type(value) in (int, float) else type(value)), value
+
+
+def groups_of(filled: Filled, field: str) -> dict[str, Hashable]:
+    return {record.id: group_of(record, field) for record in filled.records}
+
+
 def reference(filled: Filled, kind: str, request: SearchRequest, seed: int = 1) -> list[tuple[Item, float]]:
     """Rank everything slowly: the items with their scores."""
     query = query_of(seed)
-    groups = {record.id: record.group or record.id for record in filled.records}
-    away = {groups[name] for name in request.exclude_groups_of}
+    away = groups_of(filled, request.exclude_groups_by)
+    left_out = {away[name] for name in request.exclude_groups_of}
     items = [
         item
         for item in filled.items(kind, request.target)
         if (request.filter is None or item.record.metadata["view"] == "PA")
         and item.record.id not in request.exclude
-        and groups[item.record.id] not in away
+        and away[item.record.id] not in left_out
     ]
     cosine = {item.key: likeness(kind, query, item.vector) for item in items}
     ranked = sorted(items, key=lambda item: (-cosine[item.key], item.key))
@@ -159,7 +174,8 @@ def reference(filled: Filled, kind: str, request: SearchRequest, seed: int = 1) 
     if request.words is not None:
         ranked, scores = _fused(filled, kind, request, ranked)
     if request.group_by is not None:
-        first: dict[str, Item] = {}
+        groups = groups_of(filled, request.group_by)
+        first: dict[Hashable, Item] = {}
         for item in ranked:
             first.setdefault(groups[item.record.id], item)
         ranked = list(first.values())

@@ -143,7 +143,7 @@ def test_the_array_is_the_same_as_long_as_the_same_images_pass(collection: Colle
 def test_where_much_was_written_all_is_read_anew(
     collection: Collection, monkeypatch: pytest.MonkeyPatch, read_anew: list[Filter]
 ) -> None:
-    monkeypatch.setattr("index.filter_query._FEW", 3)
+    monkeypatch.setattr("index.followed._FEW", 3)
     source = random.Random(1)
     condition = parse_filter({"field": "age", "gte": 40})
     collection.put(*(drawn(source, number) for number in range(8)))
@@ -204,4 +204,4 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
         for number in range(20):
             name = f"{number}-" + "x" * 30_000
             collection.memory.get(reading, collection.id, 1, Equals(field="age", eq=number), name)
-    assert len(collection.memory._found) == 3
+    assert len(collection.memory._found._held) == 3

@@ -7,16 +7,20 @@ import pytest
 
 from index.composing import Part, Parts
 from index.errors import QueryError
+from index.filters import parse_filter
+from index.generations import TARGETS, Target
 from index.request import SearchRequest
 from index.searcher import unit_query
 from tests.index.orders import (
     COUNT,
     KINDS,
+    PA,
     PAGE,
     PLACES,
     Filled,
     all_pages,
     combinations,
+    groups_of,
     name_of,
     query_of,
     reference,
@@ -59,12 +63,46 @@ def test_hits_of_groups_count_the_others_that_could_be_found(filled: Filled) -> 
         if values.get("group_by") is None:
             continue
         request = SearchRequest(k=20, **values)
-        groups = {record.id: record.group or record.id for record in filled.records}
+        groups = groups_of(filled, "group")
         single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
         for hit in filled.search("signed", request).hits:
             same = [item for item in single if groups[item.record.id] == groups[hit.id]]
             assert hit.others == len(same) - 1
     assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
+
+
+@pytest.mark.parametrize("field", ["group", "split", "id", "labels", "view", "age", "urgent"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_groups_are_of_any_field(filled: Filled, field: str, target: Target) -> None:
+    groups = groups_of(filled, field)
+    for filter in (None, parse_filter(PA)):
+        for words in (None, "effusion heart"):
+            request = SearchRequest(
+                k=7,
+                group_by=field,
+                target=target,
+                filter=filter,
+                words=words,
+                exclude_groups_of=("image-006", "image-040"),
+                exclude_groups_by="age" if field == "view" else "urgent",
+            )
+            expected = reference(filled, "signed", request)
+            hits = all_pages(lambda request: filled.search("signed", request), request)
+            assert [name_of(hit) for hit in hits] == [item.name for item, _ in expected]
+            single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
+            for hit in hits:
+                same = [item for item in single if groups[item.record.id] == groups[hit.id]]
+                assert hit.others == len(same) - 1
+
+
+def test_the_field_of_groups_must_exist(filled: Filled) -> None:
+    for request, field in (
+        (SearchRequest(group_by="veiw"), "group_by"),
+        (SearchRequest(exclude_groups_of=("image-001",), exclude_groups_by="veiw"), "exclude_same_group"),
+    ):
+        with pytest.raises(QueryError, match=r"no field 'veiw' to group by\. Did you mean 'view'") as failed:
+            filled.search("signed", request)
+        assert failed.value.field == field
 
 
 def test_texts_are_found_from_an_image_with_what_they_belong_to(filled: Filled) -> None:

@@ -83,10 +83,10 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
     [
         (["search", "films"], "Give a text, an image"),
         (["search", "films", "--words", "x"], "Give a text, an image"),
-        (["search", "films", "a text", "--exclude-same-group"], "goes with an example"),
+        (["search", "films", "a text", "--exclude-same-group", "group"], "goes with an example"),
         (["search", "films", *["--like", "x"] * 17], "at most 16"),
         (["search", "films", "a text", "--target", "reports"], "'images' or 'texts'"),
-        (["search", "films", "a text", "--group-by", "view"], "'group'"),
+        (["search", "films", "a text", "--group-by", "x" * 1001], "at most 1000"),
         (["search", "films", "a text", "--diversity", "2"], "less than or equal to 1"),
         (["search", "films", "   "], "there is nothing in it"),
         (["search", "films", "a text", "--words", " "], "there is nothing in it"),
