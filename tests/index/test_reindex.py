@@ -10,7 +10,6 @@ from torch import Tensor
 
 from index.activation import activate, generation_of
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
-from index.comparison import compare
 from index.deletion import delete_images
 from index.embedder import Embedder
 from index.engine import SearchEngine
@@ -25,7 +24,7 @@ from index.retention import drop_generation
 from index.swap import swap
 from tests.index.conftest import open_home
 from tests.index.killing import kill_after
-from tests.index.samples import make_manifest, make_picture, make_records
+from tests.index.samples import make_picture
 from training.data.images import decode_image
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
@@ -333,52 +332,6 @@ def test_only_the_bundle_of_a_generation_may_fill_it(
         Embedder(_active(engine), other_encoder)
     with pytest.raises(UnknownCollectionError):
         generation_for(engine, "nothing", encoder)
-
-
-def test_the_comparison_is_what_a_slow_count_finds(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
-) -> None:
-    _ingest(engine, encoder, manifest)
-    first = _active(engine)
-    second = _build(engine, other_encoder)
-    found = compare(engine, first, second)
-    assert found is not None
-    assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
-    assert list_generations(engine, "c")[0].comparison == found
-    texts = found.text_to_image
-    assert texts is not None
-    held_out = [record for record in manifest.records if record.split == "test"]
-    assert texts.queries == sum(len(record.texts) for record in held_out)
-    names = [record.id for record in manifest.records]
-    for model, generation, recall in ((encoder, first, texts.active), (other_encoder, second, texts.new)):
-        active = engine.describe(generation)
-        images = np.stack([engine.vector_of(active, name) for name in names])
-        ranks = []
-        for record in held_out:
-            for vector in model.embed_texts(list(record.texts)).vectors if record.texts else ():
-                order = [names[row] for row in np.argsort(-(images @ vector))]
-                ranks.append(order.index(record.id))
-        for k, percent in recall.items():
-            assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
-    assert found.image_to_image is not None
-    assert found.image_to_image.queries == len(held_out)
-    same = compare(engine, first, first)
-    assert same is not None
-    assert same.text_to_image is not None
-    assert same.text_to_image.overlap == 100
-    assert same.text_to_image.active == same.text_to_image.new
-
-
-def test_a_sample_is_compared_where_no_split_is_held_out(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
-) -> None:
-    records = [replace(record, split="train", labels=()) for record in make_records(12)]
-    _ingest(engine, encoder, make_manifest(tmp_path / "train", records))
-    found = compare(engine, _active(engine), _build(engine, other_encoder))
-    assert found is not None
-    assert found.held_out == "sample"
-    assert found.image_to_image is not None
-    assert (found.image_to_image.active, found.image_to_image.labelled) == (None, 0)
 
 
 def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(

@@ -1,0 +1,75 @@
+"""Writes over HTTP where the disk is full or does not take a file: nothing is left behind."""
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from app.engine import open_engine
+from index.catalogue.tables import ImageRow, LooseFileRow, TextEmbeddingRow
+from index.errors import DiskFullError, StoreError
+from index.store import ImageStore
+from tests.app.conftest import Indexed
+from tests.app.test_writes import IMAGES, files_of, home, local, nearest, picture, post, problem, put
+
+__all__ = ["home", "local"]
+
+
+def test_a_full_disk_refuses_writes_and_leaves_searches(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def full(store: ImageStore, content: bytes) -> str:
+        raise DiskFullError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ImageStore, "put", full)
+        document = problem(put(local, "late", picture(40)), 507, "disk-full")
+        assert "nothing was written" in document["detail"]
+        assert nearest(local, picture(40))["id"] != "late"
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert put(local, "late", picture(40)).status_code == 201
+
+
+def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def refuse(store: ImageStore, content: bytes) -> str:
+        raise StoreError("Permission denied")
+
+    monkeypatch.setattr(ImageStore, "put", refuse)
+    document = problem(put(local, "refused", picture(43)), 500, "image-file-unavailable")
+    assert "the disk of the service does not take it" in document["detail"]
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert local.get(f"{IMAGES}/refused").status_code == 404
+
+
+def test_a_failed_batch_leaves_nothing(
+    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_of(home)
+
+    def fail(*_: object) -> None:
+        raise DiskFullError("full")
+
+    # The files are in the store by then.
+    monkeypatch.setattr("index.live_writes.keep_files", fail)
+    problem(post(local, [{"id": "l1"}, {"id": "l2"}], [picture(41), picture(42)]), 507, "disk-full")
+    assert files_of(home) == before
+    assert _loose(home) == []
+    assert local.get(f"{IMAGES}/l1").status_code == 404
+
+
+def _loose(home: Indexed) -> list[str]:
+    engine = open_engine(home.settings)
+    with engine.catalogue.read() as session:
+        found = list(session.execute(select(LooseFileRow.sha256)).scalars())
+        # Every text of every image has its vector.
+        assert session.execute(select(TextEmbeddingRow.text_id)).first() is not None
+        assert session.execute(select(ImageRow.id)).first() is not None
+    engine.close()
+    return found
