@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +37,27 @@ class Place(NamedTuple):
     name: str
 
 
+class _Turn:
+    """Whose turn it is to read a value; others wait, and find it read."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
 class Followed(Generic[Value]):
     """Values that follow what is written to their collections; threads may share it.
 
     Args:
         most_bytes: What all hold together at most; the least used are forgotten, but never the latest.
+        newer: Whether a later state than the one that is asked for will do.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, newer: bool = False) -> None:
         self._most_bytes = most_bytes
+        self._newer = newer
         self._lock = threading.Lock()
         self._held: OrderedDict[Place, tuple[int, Value]] = OrderedDict()
+        self._turns: WeakValueDictionary[Place, _Turn] = WeakValueDictionary()
         self._bytes = 0
 
     def get(
@@ -58,29 +69,49 @@ class Followed(Generic[Value]):
     ) -> Value:
         """Return a value as it is at a sequence number, the same object as long as nothing of it changes.
 
+        Threads that ask for the same at once read it once.
+
         Args:
             place: What it is of.
             sequence: The collection's sequence number.
             read: Reads it anew.
             catch_up: Makes it of what it was at an earlier sequence number; None where that is too much.
         """
+        value, _ = self._at(place, sequence)
+        if value is not None:
+            return value
+        with self._lock:
+            turn = self._turns.setdefault(place, _Turn())
+        with turn.lock:
+            value, earlier = self._at(place, sequence)
+            if value is None and earlier is not None:
+                value = catch_up(*earlier)
+            if value is None:
+                value = read()
+            self._keep(place, sequence, value)
+        return value
+
+    def _at(self, place: Place, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
+        """Return the value that is held if it will do, and else what is held of an earlier state."""
         with self._lock:
             held = self._held.get(place)
-            if held is not None and held[0] == sequence:
+            if held is None:
+                return None, None
+            if held[0] == sequence or (self._newer and held[0] > sequence):
                 self._held.move_to_end(place)
-                return held[1]
-        value = None
-        if held is not None and held[0] < sequence:
-            value = catch_up(*held)
-        if value is None:
-            value = read()
+                return held[1], None
+            return None, held if held[0] < sequence else None
+
+    def _keep(self, place: Place, sequence: int, value: Value) -> None:
         with self._lock:
+            held = self._held.get(place)
+            if held is not None and held[0] > sequence:
+                return
             self._forget(place)
             self._held[place] = (sequence, value)
             self._bytes += _cost(place, value)
             while self._bytes > self._most_bytes and len(self._held) > 1:
                 self._forget(next(iter(self._held)))
-        return value
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the values of all other collections."""

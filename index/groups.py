@@ -5,28 +5,29 @@ a list the first value counts.
 """
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, null, or_, select
+from sqlalchemy import Select, and_, null, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filter_query import TEXT_COLUMNS, known_fields
 from index.filters import unknown_field
-from index.followed import Followed, Place, few, holds, touched_since
+from index.followed import Followed, Place, all_keys, few, holds, read_keys, touched_since
 from index.generations import Target
 from index.vectors.protocol import Keys
 
 # The group of each of some keys; see `GroupColumn`.
 Numbers = NDArray[np.int64]
 
-_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+# Eight columns of a million images.
+_REMEMBERED_BYTES: Final = 256 * 1024 * 1024
 _ROWS_AT_ONCE: Final = 10_000
 
 _Rows = Select[*tuple[Any, ...]]
@@ -75,12 +76,12 @@ class GroupColumns:
     """Remembers the columns that were asked for last, and keeps up with what is written."""
 
     def __init__(self) -> None:
-        self._held: Followed[GroupColumn] = Followed(_REMEMBERED_BYTES)
+        self._held: Followed[GroupColumn] = Followed(_REMEMBERED_BYTES, newer=True)
 
     def get(
         self, session: Session, collection_id: int, sequence: int, field: str, target: Target
     ) -> GroupColumn:
-        """Return a column, from memory but for what was written since.
+        """Return a column as it is at a sequence number or later, from memory but for what was written since.
 
         Args:
             session: Of the catalogue, at `sequence`.
@@ -129,13 +130,12 @@ class Groups:
         firsts.sort()
         return np.flatnonzero(held)[firsts]
 
-    def others(self, keys: Keys, findable: Keys | None, hidden: Keys) -> dict[int, int]:
+    def others(self, keys: Keys, findable: Keys | None) -> dict[int, int]:
         """Return for keys how many more of their groups could be found.
 
         Args:
             keys: What was found.
-            findable: Keys that have a vector and pass the filter, rising; None for all.
-            hidden: Keys that are left out.
+            findable: Keys that a search may find, rising; None for all.
         """
         held, numbers = self.of(keys)
         counts = {}
@@ -143,8 +143,7 @@ class Groups:
             members = self.column.members(number)
             if findable is not None:
                 members = members[holds(findable, members)]
-            left_out = np.union1d(hidden, key)
-            counts[key] = len(members) - int(holds(members, left_out).sum())
+            counts[key] = len(members) - int(holds(members, np.array([key]))[0])
         return counts
 
 
@@ -172,8 +171,8 @@ def keys_left_out(
     images: Collection[str],
     groups_of: Collection[str],
     field: str,
-) -> set[int]:
-    """Return the keys of these images, or of their texts, and of everything in the groups of others.
+) -> Keys:
+    """Return the keys of these images, or of their texts, and of all in the groups of others, rising.
 
     Args:
         session: A read of the catalogue.
@@ -184,16 +183,16 @@ def keys_left_out(
         field: The field by which images are grouped.
     """
     if not images and not groups_of:
-        return set()
-    left_out: ColumnElement[bool] = ImageRow.external_id.in_([*images, *groups_of])
+        return np.empty(0, dtype=np.int64)
+    every = all_keys(collection_id, target)
+    named = every.where(ImageRow.external_id.in_([*images, *groups_of]))
+    values = set()
     if groups_of:
-        named = _values(collection_id, field, "images").where(ImageRow.external_id.in_(list(groups_of)))
-        values = {_Value(*value) for _, _, *value in session.execute(named)}
-        left_out = or_(left_out, _has_one_of(collection_id, field, values))
-    query = select(ImageRow.id)
-    if target == "texts":
-        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
-    return set(session.execute(query.where(ImageRow.collection_id == collection_id, left_out)).scalars())
+        examples = _values(collection_id, field, "images").where(ImageRow.external_id.in_(list(groups_of)))
+        values = {_Value(*value) for _, _, *value in session.execute(examples)}
+    # Queries of their own: one with "or" would look at every image.
+    queries = [named, *_alike(collection_id, target, field, values)]
+    return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
 
 
 class _Value(NamedTuple):
@@ -223,32 +222,34 @@ def _values(collection_id: int, field: str, target: Target) -> _Rows:
     return query.outerjoin(AttributeRow, first)
 
 
-def _has_one_of(collection_id: int, field: str, values: Collection[_Value]) -> ColumnElement[bool]:
-    """Tell whether the field of an image holds one of these values."""
+def _alike(
+    collection_id: int, target: Target, field: str, values: Collection[_Value]
+) -> Iterator[Select[int]]:
+    """Select the keys of what has one of these values in a field."""
     texts = [value.text for value in values if value.text is not None]
     if field in TEXT_COLUMNS:
-        return TEXT_COLUMNS[field].in_(texts)
-    numbers = [value for value in values if value.number is not None]
-    equal = [
-        and_(AttributeRow.kind == value.kind, AttributeRow.number_value == value.number) for value in numbers
-    ]
-    return ImageRow.id.in_(
-        select(AttributeRow.image_id).where(
-            AttributeRow.collection_id == collection_id,
-            AttributeRow.name == field,
-            AttributeRow.position == 0,
-            or_(AttributeRow.text_value.in_(texts), *equal),
-        )
+        if texts:
+            yield all_keys(collection_id, target).where(TEXT_COLUMNS[field].in_(texts))
+        return
+    query = select(AttributeRow.image_id)
+    if target == "texts":
+        query = select(TextRow.id).join(AttributeRow, AttributeRow.image_id == TextRow.image_id)
+    query = query.where(
+        AttributeRow.collection_id == collection_id, AttributeRow.name == field, AttributeRow.position == 0
     )
+    if texts:
+        yield query.where(AttributeRow.text_value.in_(texts))
+    for value in values:
+        if value.number is not None:
+            yield query.where(AttributeRow.kind == value.kind, AttributeRow.number_value == value.number)
 
 
 def _column(session: Session, query: _Rows) -> GroupColumn:
-    keys, numbers = [], []
-    for key, image, kind, text, number in session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
-        keys.append(key)
-        numbers.append(_number(image, _Value(kind, text, number)))
-    order = np.argsort(np.array(keys, dtype=np.int64))
-    return GroupColumn(np.array(keys, dtype=np.int64)[order], np.array(numbers, dtype=np.int64)[order])
+    rows = session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+    numbers = ((key, _number(image, _Value(*value))) for key, image, *value in rows)
+    found = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
+    found = found[np.argsort(found["key"])]
+    return GroupColumn(found["key"].copy(), found["number"].copy())
 
 
 def _number(image: int, value: _Value) -> int:

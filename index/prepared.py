@@ -4,8 +4,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from index.catalogue import Catalogue, Kept, Remembered
 from index.cursors import Binding
 from index.errors import GenerationError
@@ -19,6 +17,8 @@ from index.vectors.protocol import Keys
 
 # Requests that differ in more than their queries.
 _MOST_KEPT: Final = 100
+# What they leave out may be half of a collection.
+_MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class PreparedRequests:
             if self._catalogue.version() != version:
                 # It may be of a later state.
                 return replace(prepared, version=None)
-            if len(kept) >= _MOST_KEPT:
+            held = sum(other.hidden.nbytes for other in kept.copy().values())
+            if len(kept) >= _MOST_KEPT or held + prepared.hidden.nbytes > _MOST_BYTES:
                 kept.clear()
             kept[place] = prepared
         return prepared
@@ -101,13 +102,13 @@ class PreparedRequests:
             version,
             Binding(generation.uid, request.bound(), composed=request.kind is None),
             filter_name,
-            np.array(sorted(hidden), dtype=np.int64) if hidden else NOTHING,
+            hidden,
         )
 
-    def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> set[int]:
+    def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
         """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""
         if not (request.exclude or request.exclude_groups_of or request.group_by is not None):
-            return set()
+            return NOTHING
         with self._catalogue.read() as session:
             if request.group_by is not None:
                 check_group_field(session, collection_id, request.group_by, of="group_by")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from index.cursors import MOST_RANKED, Place
 from index.diversity import diversify
 from index.errors import QueryError
+from index.followed import holds
 from index.groups import Groups
 from index.vectors.held import held_vectors
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
@@ -30,6 +31,8 @@ _ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MOST_RANKED)
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.
 DIVERSE_PLACES: Final = 1000
+# More are not searched for on top.
+_MANY_HIDDEN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Scope(NamedTuple):
         view: What is searched.
         query: What is searched for, (D,) of length one.
         allowed: Keys that pass the filter, rising; None for all.
-        hidden: Keys that are left out.
+        hidden: Keys that are left out, rising.
     """
 
     view: VectorView
@@ -86,12 +89,29 @@ class Scope(NamedTuple):
     allowed: Keys | None
     hidden: Keys
 
+    @classmethod
+    def of(cls, view: VectorView, query: Vectors, allowed: Keys | None, hidden: Keys) -> "Scope":
+        """Leave out hidden keys, which rise, as a filter would where they are many."""
+        if len(hidden) <= _MANY_HIDDEN:
+            return cls(view, query, allowed, hidden)
+        every = view.keys() if allowed is None else allowed
+        return cls(view, query, every[~holds(hidden, every)], NOTHING)
+
+    def findable(self, every: Keys) -> Keys | None:
+        """Return the keys that a search may find, rising; None where these are `every` key that there is."""
+        some = every if self.allowed is None else self.allowed
+        if len(self.view) != len(every):
+            some = np.intersect1d(some, self.view.keys(), assume_unique=True)
+        if len(self.hidden):
+            some = some[~holds(self.hidden, some)]
+        return None if some is every else some
+
     def nearest(self, count: int, after: After | None = None) -> Neighbours:
         """Find the `count` nearest; those hidden are searched for on top, since no view leaves them out."""
         found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
         if not len(self.hidden):
             return found
-        kept = ~np.isin(found.keys, self.hidden)
+        kept = ~holds(self.hidden, found.keys)
         return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
 
 
@@ -193,13 +213,13 @@ class Grouped(Remade):
     Args:
         inner: The other order.
         groups: Tells what is of the same group.
-        allowed: Keys that pass the filter, rising; None for all.
+        scope: What may be found.
     """
 
-    def __init__(self, inner: Ranking, groups: Groups, allowed: Keys | None) -> None:
+    def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
         self._inner = inner
         self._groups = groups
-        self._allowed = allowed
+        self._scope = scope
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits are of groups that none was seen of; see `Ranking`."""
@@ -215,7 +235,8 @@ class Grouped(Remade):
             if len(first) >= count or len(found) < wanted:
                 return found.take(first[:count])
             if at_most is None:
-                at_most = self._groups.column.count(self._allowed)
+                column = self._groups.column
+                at_most = column.count(self._scope.findable(column.keys))
             if len(first) >= at_most:
                 return found.take(first)
             wanted *= 2

@@ -18,6 +18,7 @@ from index.composing import Parts, compose
 from index.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
 from index.errors import QueryError
 from index.filter_query import PassingKeys
+from index.followed import holds
 from index.generations import TARGETS, Generation, Target
 from index.groups import GroupColumn, GroupColumns, Groups
 from index.images import FoundImage, FoundImages
@@ -201,15 +202,16 @@ class Searcher:
             if place is not None and request.is_remade:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
-            scope = Scope(view, query, self._allowed(reading, prepared, request, request.target), hidden)
+            allowed = self._allowed(reading, prepared, request, request.target)
+            scope = Scope.of(view, query, allowed, hidden)
             ranking: Ranking = Plain(scope)
             if request.words is not None:
-                ranking = Fused(scope, self._matches(reading, prepared, request, scope))
+                ranking = Fused(scope, self._matches(reading, prepared, request, hidden))
         groups = None
         if request.group_by is not None:
             column = partial(self._column, generation, request.group_by, request.target)
             groups = Groups(column)
-            ranking = Grouped(ranking, groups, scope.allowed)
+            ranking = Grouped(ranking, groups, scope)
         if request.diversity is not None:
             ranking = Diverse(
                 ranking,
@@ -243,18 +245,18 @@ class Searcher:
             target,
         )
 
-    def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, scope: Scope) -> Keys:
-        """Return the keys that match the request's words, best first."""
+    def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, hidden: Keys) -> Keys:
+        """Return the keys that match the request's words, best first, without those that are left out."""
         words, images = request.words or "", self._allowed(reading, prepared, request, "images")
         session, collection_id = reading.session, prepared.generation.collection_id
         if request.target == "images":
-            limit = FUSED_PLACES + len(scope.hidden)
+            limit = FUSED_PLACES + len(hidden)
             keys = matching(session, collection_id, words, limit, images)
         else:
             # The words may be in another text of the image, or in its report.
             keys = matching(session, collection_id, words, MOST_RANKED, images)
             keys = texts_with(session, keys, words)
-        return keys[~np.isin(keys, scope.hidden)][:FUSED_PLACES]
+        return keys[~holds(hidden, keys)][:FUSED_PLACES]
 
     def _found(
         self, search: _Search, k: int, target: Target, first: Ranked | None
@@ -291,7 +293,7 @@ class Searcher:
     ) -> tuple[Hit, ...]:
         counts: dict[int, int] = {}
         if search.groups is not None:
-            counts = search.groups.others(found.keys, _findable(search), search.scope.hidden)
+            counts = search.groups.others(found.keys, search.scope.findable(search.groups.column.keys))
         unusual: list[float | None] = [None] * len(found)
         if search.scale is not None:
             unusual = search.scale.unusual(found.cosines).tolist()
@@ -320,14 +322,6 @@ class Searcher:
                 )
             )
         return tuple(hits)
-
-
-def _findable(search: _Search) -> Keys | None:
-    """Return the keys that have a vector and pass the filter of a search by groups; None for all."""
-    view, allowed = search.scope.view, search.scope.allowed
-    if search.groups is not None and len(view) == len(search.groups.column.keys):
-        return allowed
-    return view.keys() if allowed is None else np.intersect1d(allowed, view.keys(), assume_unique=True)
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:

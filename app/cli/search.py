@@ -119,6 +119,8 @@ def search(
     from app.cli.examples import Given, given_examples
     from app.settings import load_settings
 
+    if (exclude_same_group or "").startswith("--"):
+        raise typer.BadParameter("name a field, such as group.", param_hint="--exclude-same-group")
     settings = load_settings(home=home, device=device)
     given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
@@ -157,7 +159,7 @@ def search(
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
-        _print_table(page)
+        _print_table(page, query)
 
 
 def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
@@ -329,14 +331,14 @@ def _ms_since(started: float) -> float:
     return 1000 * (perf_counter() - started)
 
 
-def _print_table(page: "SearchResponse") -> None:
+def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     from rich.table import Table
 
     screen = console()
     for cut in page.query.truncations:
         typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
     if not page.hits:
-        screen.print("Nothing passes the filter." if page.query.filter else "The collection is empty.")
+        screen.print(_why_nothing(query))
         return
     if page.confident is False:
         typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
@@ -357,3 +359,9 @@ def _print_table(page: "SearchResponse") -> None:
             text,
         )
     screen.print(table)
+
+
+def _why_nothing(query: "SearchQuery") -> str:
+    if query.stored:
+        return "Nothing is left beside what was left out."
+    return "The collection is empty." if query.filter is None else "Nothing passes the filter."

@@ -1,19 +1,26 @@
 """The groups of a collection, remembered while it is written to, against those of its records."""
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
+from sqlalchemy.orm import Session
 
+from index import groups
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.generations import TARGETS, Target
 from index.groups import GroupColumn, GroupColumns, Groups
 from index.vectors.protocol import Keys
+from tests.index.conftest import open_home
 from tests.index.orders import group_of
 from tests.index.test_passing_keys import Collection, drawn
 from training.data.manifest import Record
@@ -51,11 +58,11 @@ class Written:
         query = select(ImageRow.external_id, key).select_from(ImageRow)
         if target == "texts":
             query = query.join(TextRow, TextRow.image_id == ImageRow.id)
-        groups: dict[Hashable, set[int]] = defaultdict(set)
+        by_group: dict[Hashable, set[int]] = defaultdict(set)
         with self._engine.catalogue.read() as session:
             for name, number in session.execute(query):
-                groups[group_of(self.records[name], field)].add(number)
-        return {frozenset(keys) for keys in groups.values()}
+                by_group[group_of(self.records[name], field)].add(number)
+        return {frozenset(keys) for keys in by_group.values()}
 
 
 @pytest.fixture
@@ -125,24 +132,79 @@ def test_what_was_not_touched_is_not_read_again(written: Written, monkeypatch: p
 
 def test_what_the_view_has_before_the_column_is_looked_up_once_more(written: Written) -> None:
     written.put(Record(id="a", image="x", split="val", group="g"))
-    groups = Groups(lambda: written.column("group"))
-    old = groups.column
+    searched = Groups(lambda: written.column("group"))
+    old = searched.column
     written.put(Record(id="b", image="x", split="val", group="g"))
     new = written.column("group")
-    assert groups.first_places(new.keys[::-1]).tolist() == [0]
-    assert groups.column is new is not old
+    assert searched.first_places(new.keys[::-1]).tolist() == [0]
+    assert searched.column is new is not old
     gone = np.append(new.keys, new.keys.max() + 1)
-    held, numbers = groups.of(gone)
+    held, numbers = searched.of(gone)
     assert held.tolist() == [True, True, False]
     assert len(numbers) == 2
-    assert groups.first_places(gone[::-1]).tolist() == [1]
+    assert searched.first_places(gone[::-1]).tolist() == [1]
 
 
 def test_others_are_those_that_can_be_found(written: Written) -> None:
     written.put(*(Record(id=f"{n}", image="x", split="val", group="ab"[n % 2]) for n in range(8)))
-    groups = Groups(lambda: written.column("group"))
-    keys, none = groups.column.keys, np.empty(0, dtype=np.int64)
-    assert groups.others(keys[:2], None, none) == {int(keys[0]): 3, int(keys[1]): 3}
-    assert groups.others(keys[:2], None, keys[2:4]) == {int(keys[0]): 2, int(keys[1]): 2}
-    # What was found a moment ago counts as found, whether the filter still lets it pass or not.
-    assert groups.others(keys[:2], keys[4:7], keys[:1]) == {int(keys[0]): 2, int(keys[1]): 1}
+    searched = Groups(lambda: written.column("group"))
+    keys = searched.column.keys
+    assert searched.others(keys[:2], None) == {int(keys[0]): 3, int(keys[1]): 3}
+    assert searched.others(keys[:2], keys[[0, 1, 4, 5, 6, 7]]) == {int(keys[0]): 2, int(keys[1]): 2}
+    # What was found a moment ago is none of the others, whether it could still be found or not.
+    assert searched.others(keys[:2], keys[4:7]) == {int(keys[0]): 2, int(keys[1]): 1}
+
+
+def test_threads_that_ask_at_once_read_once(
+    written: Written, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written.put(*(Record(id=f"{n}", image="x", split="val", group="g") for n in range(8)))
+    reads: list[int] = []
+    read = groups._column
+
+    def slow(session: Session, query: Any) -> GroupColumn:
+        reads.append(1)
+        time.sleep(0.2)
+        return read(session, query)
+
+    monkeypatch.setattr(groups, "_column", slow)
+    with ThreadPoolExecutor(4) as threads:
+        found = [future.result() for future in [threads.submit(written.column, "group") for _ in range(4)]]
+    assert len(reads) == 1
+    assert len({id(column) for column in found}) == 1
+
+
+def test_a_later_column_serves_who_began_before_and_is_not_lost(
+    written: Written, engine: SearchEngine
+) -> None:
+    written.put(Record(id="a", image="x", split="val", group="g"))
+    before = written.collection.sequence()
+    written.put(Record(id="b", image="x", split="val", group="g"))
+    newest = written.column("group")
+    with engine.catalogue.read() as session:
+        column = written.memory.get(session, written.collection.id, before, "group", "images")
+    assert column is newest is written.column("group")
+
+
+def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None:
+    engine = open_home(tmp_path / "home")
+    written = Written(engine)
+    written.put(*(mixed(random.Random(4), number) for number in range(16)))
+    plans: list[str] = []
+    for field in ("group", "view", "age", "split"):
+        statements: list[tuple[str, tuple[object, ...]]] = []
+        with engine.catalogue.read() as session:
+            connection = session.connection()
+            event.listen(
+                connection, "before_cursor_execute", lambda *a, to=statements: to.append((a[2], a[3]))
+            )
+            found = groups.keys_left_out(session, written.collection.id, "images", (), ("i1", "i2"), field)
+            assert len(found)
+            plans += [
+                row[3]
+                for sql, values in list(statements)
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
+            ]
+    engine.close()
+    assert len(plans) > 12
+    assert not [plan for plan in plans if "SCAN" in plan or plan.endswith("(collection_id=?)")]

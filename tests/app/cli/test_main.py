@@ -84,6 +84,7 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
         (["search", "films"], "Give a text, an image"),
         (["search", "films", "--words", "x"], "Give a text, an image"),
         (["search", "films", "a text", "--exclude-same-group", "group"], "goes with an example"),
+        (["search", "films", "--like", "x", "--exclude-same-group", "--group-by", "group"], "name a field"),
         (["search", "films", *["--like", "x"] * 17], "at most 16"),
         (["search", "films", "a text", "--target", "reports"], "'images' or 'texts'"),
         (["search", "films", "a text", "--group-by", "x" * 1001], "at most 1000"),

@@ -16,8 +16,8 @@ from training.errors import DataError
 _SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 _ABOUT: Final = frozenset({"image", "id", "text", "labels", "split", "group"})
 _BETWEEN_LABELS: Final = ";"
-# 007 and 1e5 are names, and so is what does not fit into 64 bits.
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(\.\d+)?")
+# 007 and 1e5 are names, and so is what a double does not tell from the next.
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "val": "val", "test": "test"}
 # Of ten images without a split, one is for validation and one for testing.
 _DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
