@@ -20,7 +20,7 @@ _SHORT_SECONDS: Final = 0.25
 # A recall of a slow search is taken from the queries that fit into this time.
 _RECALL_SECONDS: Final = 0.8
 # Before it is measured, a filter is used so long, and so long for each vector that passes.
-_WARMED_SECONDS: Final = 5.0
+_WARMED_SECONDS: Final = 3.0
 _WARMED_SECONDS_A_VECTOR: Final = 60e-6
 _CHUNK: Final = 25
 _FEWEST: Final = 5
@@ -49,7 +49,7 @@ class Measured:
     Attributes:
         curve: By effort.
         chosen: At the recall asked for.
-        filtered: The same with each filter, by name.
+        filtered: The same with each filter, by name; none where the recall is not reached without.
         as_sure: At another's recall, where that is reached, by the names of filters and `UNFILTERED`.
     """
 
@@ -89,8 +89,9 @@ def measure(
 
     chosen = at(reachable)
     as_sure = {UNFILTERED: at(most)} if other and any(point.recall >= most for point in curve) else {}
-    filtered = {}
-    for case in workload.filtered():
+    filtered: dict[str, Point] = {}
+    # A filter does not let anybody find more.
+    for case in workload.filtered() if chosen.recall >= recall else ():
         searches = Filtered(contestant, workload, case)
         point = filtered[case.name] = searches.at(recall)
         if case.name in other:

@@ -59,11 +59,12 @@ def overview(results: Mapping[str, Result], count: int, recall: float) -> str:
 
 def filtered(results: Mapping[str, Result], recall: float) -> str:
     """Queries a second one at a time with each filter; recall and hits a query where they fall short."""
-    names = list(next(iter(results.values())).filtered)
+    names = list(dict.fromkeys(case for result in results.values() for case in result.filtered))
     rows: list[Row] = [("", *names)]
     rows += [
         (name, *(_filtered_cell(result.filtered[case], recall) for case in names))
         for name, result in results.items()
+        if result.filtered
     ]
     return table(list(zip(*rows, strict=True)))
 
