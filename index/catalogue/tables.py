@@ -122,7 +122,10 @@ class AttributeRow(Table):
 
 
 class FieldRow(Table):
-    """A field that some image of the collection has, by the kind of its values."""
+    """A field that some image of the collection has, by the kind of its values.
+
+    One that the last image has lost stays until `index.unused_fields` removes it.
+    """
 
     __tablename__ = "fields"
 
