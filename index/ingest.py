@@ -117,9 +117,9 @@ def ingest_manifest(
     embed_missing_texts(engine, embedder, shown=show_progress)
     with engine.catalogue.write() as session:
         place = _place_at_end(session, generation, texts=embedder.reads_texts)
-    if place != "active" or run.embedded:
-        engine.save_snapshot_of(generation)
     if place == "beside":
+        # Services that are to load it read this.
+        engine.save_snapshot_of(generation)
         swap(
             engine,
             generation,
@@ -128,6 +128,8 @@ def ingest_manifest(
             batch_size=batch_size,
             show_progress=show_progress,
         )
+    elif place == "first" or run.embedded:
+        engine.save_snapshot(collection)
     remove_loose(engine.catalogue, engine.store)
     return run.report(generation if place == "beside" else None)
 
