@@ -1,4 +1,4 @@
-"""Readiness: a real query through every encoder in use and a read of the catalogue, not a constant."""
+"""Readiness: a read of the catalogue, a query through every encoder in use, and views loaded at the start."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from PIL import Image
 from app.encoders import Encoders, LoadedEncoder
 from app.encoding import QueueFullError
 from index.engine import SearchEngine
-from index.errors import NoActiveGenerationError
+from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.results import ActiveGeneration
 
 _PROBE = "ready"
@@ -46,8 +46,16 @@ class Readiness:
         self._timeout_s = timeout_s
         self._cache_s = cache_s
         self._lock = asyncio.Lock()
+        self._views_tried = asyncio.Event()
         self._verdict: Verdict | None = None
         self._judged_at = float("-inf")
+
+    def views_were_tried(self) -> None:
+        """Take note that the views of the generations in use at the start are loaded, or failed to be.
+
+        One that failed keeps nobody from searching other collections.
+        """
+        self._views_tried.set()
 
     async def judge(self) -> Verdict:
         """Run the checks, or give the last answer when it is fresh."""
@@ -69,9 +77,19 @@ class Readiness:
             _log.error("catalogue check failed", error=type(error).__name__)
             return Verdict({"catalogue": "cannot be read"})
         by_digest = {active.digest: active for active in actives}
-        results = await asyncio.gather(*(self._check_encoder(active) for active in by_digest.values()))
+        views, *results = await asyncio.gather(
+            self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
+        )
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
-        return Verdict({"catalogue": "ok", **named})
+        return Verdict({"catalogue": "ok", "views": views, **named})
+
+    async def _check_views(self) -> str:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._views_tried.wait()
+        except TimeoutError:
+            return "are being loaded"
+        return "ok"
 
     async def _check_encoder(self, active: ActiveGeneration) -> str:
         try:
@@ -100,7 +118,8 @@ def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
     """The active generation of every collection that has one."""
     actives = []
     for name in engine.names():
-        with suppress(NoActiveGenerationError):
+        # Another process may remove one at this moment.
+        with suppress(NoActiveGenerationError, UnknownCollectionError):
             actives.append(engine.active(name))
     return actives
 

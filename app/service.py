@@ -116,7 +116,7 @@ async def _run(
     try:
         async with anyio.create_task_group() as following:
             following.start_soon(_follow, engine, encoders, settings.refresh_s)
-            following.start_soon(_keep_warm, engine, settings.refresh_s)
+            following.start_soon(_keep_warm, engine, readiness, settings.refresh_s)
             yield
             # What is at work in a thread is waited for: it needs the catalogue.
             following.cancel_scope.cancel()
@@ -144,19 +144,29 @@ async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> N
         await anyio.sleep(every_s)
 
 
-async def _keep_warm(engine: SearchEngine, every_s: float) -> None:
+async def _keep_warm(engine: SearchEngine, readiness: Readiness, every_s: float) -> None:
     """Keep the views of these generations current, so that no search has to load one or catch much up.
 
-    What other processes have removed is freed.
+    What other processes have removed is freed. The service is ready once every view has been tried.
     """
     while True:
         try:
             await anyio.to_thread.run_sync(engine.forget_removed)
-            for active in await anyio.to_thread.run_sync(followed_generations, engine):
-                await anyio.to_thread.run_sync(engine.warm, active.generation)
-        except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
-            _log.warning("a view cannot be loaded ahead", error=type(error).__name__)
+            followed = await anyio.to_thread.run_sync(followed_generations, engine)
+        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
+            _log.error("generations to load ahead cannot be read", error=type(error).__name__)
+        else:
+            for active in followed:
+                await _warm(engine, active.generation)
+            readiness.views_were_tried()
         await anyio.sleep(every_s)
+
+
+async def _warm(engine: SearchEngine, generation: int) -> None:
+    try:
+        await anyio.to_thread.run_sync(engine.warm, generation)
+    except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
+        _log.warning("a view cannot be loaded ahead", generation=generation, error=type(error).__name__)
 
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from index.abandoned import remove_abandoned
-from index.activation import activate
+from index.activation import activate, require_complete
 from index.ahead import prepared_ahead
 from index.bundles import installed_bundle, register_bundle
 from index.embedder import Embedder, ImageEncoder, embed_missing_texts
@@ -18,6 +19,7 @@ from index.generations import Generation, find_generation, open_generation, refu
 from index.image_intake import Intake, Prepared, known_images, read_limited
 from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
 from index.loose_files import keep_files, remove_loose
+from index.swap import swap
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
@@ -37,6 +39,7 @@ class IngestReport:
         unchanged: Images that were there already.
         embedded: Images that went through the encoder.
         rejections: The images that cannot be used and were left out.
+        took_over: The generation that took the place of another one; None where none did.
     """
 
     added: int
@@ -44,6 +47,7 @@ class IngestReport:
     unchanged: int
     embedded: int
     rejections: Rejections
+    took_over: Generation | None
 
 
 def ingest_manifest(
@@ -56,14 +60,16 @@ def ingest_manifest(
     decoders: int = 2,
     limits: ImageLimits | None = None,
     show_progress: bool = True,
+    settle_s: float = 0.0,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated: what is there
     already is not embedded again. With the bundle that the collection is searched with, images can be found
     as soon as their batch is written. With another bundle a new generation is built beside the active one,
-    and takes its place in one step once it has every image of the collection. Texts are embedded with their
-    images where the bundle has a text encoder, and those that still lack a vector at the end.
+    and takes its place once it has every image of the collection, as `index.swap.swap` lets it. Texts are
+    embedded with their images where the bundle has a text encoder, and those that still lack a vector at the
+    end.
 
     Args:
         engine: Where to put them.
@@ -74,12 +80,14 @@ def ingest_manifest(
         decoders: Threads that read and decode.
         limits: What an image may cost.
         show_progress: Show a bar on standard error.
+        settle_s: How long services may take to load a generation that is to take the place of another.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used.
         StaleWriteError: Somebody else wrote an image at the same time; what was embedded stays.
         GenerationError: The new generation lacks images of the collection, or a picture changed that is still
-            searched with another bundle. What was embedded stays.
+            searched with another bundle, or the collection came to be searched with another bundle
+            meanwhile. What was embedded stays.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
         StoreError: The folder of bundles cannot be made or opened.
     """
@@ -108,11 +116,22 @@ def ingest_manifest(
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     embed_missing_texts(engine, embedder, shown=show_progress)
     with engine.catalogue.write() as session:
-        activated = _activate_when_complete(session, generation, texts=embedder.reads_texts)
-    if activated or run.embedded:
+        place = _place_at_end(session, generation, texts=embedder.reads_texts)
+    if place == "beside":
+        # Services that are to load it read this.
+        engine.save_snapshot_of(generation)
+        swap(
+            engine,
+            generation,
+            encoder,
+            settle_s=settle_s,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
+    elif place == "first" or run.embedded:
         engine.save_snapshot(collection)
     remove_loose(engine.catalogue, engine.store)
-    return run.report()
+    return run.report(generation if place == "beside" else None)
 
 
 class _Run:
@@ -149,14 +168,15 @@ class _Run:
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += sum(outcome is None for _, outcome in batch)
 
-    def report(self) -> IngestReport:
-        """Return what was done so far."""
+    def report(self, took_over: Generation | None) -> IngestReport:
+        """Return what was done."""
         return IngestReport(
             added=self._counts["created"],
             updated=self._counts["replaced"],
             unchanged=self._counts["unchanged"],
             embedded=self.embedded,
             rejections=self.rejections,
+            took_over=took_over,
         )
 
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
@@ -191,10 +211,21 @@ def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, byt
     return ImageWrite(item.record, item.record_digest, picture, item.sha256, own)
 
 
-def _activate_when_complete(session: Session, generation: Generation, *, texts: bool) -> bool:
-    """Make a generation active that is not yet; return whether it was not."""
+def _place_at_end(
+    session: Session, generation: Generation, *, texts: bool
+) -> Literal["active", "first", "beside"]:
+    """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
+
+    Raises:
+        GenerationError: It is incomplete, or another has taken its place since the run began.
+    """
     active = find_generation(session, generation.collection_id, "active")
-    if active is not None and active.id == generation.id:
-        return False
-    activate(session, generation, texts=texts)
-    return True
+    if active is None:
+        activate(session, generation, texts=texts)
+        return "first"
+    if active.id == generation.id:
+        return "active"
+    refuse_retired(session, generation)
+    # A swap would embed what the manifest lacks, which nobody has asked for.
+    require_complete(session, generation, texts=texts)
+    return "beside"

@@ -1,4 +1,4 @@
-"""What is of no use any more and lies on the disk still, because a process was killed before removing it."""
+"""What is of no use any more: what a killed process did not come to remove, and fields without values."""
 
 import shutil
 from contextlib import suppress
@@ -11,13 +11,14 @@ from index.deletion import remove_hidden
 from index.engine import SearchEngine
 from index.loose_files import remove_loose
 from index.unused_bundles import remove_unused
+from index.unused_fields import remove_unused_fields
 
 # A snapshot's folder begins with its generation's uid.
 _UID_LENGTH: Final = 32
 
 
 def remove_leftovers(engine: SearchEngine) -> None:
-    """Remove what removed collections left, unused files and bundles, and snapshots of dropped generations.
+    """Remove what removed collections left, unused files, bundles and fields, and snapshots of no generation.
 
     While a backup is written, files of images and bundles stay until the next time.
 
@@ -39,3 +40,5 @@ def remove_leftovers(engine: SearchEngine) -> None:
             # Another process may remove it at the same time; what cannot be removed does no harm.
             with suppress(OSError):
                 shutil.rmtree(folder)
+    # Last, since it frees no space.
+    remove_unused_fields(engine.catalogue)

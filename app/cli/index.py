@@ -1,6 +1,7 @@
 """`recoquest index`: embed a manifest and make it searchable."""
 
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,6 +19,7 @@ from app.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from index.ingest import IngestReport
     from index.planner import Choice
 
 ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped", "gpu"]
@@ -47,6 +49,7 @@ def index(
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
+    from app.cli.reindex import finish_swap
     from app.engine import open_engine
     from app.settings import load_settings
     from index.ingest import ingest_manifest
@@ -57,16 +60,31 @@ def index(
     settings = load_settings(home=home, device=device)
     with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
         manifest = read_split(data, split, max_rejected)
+        started = monotonic()
         encoder = load_encoder(bundle, settings.device)
+        seconds = monotonic() - started
         engine = open_engine(settings)
         try:
-            report = ingest_manifest(engine, collection, encoder, manifest, batch_size=batch_size)
+            report = ingest_manifest(
+                engine,
+                collection,
+                encoder,
+                manifest,
+                batch_size=batch_size,
+                settle_s=settings.refresh_s + seconds,
+            )
+            _say(collection, report, len(manifest.rejections))
+            if report.took_over is not None:
+                finish_swap(engine, settings, report.took_over)
         finally:
             engine.close()
+
+
+def _say(collection: str, report: "IngestReport", lines_left_out: int) -> None:
     name_left_out(report.rejections)
     typer.echo(
         f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged; "
-        f"lines left out: {len(manifest.rejections):,}, images left out: {len(report.rejections):,}."
+        f"lines left out: {lines_left_out:,}, images left out: {len(report.rejections):,}."
     )
 
 

@@ -93,7 +93,6 @@ def swap_to(
     Raises:
         ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
     """
-    from index.retention import drop_old_generations
     from index.swap import swap
 
     embedded = swap(
@@ -106,6 +105,13 @@ def swap_to(
     )
     if embedded:
         typer.echo(f"{embedded:,} images that it lacked were embedded first.")
+    finish_swap(engine, settings, generation)
+
+
+def finish_swap(engine: "SearchEngine", settings: "Settings", generation: "Generation") -> None:
+    """Say that a generation is searched now, and drop those that are too old to roll back to."""
+    from index.retention import drop_old_generations
+
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
     )

@@ -21,7 +21,10 @@ async def get_liveness() -> Live:
 
 @router.get("/readyz", summary="Readiness", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
 async def get_readiness(services: InjectedServices) -> Ready:
-    """A real query went through every encoder in use a moment ago; send searches only while this is so."""
+    """A real query went through every encoder in use a moment ago, and views were loaded since the start.
+
+    Send searches only while this is so.
+    """
     verdict = await services.readiness.judge()
     if not verdict.ready:
         failed = [FieldError(field=name, message=result) for name, result in verdict.failures.items()]

@@ -3,13 +3,14 @@
 import hashlib
 import shutil
 import tarfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from pydantic import ValidationError
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
@@ -17,7 +18,7 @@ from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.bundles import check_digest, install_bundle
 from index.catalogue import open_catalogue
-from index.catalogue.tables import CollectionRow, ModelRow
+from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError
 from index.unused_bundles import changing_models
@@ -31,7 +32,9 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
-    can be searched, and after a stop the same can be done again.
+    can be searched, and after a stop the same can be done again. Meanwhile no other process removes files of
+    images or bundles. Generations get new uids: snapshots and cursors made since the backup are of images
+    that are lost, whose keys and sequence numbers others will get.
 
     Args:
         engine: Where to; its catalogue may be of another database than the one that was backed up.
@@ -50,7 +53,11 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     with engine.catalogue.read() as session:
         _refuse_full(session, engine.catalogue.url)
     engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(path) as tar, working_folder(engine.bundles_folder.parent / ".restore") as scratch:
+    with (
+        _opened(path) as tar,
+        working_folder(engine.bundles_folder.parent / ".restore") as scratch,
+        engine.store.keeping(),
+    ):
         summary = _take_files(tar, path, engine, scratch, show_progress)
         with changing_models(engine.bundles_folder):
             for digest in summary.bundles:
@@ -146,5 +153,12 @@ def _take_catalogue(engine: SearchEngine, copy: Path, show_progress: bool) -> No
             _refuse_full(writing, engine.catalogue.url)
             with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
                 copy_rows(reading, writing, bar)
+            _give_new_uids(writing)
     finally:
         source.close()
+
+
+def _give_new_uids(session: Session) -> None:
+    for generation in session.execute(select(GenerationRow.id)).scalars().all():
+        values = {"uid": uuid.uuid4().hex}
+        session.execute(update(GenerationRow).where(GenerationRow.id == generation).values(values))

@@ -122,7 +122,10 @@ class AttributeRow(Table):
 
 
 class FieldRow(Table):
-    """A field that some image of the collection has, by the kind of its values."""
+    """A field that some image of the collection has, by the kind of its values.
+
+    One that the last image has lost stays until `index.unused_fields` removes it.
+    """
 
     __tablename__ = "fields"
 
@@ -153,9 +156,9 @@ class ModelRow(Table):
 class GenerationRow(Table):
     """One embedding of one collection by one bundle.
 
-    `uid` tells generations of different catalogues apart, which count from one each. Times are in ISO 8601:
-    `announced` is when services were last told to load it, `activated` when it last became active.
-    `comparison` is what was measured of it against the one before.
+    `uid` tells generations of different catalogues apart, which count from one each, and one from itself
+    before a restore. Times are in ISO 8601: `announced` is when services were last told to load it,
+    `activated` when it last became active. `comparison` is what was measured of it against the one before.
     """
 
     __tablename__ = "generations"

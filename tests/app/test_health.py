@@ -17,6 +17,8 @@ from app.health import active_generations
 from app.service import create_app
 from app.settings import Settings
 from index.activation import activate, announce
+from index.engine import SearchEngine
+from index.errors import ViewError
 from index.reindex import generation_for, reindex
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_search import SEARCH, problem
@@ -84,12 +86,12 @@ def test_a_service_that_works_is_alive_and_ready(client: TestClient) -> None:
     ready = client.get("/readyz").json()
     assert ready["status"] == "ready"
     assert set(ready["checks"].values()) == {"ok"}
-    assert len(ready["checks"]) == 2
+    assert set(ready["checks"]) == {"catalogue", "views", f"encoder {_digest(client)[:12]}"}
 
 
 def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None:
     with served(Settings(home=tmp_path / "new")) as client:
-        assert client.get("/readyz").json()["checks"] == {"catalogue": "ok"}
+        assert client.get("/readyz").json()["checks"] == {"catalogue": "ok", "views": "ok"}
         assert client.get("/v1/collections").json() == {"collections": []}
         problem(client.post(SEARCH, json={"text": "x"}), 404, "unknown-collection")
 
@@ -199,6 +201,44 @@ def test_what_another_process_indexes_is_served_by_its_own_encoder(own: Indexed,
         assert after["served_by"]["model"] == "tiny-1"
         assert after["served_by"]["generation"] != before["served_by"]["generation"]
         assert after["hits"] != before["hits"]
+
+
+def test_a_service_is_ready_once_every_view_was_tried_and_one_that_fails_holds_up_no_other(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.index("later", own.bundle)
+    settings = own.settings.model_copy(update={"readiness_cache_s": 0.0, "readiness_timeout_s": 0.2})
+    warm, gate = SearchEngine.warm, threading.Event()
+    tried: list[int] = []
+    loaded: list[int] = []
+
+    def fail_the_first(engine: SearchEngine, generation: int) -> None:
+        assert gate.wait(PATIENCE)
+        tried.append(generation)
+        if generation == tried[0]:
+            raise ViewError("broken")
+        warm(engine, generation)
+        loaded.append(generation)
+
+    monkeypatch.setattr(SearchEngine, "warm", fail_the_first)
+    with served(settings) as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert {"field": "views", "message": "are being loaded"} in answer.json()["errors"]
+        assert client.get("/livez").status_code == 200
+        gate.set()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert loaded
+        assert tried[0] not in loaded
+
+
+def test_a_collection_that_is_removed_at_this_moment_is_passed_over(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(indexed.settings)
+    monkeypatch.setattr(engine, "names", lambda: ["gone", COLLECTION])
+    assert [active.collection for active in active_generations(engine)] == [COLLECTION]
+    engine.close()
 
 
 def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path: Path) -> None:

@@ -26,10 +26,12 @@ def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str
 
 
 def rows(engine: SearchEngine) -> dict[str, list[str]]:
-    """The rows of every table that a backup holds."""
+    """The rows of every table that a backup holds, but for the uids, which a restore gives anew."""
     with engine.catalogue.read() as session:
         return {
-            table.name: sorted(map(repr, session.execute(select(table)).all()))
+            table.name: sorted(
+                map(repr, session.execute(select(*(c for c in table.c if c.name != "uid"))).all())
+            )
             for table in Table.metadata.sorted_tables
             if table.name not in (LooseFileRow.__tablename__, JobRow.__tablename__)
         }

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, event, func, select
 
+from index.activation import activate
 from index.catalogue.tables import AttributeRow, EmbeddingRow, GenerationRow, ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, NoActiveGenerationError
 from index.filters import parse_filter
 from index.ingest import IngestReport, ingest_manifest
+from index.reindex import generation_for, reindex
 from index.request import SearchRequest
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.images import decode_image
@@ -158,6 +160,49 @@ def test_another_bundle_takes_over_in_one_step(
     assert not np.allclose(vector, engine.vector_of(second, "image-001"), atol=1e-2)
 
 
+def test_another_bundle_is_announced_and_loaded_before_it_takes_over(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _ingest(engine, encoder, manifest).took_over is None
+    first = engine.active("cxr")
+    warm, seen = engine.warm, []
+
+    def look(generation: int) -> None:
+        seen.append((engine.active("cxr"), [soon.generation for soon in engine.announced()]))
+        warm(generation)
+
+    monkeypatch.setattr(engine, "warm", look)
+    took_over = _ingest(engine, other_encoder, manifest).took_over
+    assert took_over is not None
+    assert seen == [(first, [took_over.id])]
+    assert engine.active("cxr").generation == took_over.id
+
+
+def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, manifest)
+    other = generation_for(engine, "cxr", other_encoder)
+    reindex(engine, other, other_encoder, show_progress=False)
+
+    def overtake(*_: object, **__: object) -> None:
+        with engine.catalogue.write() as session:
+            activate(session, other, texts=True)
+
+    monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
+    with pytest.raises(GenerationError, match="run it again with that bundle"):
+        _ingest(engine, encoder, manifest)
+    assert engine.active("cxr").generation == other.id
+
+
 def test_an_incomplete_generation_does_not_take_over(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
@@ -269,7 +314,11 @@ def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
     finally:
         event.remove(Engine, "before_cursor_execute", note)
         event.remove(Engine, "begin", begin)
-    counted = next(i for i, text in enumerate(statements) if "count(" in text and "FROM embeddings" in text)
-    locked = max(i for i, text in enumerate(statements) if text.startswith("UPDATE collections"))
-    begun = max(i for i, text in enumerate(statements[:counted]) if text.startswith("BEGIN"))
-    assert begun < locked < counted
+    taken = next(
+        i for i, text in enumerate(statements) if "generations SET state=" in text and "activ" in text
+    )
+    begun = max(i for i, text in enumerate(statements[:taken]) if text == "BEGIN")
+    own = statements[begun:taken]
+    locked = next(i for i, text in enumerate(own) if text.startswith("UPDATE collections"))
+    counted = next(i for i, text in enumerate(own) if "count(" in text and "FROM embeddings" in text)
+    assert locked < counted

@@ -41,6 +41,19 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
     assert "retired" not in work.run("generations", "c").stdout
 
 
+def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_the_last(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.retention._IN_USE_SECONDS", 0)
+    make_bundle(work.folder / "third", seed=2, name="third")
+    said = work.run("index", "c", "--bundle", "second", "--data", "data").stdout
+    assert "c: 0 added, 0 updated, 15 unchanged" in said
+    assert said.endswith("c is now searched in generation 2 by second.\n")
+    assert "searched" not in work.run("index", "c", "--bundle", "second", "--data", "data").stdout
+    said = work.run("index", "c", "--bundle", "third", "--data", "data").stdout
+    assert said.endswith("c is now searched in generation 3 by third.\nDropped: generation 1.\n")
+
+
 def test_mistakes_are_one_sentence(work: Work) -> None:
     for arguments, words in (
         (("activate", "c", 9), "has no generation 9; it has 1."),

@@ -8,6 +8,7 @@ import signal
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from sqlalchemy import select
 
 from app.cli.main import run
 from index.activation import activate
-from index.backup import restore_backup, write, write_backup
+from index.backup import restore, restore_backup, write, write_backup
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError
@@ -24,9 +25,10 @@ from index.ingest import ingest_manifest
 from index.jobs import add_job, claim_job, list_jobs
 from index.live_writes import remove_images
 from index.reindex import generation_for, reindex
+from index.request import SearchRequest
 from tests.index.comparing import answers, rows
 from tests.index.conftest import open_home
-from tests.index.samples import make_manifest, make_records
+from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
@@ -99,6 +101,55 @@ def test_keys_of_removed_images_are_not_given_again(
     again = open_home(tmp_path / "again")
     restore_backup(again, tmp_path / "backup.tar", show_progress=False)
     check_new_keys(again, encoder, tmp_path)
+    again.close()
+
+
+def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_ones(
+    encoder: Encoder, tmp_path: Path
+) -> None:
+    home, data = tmp_path / "home", tmp_path / "data"
+    records = make_records(20)
+    engine = open_home(home)
+    ingest_manifest(engine, "c", encoder, make_manifest(data, records[:10]), show_progress=False)
+    write_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    ingest_manifest(engine, "c", encoder, make_manifest(data, records), show_progress=False)
+    engine.close()
+    for file in home.glob("catalogue.db*"):
+        file.unlink()
+    again = open_home(home)
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    others = [
+        replace(record, id=f"other-{record.id}", image=f"images/other-{number}.png")
+        for number, record in enumerate(records[10:])
+    ]
+    for number, record in enumerate(others):
+        make_picture(data / record.image, seed=1000 + number)
+    # As many as were lost, under the same sequence number.
+    manifest = make_manifest(data, [*records[:10], *others])
+    ingest_manifest(again, "c", encoder, manifest, show_progress=False)
+    active = again.active("c")
+    for record in others:
+        hit = again.search(active, again.vector_of(active, record.id), SearchRequest(k=1)).hits[0]
+        assert hit.id == record.id
+        assert hit.score == pytest.approx(1, abs=1e-5)
+    again.close()
+
+
+def test_no_process_removes_files_while_a_backup_is_restored(
+    filled_sqlite: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    again = open_home(tmp_path / "again")
+    take, allowed = restore._take_catalogue, []
+
+    def look(*arguments: object) -> None:
+        with again.store.removing() as may:
+            allowed.append(may)
+        take(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(restore, "_take_catalogue", look)
+    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    assert allowed == [False]
     again.close()
 
 
