@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.activation import generation_of
+from index.catalogue import PAUSE_SECONDS
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError
@@ -26,8 +27,6 @@ from training.errors import RecoquestError
 # A search that began before a swap may still be at work in the generation before.
 _IN_USE_SECONDS: Final = 60
 _ROWS_AT_ONCE: Final = 1000
-# Between two batches other writers get their turn.
-_PAUSE_SECONDS: Final = 0.01
 _VECTORS: Final[
     tuple[tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]], ...]
 ] = (
@@ -104,7 +103,7 @@ def _drop(engine: SearchEngine, generation: Generation) -> None:
     while left:
         with engine.catalogue.write() as session:
             left = _drop_batch(session, generation)
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(PAUSE_SECONDS)
     with changing_models(engine.bundles_folder), engine.catalogue.write() as session:
         # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
         next_sequence(session, generation.collection_id)

@@ -57,19 +57,28 @@ class ImageStore:
     def remove(self, digests: Iterable[str]) -> None:
         """Remove the files with these digests and their thumbnails, those that are there.
 
+        When this returns, no power cut brings one back.
+
         Raises:
             StoreError: The disk does not let go of one.
         """
+        folders = set()
         for sha256 in digests:
             # In this order: see `thumbnail`.
             for path in (self._original(sha256), self._thumbnail(sha256)):
+                folders.add(path.parent)
                 try:
-                    path.unlink()
-                    sync(path.parent)
-                except FileNotFoundError:
-                    continue
+                    path.unlink(missing_ok=True)
                 except OSError as error:
                     raise StoreError(f"{path} cannot be removed: {error.strerror or error}.") from error
+        for folder in sorted(folders):
+            try:
+                # Also where nothing was left: whoever removed it may not have come to this.
+                sync(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreError(f"{folder} cannot be written: {error.strerror or error}.") from error
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
