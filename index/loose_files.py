@@ -50,6 +50,11 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
             store.put(read())
 
 
+def forget_used(session: Session) -> None:
+    """Take back the notes of files that images use; nobody may be removing files meanwhile."""
+    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(select(ImageRow.sha256))))
+
+
 def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
     """Remove those files that were noted and that no image uses.
 

@@ -5,6 +5,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,18 +21,21 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError
+from index.loose_files import forget_used, note_loose
 from index.unused_bundles import changing_models
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
 
 _MOST_SUMMARY_BYTES: Final = 1 << 30
+_NOTED_AT_ONCE: Final = 500
 
 
 def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
-    can be searched, and after a stop the same can be done again.
+    can be searched, and after a stop the same can be done again. What a stop left of the images goes with the
+    next one who removes leftovers.
 
     Args:
         engine: Where to; its catalogue may be of another database than the one that was backed up.
@@ -50,7 +54,12 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     with engine.catalogue.read() as session:
         _refuse_full(session, engine.catalogue.url)
     engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(path) as tar, working_folder(engine.bundles_folder.parent / ".restore") as scratch:
+    with (
+        _opened(path) as tar,
+        working_folder(engine.bundles_folder.parent / ".restore") as scratch,
+        # No image uses what is put into the store before the catalogue is there.
+        engine.store.keeping(),
+    ):
         summary = _take_files(tar, path, engine, scratch, show_progress)
         with changing_models(engine.bundles_folder):
             for digest in summary.bundles:
@@ -85,7 +94,7 @@ def _take_files(
     others: dict[str, str] = {}
     summary: Summary | None = None
     with progress_bar("Restoring files", None, shown=show_progress) as bar:
-        for member in tar:
+        for member in _noted(tar, engine):
             content = tar.extractfile(member)
             if content is None or summary is not None:
                 raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
@@ -108,6 +117,15 @@ def _take_files(
             f"{path} is damaged: {wrong[0] if wrong else 'an image'} is missing or has other bytes."
         )
     return summary
+
+
+def _noted(tar: tarfile.TarFile, engine: SearchEngine) -> Iterator[tarfile.TarInfo]:
+    """Walk over the members, with the files of images noted as loose before they come."""
+    members = iter(tar)
+    while some := list(islice(members, _NOTED_AT_ONCE)):
+        with engine.catalogue.write() as session:
+            note_loose(session, {sha256 for member in some if (sha256 := image_of(member.name)) is not None})
+        yield from some
 
 
 def _store(engine: SearchEngine, sha256: str, content: bytes, path: Path) -> None:
@@ -146,5 +164,6 @@ def _take_catalogue(engine: SearchEngine, copy: Path, show_progress: bool) -> No
             _refuse_full(writing, engine.catalogue.url)
             with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
                 copy_rows(reading, writing, bar)
+            forget_used(writing)
     finally:
         source.close()
