@@ -1,5 +1,6 @@
 """Old generations: how many are kept to roll back to, and how the others go."""
 
+import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,8 @@ _VECTORS: Final[
     (TextEmbeddingRow, TextEmbeddingRow.text_id),
 )
 
+_log = logging.getLogger(__name__)
+
 
 def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
     """Drop the generations of a collection that were active, but for the last `keep` before the present one.
@@ -57,6 +60,18 @@ def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> li
     for generation in old:
         _drop(engine, generation)
     return [generation.id for generation in old]
+
+
+def try_drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
+    """Do what `drop_old_generations` does, after work that is done; an error is logged, and nothing named.
+
+    What stays is dropped the next time.
+    """
+    try:
+        return drop_old_generations(engine, collection, keep)
+    except RecoquestError as error:
+        _log.warning("old generations of %r are not dropped yet: %s", collection, error)
+        return []
 
 
 def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:

@@ -93,7 +93,7 @@ def swap_to(
     Raises:
         ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
     """
-    from index.retention import drop_old_generations
+    from index.retention import try_drop_old_generations
     from index.swap import swap
 
     embedded = swap(
@@ -109,7 +109,7 @@ def swap_to(
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
     )
-    dropped = drop_old_generations(engine, generation.collection, settings.keep_generations)
+    dropped = try_drop_old_generations(engine, generation.collection, settings.keep_generations)
     if dropped:
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
 
