@@ -57,6 +57,7 @@ class Encoders:
         self._observer = observer
         self._loading: dict[str, asyncio.Task[LoadedEncoder]] = {}
         self._last_active: dict[str, float] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def of(self, active: ActiveGeneration) -> LoadedEncoder:
         """The encoder that made a generation's vectors, loaded now if it has to be.
@@ -81,7 +82,8 @@ class Encoders:
             self._last_active[active.digest] = now
         for digest, seen in list(self._last_active.items()):
             # A query that began before the change still holds the encoder; its deadline bounds how long.
-            if now - seen > 2 * self._limits.deadline_s:
+            # One that is still being loaded can only be closed when it has come.
+            if now - seen > 2 * self._limits.deadline_s and not self._is_loading(digest):
                 self._close(digest)
 
     def loaded(self) -> dict[str, LoadedEncoder]:
@@ -102,7 +104,7 @@ class Encoders:
         for task in self._loading.values():
             task.cancel()
         self._loading.clear()
-        await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in queues))
+        await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in queues), *self._closing)
 
     def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder]:
         task = self._loading.get(digest)
@@ -134,10 +136,15 @@ class Encoders:
         warm_up(encoder)
         return encoder
 
+    def _is_loading(self, digest: str) -> bool:
+        task = self._loading.get(digest)
+        return task is not None and not task.done()
+
     def _close(self, digest: str) -> None:
         self._last_active.pop(digest)
         task = self._loading.pop(digest, None)
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
             _log.info("encoder closed", digest=digest)
-            queue = task.result().queue
-            self._closing = asyncio.create_task(asyncio.to_thread(queue.close))
+            closing = asyncio.create_task(asyncio.to_thread(task.result().queue.close))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

@@ -13,7 +13,7 @@ from app.state import Services
 from index.activation import activate, announce, require_complete
 from index.bundles import registered_bundle
 from index.generations import Generation
-from index.retention import drop_old_generations
+from index.retention import try_drop_old_generations
 
 FindGeneration = Callable[[Session], Generation]
 
@@ -38,7 +38,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
     await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
     await anyio.to_thread.run_sync(_activated, services, generation, texts)
     collection = generation.collection
-    later.add_task(drop_old_generations, services.engine, collection, services.settings.keep_generations)
+    later.add_task(try_drop_old_generations, services.engine, collection, services.settings.keep_generations)
     return ActivatedGeneration(
         collection=collection, number=generation.id, model=generation.model, digest=generation.digest
     )

@@ -13,15 +13,20 @@ Result = TypeVar("Result")
 
 
 def prepared_ahead(
-    items: Iterable[Item], prepare: Callable[[Item], Result], batch_size: int, threads: int
+    items: Iterable[Item],
+    prepare: Callable[[Item], Result],
+    batch_size: int,
+    threads: int,
+    batches_ahead: int = _BATCHES_AHEAD,
 ) -> Iterator[list[tuple[Item, Result]]]:
-    """Prepare items in their order, at most two batches ahead, and give them in batches with their results.
+    """Prepare items in their order, a few batches ahead, and give them in batches with their results.
 
     Args:
         items: Taken in the caller's thread.
         prepare: Called in the threads; what it raises is raised here.
         batch_size: Items in a batch.
         threads: How many prepare at the same time.
+        batches_ahead: How many batches are prepared, or being prepared, while one is out.
     """
     waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
     source = iter(items)
@@ -29,7 +34,7 @@ def prepared_ahead(
     try:
         while batch := [(item, pool.submit(prepare, item)) for item in islice(source, batch_size)]:
             waiting.append(batch)
-            if len(waiting) > _BATCHES_AHEAD:
+            if len(waiting) > batches_ahead:
                 yield [(item, future.result()) for item, future in waiting.popleft()]
         for batch in waiting:
             yield [(item, future.result()) for item, future in batch]

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue
+from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.tables import (
     CollectionRow,
     FieldRow,
@@ -24,8 +24,6 @@ from index.words import remove_words
 _Item = TypeVar("_Item")
 
 _AT_ONCE: Final = 500
-# Between two batches other writers get their turn.
-_PAUSE_SECONDS: Final = 0.01
 
 
 def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
@@ -65,7 +63,7 @@ def remove_hidden(catalogue: Catalogue) -> None:
         hidden = session.execute(select(CollectionRow.id).where(~IN_SIGHT)).scalars().all()
     for collection_id in hidden:
         while _remove_batch(catalogue, collection_id):
-            sleep(_PAUSE_SECONDS)
+            sleep(PAUSE_SECONDS)
 
 
 def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:

@@ -1,6 +1,7 @@
 """Near-duplicates: images of a collection that show the same picture, in files that may differ."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -71,10 +72,16 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
         UnknownCollectionError: There is no such collection.
         NoActiveGenerationError: It cannot be searched yet.
     """
+    # What it may have begun to build is of no use to anybody.
+    with closing(Views(engine.snapshots_folder)) as views:
+        return _find(engine, views, collection, show_progress)
+
+
+def _find(engine: SearchEngine, views: Views, collection: str, show_progress: bool) -> Duplicates:
     with engine.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = require_active(session, collection)
-        view = Views(engine.snapshots_folder).current(reading, generation, sequence)
+        view = views.current(reading, generation, sequence)
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
         rows = session.execute(
             query.where(ImageRow.collection_id == generation.collection_id).order_by(ImageRow.id)

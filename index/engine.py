@@ -243,17 +243,7 @@ class SearchEngine:
             UnknownImageError: It has no such image.
             StoreError: The file is missing.
         """
-        return self.store.path(self._sha256(collection, image_id))
-
-    def thumbnail(self, collection: str, image_id: str) -> Path:
-        """Return the file of an image's WebP thumbnail, made now if there is none.
-
-        Raises:
-            UnknownCollectionError: There is no such collection.
-            UnknownImageError: It has no such image.
-            StoreError: The original is missing or damaged.
-        """
-        return self.store.thumbnail(self._sha256(collection, image_id))
+        return self.store.path(self.image(collection, image_id).sha256)
 
     def save_snapshot(self, collection: str) -> None:
         """Write the snapshot of a collection's active generation, so that the next start reads it."""
@@ -332,10 +322,6 @@ class SearchEngine:
             bundle=self.bundles_folder / generation.digest,
             count=count,
         )
-
-    def _sha256(self, collection: str, image_id: str) -> str:
-        with self.catalogue.read() as session:
-            return require_image(session, collection, image_id).sha256
 
     def _read_active(self, session: Session, collection: str) -> tuple[Generation, ActiveGeneration]:
         generation, sequence = require_active(session, collection)

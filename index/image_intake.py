@@ -50,6 +50,21 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """An image that can be used.
+
+    Attributes:
+        sha256: Digest of its file.
+        kept: Whether the store has the file.
+        prepared: What has to be written to the catalogue; None when nothing has.
+    """
+
+    sha256: str
+    kept: bool
+    prepared: Prepared | None
+
+
+@dataclass(frozen=True, slots=True)
 class Intake:
     """Prepares records; threads may share it.
 
@@ -65,21 +80,44 @@ class Intake:
     prepare_image: Callable[[Image.Image], Tensor]
     limits: ImageLimits
 
-    def prepare(self, record: Record, path: Path) -> Prepared | ImageError | None:
-        """Return what has to be written; None when nothing has; the error when the image cannot be used.
-
-        Raises:
-            DiskFullError: The disk has no space left.
-            StoreError: The disk does not take the file.
-        """
+    def prepare(self, record: Record, path: Path) -> Judged | ImageError:
+        """Return what is to be done for a record; the error when its image cannot be used."""
         try:
             content = read_limited(path, self.limits)
             prepared = self.judge(record, content)
         except ImageError as error:
             return error
-        # Only what can be decoded is kept; what was kept before comes back if the disk has lost it.
-        self.store.put(content)
-        return prepared
+        sha256 = self.known[record.id].sha256 if prepared is None else prepared.sha256
+        return Judged(sha256, self.store.holds(sha256, content), prepared)
+
+    def keep(self, judged: Judged, path: Path) -> ImageError | None:
+        """Put the file of an image into the store if it is not there; the error when it cannot be read again.
+
+        Only what can be decoded is kept; what was kept before comes back if the disk has lost it. Its digest
+        must have been noted as loose.
+
+        Raises:
+            DiskFullError: The disk has no space left.
+            StoreError: The disk does not take the file.
+        """
+        if judged.kept:
+            return None
+        try:
+            self.store.put(self.read_again(judged.sha256, path))
+        except ImageError as error:
+            return error
+        return None
+
+    def read_again(self, sha256: str, path: Path) -> bytes:
+        """Read the file of an image that was judged.
+
+        Raises:
+            ImageError: It cannot be read, or is another by now.
+        """
+        content = read_limited(path, self.limits)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ImageError("The file was changed while it was being indexed.")
+        return content
 
     def judge(self, record: Record, content: bytes) -> Prepared | None:
         """Return what has to be written, with nothing kept yet; None when nothing has.

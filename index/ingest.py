@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -16,9 +16,9 @@ from index.bundles import installed_bundle, register_bundle
 from index.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.engine import SearchEngine
 from index.generations import Generation, find_generation, open_generation, refuse_retired
-from index.image_intake import Intake, Prepared, known_images, read_limited
+from index.image_intake import Intake, Judged, Prepared, known_images
 from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
-from index.loose_files import keep_files, remove_loose
+from index.loose_files import keep_files, note_loose, remove_loose
 from index.swap import swap
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
@@ -26,7 +26,8 @@ from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
 from training.progress import progress_bar
 
-_Outcome = Prepared | ImageError | None
+_Outcome = Judged | ImageError
+_Item = tuple[Record, _Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +106,9 @@ def ingest_manifest(
         known = known_images(session, generation)
     intake = Intake(engine.store, known, encoder.prepare_image, limits or ImageLimits())
     embedder = Embedder(generation, encoder)
-
-    def prepare(record: Record) -> _Outcome:
-        return intake.prepare(record, manifest.image_path(record))
-
     run = _Run(engine, embedder, intake, manifest)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
-        for batch in prepared_ahead(manifest.records, prepare, batch_size, decoders):
+        for batch in run.kept_ahead(batch_size, decoders):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     embed_missing_texts(engine, embedder, shown=show_progress)
@@ -152,12 +149,18 @@ class _Run:
         self._manifest = manifest
         self._counts: Counter[Outcome] = Counter()
 
-    def write(self, batch: Sequence[tuple[Record, _Outcome]]) -> None:
+    def kept_ahead(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
+        """Read, decode and keep the images of the manifest, and give them in batches to be written."""
+        judged = prepared_ahead(self._manifest.records, self._judge, batch_size, decoders)
+        return prepared_ahead(self._noted(judged), self._keep, batch_size, decoders, batches_ahead=1)
+
+    def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
         """Embed and commit a batch."""
-        for record, outcome in batch:
+        for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
-        prepared = [outcome for _, outcome in batch if isinstance(outcome, Prepared)]
+        judged = [outcome for _, outcome in batch if isinstance(outcome, Judged)]
+        prepared = [item.prepared for item in judged if item.prepared is not None]
         if prepared:
             writes = self._embed(prepared)
             with self._engine.catalogue.write() as session:
@@ -166,7 +169,7 @@ class _Run:
                 refuse_retired(session, self._embedder.generation)
                 keep_files(session, self._engine.store, self._originals(writes))
             self._counts.update(outcomes.values())
-        self._counts["unchanged"] += sum(outcome is None for _, outcome in batch)
+        self._counts["unchanged"] += len(judged) - len(prepared)
 
     def report(self, took_over: Generation | None) -> IngestReport:
         """Return what was done."""
@@ -179,6 +182,24 @@ class _Run:
             took_over=took_over,
         )
 
+    def _judge(self, record: Record) -> _Outcome:
+        return self._intake.prepare(record, self._manifest.image_path(record))
+
+    def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
+        """Note the files that are to be kept, so that they are found if this run is killed."""
+        for batch in batches:
+            lacking = {item.sha256 for _, item in batch if isinstance(item, Judged) and not item.kept}
+            if lacking:
+                with self._engine.catalogue.write() as session:
+                    note_loose(session, lacking)
+            yield from batch
+
+    def _keep(self, item: _Item) -> _Outcome:
+        record, outcome = item
+        if isinstance(outcome, ImageError):
+            return outcome
+        return self._intake.keep(outcome, self._manifest.image_path(record)) or outcome
+
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
         pixels = [item.picture.pixels for item in prepared if item.picture is not None]
         vectors = iter(self._embedder.images(pixels))
@@ -189,7 +210,7 @@ class _Run:
     def _originals(self, writes: Sequence[ImageWrite]) -> dict[str, Callable[[], bytes]]:
         return {
             write.picture.sha256: partial(
-                read_limited, self._manifest.image_path(write.record), self._intake.limits
+                self._intake.read_again, write.picture.sha256, self._manifest.image_path(write.record)
             )
             for write in writes
             if write.picture is not None

@@ -6,16 +6,18 @@ who use files share. Whoever uses files looks under it whether they are there, a
 """
 
 from collections.abc import Callable, Collection, Mapping
+from time import sleep
 from typing import Final
 
 from sqlalchemy import Select, delete, select, text
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue
+from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.tables import ImageRow, LooseFileRow
 from index.store import ImageStore
 
-_AT_ONCE: Final = 500
+# All others who write wait while so many files are removed.
+_AT_ONCE: Final = 50
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK: Final = 7_236_911_046
 _NOTE: Final = text("INSERT INTO loose_files (sha256) VALUES (:sha256) ON CONFLICT DO NOTHING")
@@ -48,6 +50,11 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
             store.put(read())
 
 
+def forget_used(session: Session) -> None:
+    """Take back the notes of files that images use; nobody may be removing files meanwhile."""
+    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(select(ImageRow.sha256))))
+
+
 def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
     """Remove those files that were noted and that no image uses.
 
@@ -66,10 +73,12 @@ def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[st
         wanted = sorted(digests)
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
+            if start:
+                sleep(PAUSE_SECONDS)
             _remove(catalogue, store, query.where(LooseFileRow.sha256.in_(part)))
         return
     while _remove(catalogue, store, query):
-        pass
+        sleep(PAUSE_SECONDS)
 
 
 def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool:

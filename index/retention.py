@@ -1,5 +1,6 @@
 """Old generations: how many are kept to roll back to, and how the others go."""
 
+import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.activation import generation_of
+from index.catalogue import PAUSE_SECONDS
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError
@@ -26,14 +28,14 @@ from training.errors import RecoquestError
 # A search that began before a swap may still be at work in the generation before.
 _IN_USE_SECONDS: Final = 60
 _ROWS_AT_ONCE: Final = 1000
-# Between two batches other writers get their turn.
-_PAUSE_SECONDS: Final = 0.01
 _VECTORS: Final[
     tuple[tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]], ...]
 ] = (
     (EmbeddingRow, EmbeddingRow.image_id),
     (TextEmbeddingRow, TextEmbeddingRow.text_id),
 )
+
+_log = logging.getLogger(__name__)
 
 
 def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
@@ -58,6 +60,18 @@ def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> li
     for generation in old:
         _drop(engine, generation)
     return [generation.id for generation in old]
+
+
+def try_drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
+    """Do what `drop_old_generations` does, after work that is done; an error is logged, and nothing named.
+
+    What stays is dropped the next time.
+    """
+    try:
+        return drop_old_generations(engine, collection, keep)
+    except RecoquestError as error:
+        _log.warning("old generations of %r are not dropped yet: %s", collection, error)
+        return []
 
 
 def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:
@@ -104,7 +118,7 @@ def _drop(engine: SearchEngine, generation: Generation) -> None:
     while left:
         with engine.catalogue.write() as session:
             left = _drop_batch(session, generation)
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(PAUSE_SECONDS)
     with changing_models(engine.bundles_folder), engine.catalogue.write() as session:
         # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
         next_sequence(session, generation.collection_id)

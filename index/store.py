@@ -42,13 +42,26 @@ class ImageStore:
             StoreError: The disk does not take it.
         """
         digest = hashlib.sha256(content).hexdigest()
-        path = self._original(digest)
-        if _holds(path, content):
+        if not self.holds(digest, content):
+            _write(self._original(digest), content)
+        return digest
+
+    def holds(self, sha256: str, content: bytes) -> bool:
+        """Tell whether a file is there and whole; if so, its name is on the disk when this returns.
+
+        Args:
+            sha256: Its digest.
+            content: Its bytes: disks fail, and indexing again is to bring back what is lost.
+        """
+        path = self._original(sha256)
+        try:
+            if path.stat().st_size != len(content) or path.read_bytes() != content:
+                return False
             # Whoever has written it may not have come to this yet.
             sync(path.parent)
-        else:
-            _write(path, content)
-        return digest
+        except OSError:
+            return False
+        return True
 
     def has(self, sha256: str) -> bool:
         """Tell whether there is a file with this digest."""
@@ -57,19 +70,28 @@ class ImageStore:
     def remove(self, digests: Iterable[str]) -> None:
         """Remove the files with these digests and their thumbnails, those that are there.
 
+        When this returns, no power cut brings one back.
+
         Raises:
             StoreError: The disk does not let go of one.
         """
+        folders = set()
         for sha256 in digests:
             # In this order: see `thumbnail`.
             for path in (self._original(sha256), self._thumbnail(sha256)):
+                folders.add(path.parent)
                 try:
-                    path.unlink()
-                    sync(path.parent)
-                except FileNotFoundError:
-                    continue
+                    path.unlink(missing_ok=True)
                 except OSError as error:
                     raise StoreError(f"{path} cannot be removed: {error.strerror or error}.") from error
+        for folder in sorted(folders):
+            try:
+                # Also where nothing was left: whoever removed it may not have come to this.
+                sync(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreError(f"{folder} cannot be written: {error.strerror or error}.") from error
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -146,14 +168,6 @@ class ImageStore:
 
     def _thumbnail(self, sha256: str) -> Path:
         return self._thumbnails / sha256[:2] / f"{sha256}.webp"
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    """Tell whether the file is there and whole: disks fail, and indexing again is to bring it back."""
-    try:
-        return path.stat().st_size == len(content) and path.read_bytes() == content
-    except OSError:
-        return False
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -110,12 +110,12 @@ def swap_to(
 
 def finish_swap(engine: "SearchEngine", settings: "Settings", generation: "Generation") -> None:
     """Say that a generation is searched now, and drop those that are too old to roll back to."""
-    from index.retention import drop_old_generations
+    from index.retention import try_drop_old_generations
 
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
     )
-    dropped = drop_old_generations(engine, generation.collection, settings.keep_generations)
+    dropped = try_drop_old_generations(engine, generation.collection, settings.keep_generations)
     if dropped:
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
 

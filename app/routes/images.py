@@ -1,8 +1,7 @@
 """One image of a collection: what is known of it, its thumbnail, its file."""
 
 from http import HTTPStatus
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import anyio
@@ -11,7 +10,10 @@ from fastapi.responses import FileResponse, Response
 
 from app.problems import problem_responses
 from app.schemas import ImageInfo, image_info_from
-from app.state import InjectedServices, Services
+from app.state import InjectedServices
+from index.engine import SearchEngine
+from index.errors import StoreError
+from index.results import StoredImage
 from index.store import THUMBNAIL_MEDIA_TYPE
 
 router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
@@ -28,6 +30,7 @@ _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
 
 IfNoneMatch = Annotated[str | None, Header(description="ETag of the copy that the caller has.")]
+_Variant = Literal["content", "thumbnail"]
 
 
 @router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -35,11 +38,9 @@ async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A WebP that fits a grid of hits."""
-    etag = await _etag(services, collection, image_id, variant="thumbnail")
-    if _matches(if_none_match, etag):
-        return _not_modified(etag)
-    path = await anyio.to_thread.run_sync(services.engine.thumbnail, collection, image_id)
-    return _file(path, THUMBNAIL_MEDIA_TYPE, etag)
+    return await anyio.to_thread.run_sync(
+        _current, services.engine, collection, image_id, "thumbnail", if_none_match
+    )
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -47,12 +48,9 @@ async def get_content(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """The image as it was indexed, byte for byte."""
-    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
-    etag = f'"{image.sha256}"'
-    if _matches(if_none_match, etag):
-        return _not_modified(etag)
-    path = await anyio.to_thread.run_sync(services.engine.image_path, collection, image_id)
-    return _file(path, image.media_type, etag, name=image_id)
+    return await anyio.to_thread.run_sync(
+        _current, services.engine, collection, image_id, "content", if_none_match
+    )
 
 
 @router.get("", summary="What is known of an image", responses=_PROBLEMS)
@@ -64,9 +62,23 @@ async def get_image(
     return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
 
 
-async def _etag(services: Services, collection: str, image_id: str, *, variant: str) -> str:
-    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
-    return f'"{image.sha256}-{variant}"'
+def _current(
+    engine: SearchEngine, collection: str, image_id: str, variant: _Variant, if_none_match: str | None
+) -> Response:
+    """Answer with the file of an image as one look at the catalogue finds it."""
+    lost = ""
+    while True:
+        image = engine.image(collection, image_id)
+        etag = f'"{image.sha256}"' if variant == "content" else f'"{image.sha256}-{variant}"'
+        if _matches(if_none_match, etag):
+            return _not_modified(etag)
+        try:
+            return _file(engine, image, variant, etag)
+        except (StoreError, FileNotFoundError):
+            # The image may have been replaced or removed since.
+            if image.sha256 == lost:
+                raise
+            lost = image.sha256
 
 
 def _matches(if_none_match: str | None, etag: str) -> bool:
@@ -83,8 +95,11 @@ def _not_modified(etag: str) -> Response:
     )
 
 
-def _file(path: Path, media_type: str, etag: str, name: str | None = None) -> FileResponse:
+def _file(engine: SearchEngine, image: StoredImage, variant: _Variant, etag: str) -> FileResponse:
     headers = {"ETag": etag, "Cache-Control": _CACHE_CONTROL, "Content-Security-Policy": _NO_SCRIPTS}
-    if name is not None:
-        headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(name, safe='')}"
-    return FileResponse(path, media_type=media_type, headers=headers)
+    if variant == "thumbnail":
+        path, media_type = engine.store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
+    else:
+        path, media_type = engine.store.path(image.sha256), image.media_type
+        headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(image.id, safe='')}"
+    return FileResponse(path, media_type=media_type, headers=headers, stat_result=path.stat())

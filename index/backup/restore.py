@@ -6,6 +6,7 @@ import tarfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,20 +22,23 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import BackupError
+from index.loose_files import forget_used, note_loose
 from index.unused_bundles import changing_models
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
 
 _MOST_SUMMARY_BYTES: Final = 1 << 30
+_NOTED_AT_ONCE: Final = 500
 
 
 def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
-    can be searched, and after a stop the same can be done again. Meanwhile no other process removes files of
-    images or bundles. Generations get new uids: snapshots and cursors made since the backup are of images
-    that are lost, whose keys and sequence numbers others will get.
+    can be searched, and after a stop the same can be done again; what it left of the images goes with the
+    next one who removes leftovers. Meanwhile no other process removes files of images or bundles. Generations
+    get new uids: snapshots and cursors made since the backup are of images that are lost, whose keys and
+    sequence numbers others will get.
 
     Args:
         engine: Where to; its catalogue may be of another database than the one that was backed up.
@@ -56,6 +60,7 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     with (
         _opened(path) as tar,
         working_folder(engine.bundles_folder.parent / ".restore") as scratch,
+        # No image uses what is put into the store before the catalogue is there.
         engine.store.keeping(),
     ):
         summary = _take_files(tar, path, engine, scratch, show_progress)
@@ -92,7 +97,7 @@ def _take_files(
     others: dict[str, str] = {}
     summary: Summary | None = None
     with progress_bar("Restoring files", None, shown=show_progress) as bar:
-        for member in tar:
+        for member in _noted(tar, engine):
             content = tar.extractfile(member)
             if content is None or summary is not None:
                 raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
@@ -115,6 +120,15 @@ def _take_files(
             f"{path} is damaged: {wrong[0] if wrong else 'an image'} is missing or has other bytes."
         )
     return summary
+
+
+def _noted(tar: tarfile.TarFile, engine: SearchEngine) -> Iterator[tarfile.TarInfo]:
+    """Walk over the members, with the files of images noted as loose before they come."""
+    members = iter(tar)
+    while some := list(islice(members, _NOTED_AT_ONCE)):
+        with engine.catalogue.write() as session:
+            note_loose(session, {sha256 for member in some if (sha256 := image_of(member.name)) is not None})
+        yield from some
 
 
 def _store(engine: SearchEngine, sha256: str, content: bytes, path: Path) -> None:
@@ -154,6 +168,7 @@ def _take_catalogue(engine: SearchEngine, copy: Path, show_progress: bool) -> No
             with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
                 copy_rows(reading, writing, bar)
             _give_new_uids(writing)
+            forget_used(writing)
     finally:
         source.close()
 

@@ -1,6 +1,7 @@
 """Writing a backup, while searches and writes go on."""
 
 import io
+import logging
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,11 @@ from index.full_disk import is_disk_full
 from index.generations import IN_SIGHT, now
 from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
-from training.errors import BundleError
+from training.errors import BundleError, RecoquestError
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
+
+_log = logging.getLogger(__name__)
 
 
 def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
@@ -66,7 +69,10 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
             catalogue.close()
         written.replace(path)
         sync(path.parent)
-    remove_leftovers(engine)
+    try:
+        remove_leftovers(engine)
+    except RecoquestError as error:
+        _log.warning("what was removed while the backup was written is not gone yet: %s", error)
     return summary
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -23,6 +23,8 @@ from index.full_disk import is_disk_full
 from index.passwords import without_password
 
 BUSY_SECONDS = 60
+# Whoever writes batch after batch waits so long between two, for others to get their turn.
+PAUSE_SECONDS: Final = 0.01
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 

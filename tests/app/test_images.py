@@ -2,14 +2,19 @@
 
 import hashlib
 import io
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.service import create_app
+from index.engine import SearchEngine
+from index.results import StoredImage
+from index.store import ImageStore
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import problem
+from tests.app.test_writes import picture, put, serve
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-5"
 
@@ -113,3 +118,40 @@ def test_a_damaged_store_is_an_error_that_names_no_path(own: Indexed) -> None:
         for variant in ("content", "thumbnail"):
             document = problem(client.get(f"{IMAGE}/{variant}"), 500, "image-file-unavailable")
             assert str(own.settings.home) not in str(document)
+
+
+@pytest.mark.parametrize("variant", ["thumbnail", "content"])
+def test_an_image_that_is_replaced_meanwhile_comes_with_its_own_etag(
+    own: Indexed, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, looked = picture(77), SearchEngine.image
+    with serve(own) as client:
+
+        def look_before(engine: SearchEngine, collection: str, image_id: str) -> StoredImage:
+            found = looked(engine, collection, image_id)
+            monkeypatch.undo()
+            assert put(client, image_id, new).status_code == 200
+            return found
+
+        monkeypatch.setattr(SearchEngine, "image", look_before)
+        answer = client.get(f"{IMAGE}/{variant}")
+        assert answer.status_code == 200
+        assert answer.headers["etag"].strip('"').split("-")[0] == hashlib.sha256(new).hexdigest()
+        assert answer.content == client.get(f"{IMAGE}/{variant}").content
+
+
+@pytest.mark.parametrize(("variant", "finds"), [("thumbnail", "thumbnail"), ("content", "path")])
+def test_an_image_that_is_removed_meanwhile_is_not_found(
+    own: Indexed, variant: str, finds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = getattr(ImageStore, finds)
+    with serve(own) as client:
+
+        def find_before(store: ImageStore, sha256: str) -> Path:
+            path: Path = find(store, sha256)
+            monkeypatch.undo()
+            assert client.delete(IMAGE).status_code == 200
+            return path
+
+        monkeypatch.setattr(ImageStore, finds, find_before)
+        problem(client.get(f"{IMAGE}/{variant}"), 404, "unknown-image")

@@ -12,10 +12,12 @@ from pydantic import SecretStr
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
+from app.service import create_app
 from index.engine import SearchEngine
+from index.errors import GenerationError
 from index.jobs import add_job, claim_job, end_job
 from index.reindex import generation_for, reindex
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_writes import LOCAL, problem, serve
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.models.bundle import read_bundle, save_bundle
@@ -109,6 +111,27 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     back = local.post(f"/v1/models/{digest}/rollback", json={"collection": COLLECTION})
     assert (back.status_code, back.json()["digest"]) == (200, base)
     assert engine.active(COLLECTION).digest == base
+
+
+def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
+    home: Indexed, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(make_bundle(home.bundle.with_name("other"), seed=1), "cpu")
+    generation = generation_for(engine, COLLECTION, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    asked = []
+
+    def fail(*arguments: object) -> None:
+        asked.append(arguments)
+        raise GenerationError("It was activated meanwhile: it stays.")
+
+    monkeypatch.setattr("index.retention.drop_old_generations", fail)
+    path = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
+    application = create_app(home.settings)
+    # An error behind the answer is raised here.
+    with TestClient(application, "http://127.0.0.1", client=LOCAL) as client:
+        assert client.post(path).status_code == 200
+    assert len(asked) == 1
 
 
 def test_a_card_says_where_a_model_comes_from_and_names_no_folder(

@@ -25,9 +25,10 @@ class _KilledError(BaseException):
 
 
 def _between_batches(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
-    """Remove three images at a time, and do something behind each."""
-    monkeypatch.setattr("index.deletion._AT_ONCE", 3)
-    monkeypatch.setattr("index.deletion.sleep", lambda _seconds: work())
+    """Remove three images at a time, and then three files at a time, and do something behind each."""
+    for module in ("index.deletion", "index.loose_files"):
+        monkeypatch.setattr(f"{module}._AT_ONCE", 3)
+        monkeypatch.setattr(f"{module}.sleep", lambda _seconds: work())
 
 
 def _put(engine: SearchEngine, collection: str, oracle: Oracle, *numbers: int) -> None:
@@ -102,7 +103,8 @@ def test_others_write_while_a_collection_is_removed(home: Path, monkeypatch: pyt
 
     _between_batches(monkeypatch, write)
     remove_collection(engine, "a")
-    assert len(kept.images) == len(again.images) == 4
+    # Four times behind images, and as often behind their files.
+    assert len(kept.images) == len(again.images) == 8
     _check_alone(engine, a=again, b=kept)
     other.close()
     engine.close()

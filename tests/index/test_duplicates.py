@@ -16,6 +16,7 @@ from index.image_writes import ImageWrite, PictureWrite, write_images
 from index.ingest import ingest_manifest
 from index.vectors.codec import encode_vectors
 from index.vectors.exact import ExactView
+from index.views import Views
 from tests.index.conftest import open_home
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, unit_vectors
@@ -74,6 +75,23 @@ def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
     begin_generation(engine, "empty", 4)
     with pytest.raises(NoActiveGenerationError):
         find_duplicates(engine, "empty", show_progress=False)
+
+
+def test_what_looking_began_to_build_is_stopped(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Views] = []
+
+    class Noted(Views):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr("index.duplicates.Views", Noted)
+    find_duplicates(filled, "c", show_progress=False)
+    with pytest.raises(UnknownCollectionError):
+        find_duplicates(filled, "nothing", show_progress=False)
+    assert len(closed) == 2
 
 
 def test_copies_are_found_whatever_the_vectors_say(tmp_path: Path) -> None:

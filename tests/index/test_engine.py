@@ -225,7 +225,7 @@ def test_what_is_unknown_is_named(filled: SearchEngine) -> None:
     active = filled.active("c")
     with pytest.raises(UnknownCollectionError, match="There are: c"):
         filled.active("d")
-    for call in (filled.image, filled.image_path, filled.thumbnail):
+    for call in (filled.image, filled.image_path):
         with pytest.raises(UnknownCollectionError):
             call("d", "image-001")
         with pytest.raises(UnknownImageError, match="no image 'nobody'"):

@@ -11,11 +11,11 @@ from index import retention
 from index.activation import activate, announce, announced, generation_before, generation_of
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import ActiveChangedError, GenerationError, UnknownGenerationError
+from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
 from index.generations import Generation, next_sequence
 from index.history import list_generations
 from index.request import SearchRequest
-from index.retention import drop_generation, drop_old_generations
+from index.retention import drop_generation, drop_old_generations, try_drop_old_generations
 from index.unused_bundles import changing_models
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -114,6 +114,22 @@ def test_old_generations_go_with_vectors_snapshots_and_bundles(
     with engine.catalogue.read() as session:
         assert first.digest not in session.execute(select(ModelRow.digest)).scalars().all()
     assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
+
+
+def test_an_error_after_work_that_is_done_is_logged_and_dropping_goes_on_the_next_time(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    first, _, _ = _generations(engine, 3)
+
+    def full(*_: object) -> None:
+        raise DiskFullError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "_drop_batch", full)
+        assert try_drop_old_generations(engine, "c", keep=1) == []
+    assert "old generations of 'c' are not dropped yet: the disk is full" in caplog.text
+    assert try_drop_old_generations(engine, "c", keep=1) == [first.id]
 
 
 def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:

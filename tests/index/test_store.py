@@ -125,6 +125,32 @@ def test_a_removed_file_is_gone_with_its_thumbnail(tmp_path: Path, content: byte
     assert not store.has(digest)
 
 
+def test_after_a_removal_each_folder_is_flushed_once(
+    tmp_path: Path, content: bytes, synced: list[Path]
+) -> None:
+    store = ImageStore(tmp_path / "store")
+    alike = [content + bytes([number]) for number in range(256)]
+    digests = [hashlib.sha256(one).hexdigest() for one in alike]
+    folder = digests[0][:2]
+    together = [one for one, digest in zip(alike, digests, strict=True) if digest[:2] == folder]
+    together += [content + digests[0].encode()]
+    kept = [store.put(one) for one in together]
+    store.thumbnail(kept[0])
+    synced.clear()
+    store.remove([*kept, "0" * 64])
+    folders = {digest[:2] for digest in kept}
+    assert sorted(synced) == sorted(
+        tmp_path / "store" / kind / name
+        for kind in ("originals", "thumbnails")
+        for name in folders
+        if (tmp_path / "store" / kind / name).is_dir()
+    )
+    # A killed process may have removed a file and not flushed its folder.
+    synced.clear()
+    store.remove(kept[:1])
+    assert tmp_path / "store" / "originals" / kept[0][:2] in synced
+
+
 def test_no_thumbnail_stays_of_a_file_that_is_removed_meanwhile(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from index.activation import activate
 from index.backup import restore, restore_backup, write, write_backup
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
-from index.errors import BackupError
+from index.errors import BackupError, StoreError
 from index.feedback import JudgedQuery, judge, judgements
 from index.ingest import ingest_manifest
 from index.jobs import add_job, claim_job, list_jobs
@@ -186,6 +186,23 @@ def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
     again = open_home(tmp_path / "again")
     restore_backup(again, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", encoder) == before
+    again.close()
+
+
+def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterwards(
+    filled_sqlite: SearchEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_: object) -> None:
+        raise StoreError("it cannot be removed")
+
+    monkeypatch.setattr(write, "remove_leftovers", fail)
+    assert write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False).images == 19
+    assert "is not gone yet: it cannot be removed" in caplog.text
+    again = open_home(tmp_path / "again")
+    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False).images == 19
     again.close()
 
 
