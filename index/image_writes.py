@@ -22,6 +22,7 @@ from index.loose_files import note_loose
 from index.text_writes import add_text_vectors, add_texts, replace_texts
 from index.words import add_words, replace_words
 from training.data.manifest import Record
+from training.data.record import MOST_VALUE_BYTES
 
 # What became of an image that was written.
 Outcome = Literal["created", "replaced", "unchanged"]
@@ -211,6 +212,9 @@ def _replace_attributes(
 def _attributes(record: Record) -> Iterator[dict[str, Any]]:
     for name, values in {**record.metadata, "labels": record.labels}.items():
         for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
+            if isinstance(value, str) and len(value.encode()) > MOST_VALUE_BYTES:
+                # No index of PostgreSQL takes it; it stays among the image's details.
+                continue
             yield {
                 "name": name,
                 "position": position,
