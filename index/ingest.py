@@ -14,7 +14,7 @@ from index.ahead import prepared_ahead
 from index.bundles import installed_bundle, register_bundle
 from index.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.engine import SearchEngine
-from index.generations import Generation, find_generation, open_generation, refuse_retired
+from index.generations import Generation, find_generation, open_generation
 from index.image_intake import Intake, Prepared, known_images, read_limited
 from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
 from index.loose_files import keep_files, remove_loose
@@ -143,8 +143,6 @@ class _Run:
             writes = self._embed(prepared)
             with self._engine.catalogue.write() as session:
                 outcomes = write_images(session, self._embedder.generation, writes)
-                # Under the lock that writing has taken: a swap comes before all of this or after it.
-                refuse_retired(session, self._embedder.generation)
                 keep_files(session, self._engine.store, self._originals(writes))
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += sum(outcome is None for _, outcome in batch)
