@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import anyio
@@ -18,17 +19,23 @@ from torch import Tensor
 
 from app.encoding import EncodingTimeoutError, QueueFullError
 from app.field_errors import FieldError
-from app.problems import INVALID, UNSUPPORTED, RequestError
+from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, Kind, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
-from index.errors import QueryError, shortened
+from index.errors import shortened
 from training.data.images import ImageLimits, decode_image, read_header
 
 Result = TypeVar("Result")
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
-_MOST_TEXTS = 8
+_UNREADABLE_FORM = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
+# By what the framework says.
+_UNREADABLE = {
+    "Missing boundary": f"The content type is {_MULTIPART} without a boundary: let the HTTP client write it.",
+    "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
+    "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,67 @@ def invalid(field: str, message: str) -> RequestError:
     return RequestError(INVALID, message, errors=[FieldError(field=shortened(field), message=message)])
 
 
+@dataclass(frozen=True, slots=True)
+class FormShape:
+    """What a form may hold.
+
+    Attributes:
+        text: The field of its JSON text.
+        most_texts: How many texts are read before it is refused.
+        files: The field that is named where there are too many files.
+        most_files: How many it may have.
+        too_many_files: What is said where there are more.
+    """
+
+    text: str
+    most_texts: int
+    files: str
+    most_files: int
+    too_many_files: str
+
+
+@asynccontextmanager
+async def opened_form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
+    """Read a form within its limits.
+
+    Raises:
+        RequestError: It is over one of them, or is no whole form.
+    """
+    try:
+        async with request.form(
+            max_files=shape.most_files, max_fields=shape.most_texts, max_part_size=settings.max_json_bytes
+        ) as form:
+            yield form
+    except HTTPException as error:
+        raise _form_error(error, shape, settings) from None
+
+
+def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> HTTPException | RequestError:
+    """Say in our words what the framework, by its words alone, refuses a form for."""
+    if error.detail.startswith("Too many files"):
+        return invalid(shape.files, shape.too_many_files)
+    if error.detail.startswith("Too many fields"):
+        return invalid(
+            shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
+        )
+    if error.detail.startswith("Part exceeded"):
+        message = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
+        return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
+    for words, message in _UNREADABLE.items():
+        if error.detail.startswith(words):
+            return RequestError(_UNREADABLE_FORM, message)
+    return error
+
+
+_SEARCH = FormShape(
+    text="query",
+    most_texts=8,
+    files="like",
+    most_files=MAX_EXAMPLES,
+    too_many_files=f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples.",
+)
+
+
 class QueryImages:
     """Decodes images that are sent, only a few at a time, since each may take hundreds of megabytes."""
 
@@ -110,25 +178,10 @@ class QueryImages:
         return prepare(decode_image(content, self.limits))
 
 
-@asynccontextmanager
-async def _opened_form(request: Request, settings: Settings) -> AsyncIterator[FormData]:
-    try:
-        async with request.form(
-            max_files=MAX_EXAMPLES, max_fields=_MOST_TEXTS, max_part_size=settings.max_json_bytes
-        ) as form:
-            yield form
-    except HTTPException as error:
-        # Only its words tell this one from the framework's others.
-        if not error.detail.startswith("Too many files"):
-            raise
-        message = f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples."
-        raise QueryError(message, field="like") from None
-
-
 async def _read_form(request: Request, settings: Settings) -> SentSearch:
     files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
     queries: list[bytes] = []
-    async with _opened_form(request, settings) as form:
+    async with opened_form(request, settings, _SEARCH) as form:
         for name, value in form.multi_items():
             content = value.encode() if isinstance(value, str) else await value.read()
             if name == "query":

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 from fastapi import BackgroundTasks
@@ -12,6 +13,7 @@ from app.generation_schemas import ActivatedGeneration
 from app.state import Services
 from index.activation import activate, announce, require_complete
 from index.bundles import registered_bundle
+from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.generations import Generation
 from index.retention import try_drop_old_generations
 
@@ -28,20 +30,35 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
 
     Raises:
         IncompleteGenerationError: It lacks images or texts; nothing changes.
+        UnknownGenerationError: It was dropped meanwhile; nothing changes.
         BundleError: Its encoder cannot be loaded; nothing changes.
     """
     started = time.monotonic()
     generation, texts = await anyio.to_thread.run_sync(_announced, services, find)
     await services.encoders.of(services.engine.describe(generation))
-    await anyio.to_thread.run_sync(services.engine.warm, generation.id)
-    # Other services look as often as this one, and load about as fast.
-    await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
-    await anyio.to_thread.run_sync(_activated, services, generation, texts)
+    with _unless_dropped(generation):
+        await anyio.to_thread.run_sync(services.engine.warm, generation.id)
+        # Other services look as often as this one, and load about as fast.
+        await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
+        await anyio.to_thread.run_sync(_activated, services, generation, texts)
     collection = generation.collection
     later.add_task(try_drop_old_generations, services.engine, collection, services.settings.keep_generations)
     return ActivatedGeneration(
         collection=collection, number=generation.id, model=generation.model, digest=generation.digest
     )
+
+
+@contextmanager
+def _unless_dropped(generation: Generation) -> Iterator[None]:
+    try:
+        yield
+    except IncompleteGenerationError:
+        raise
+    except GenerationError:
+        raise UnknownGenerationError(
+            f"Generation {generation.id} of {generation.collection!r} was dropped meanwhile, and nothing was "
+            "changed."
+        ) from None
 
 
 def _announced(services: Services, find: FindGeneration) -> tuple[Generation, bool]:

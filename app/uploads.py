@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from app.intake import check_length, invalid
+from app.intake import FormShape, check_length, invalid, opened_form
 from app.problems import UNSUPPORTED, RequestError
 from app.schemas_writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
@@ -23,6 +23,16 @@ from training.data.record import LineError, parse_line
 _Model = TypeVar("_Model")
 
 _MULTIPART = "multipart/form-data"
+_SEVERAL = FormShape(
+    text="records",
+    most_texts=2,
+    files="image",
+    most_files=MAX_UPLOADS,
+    too_many_files=f"Too many files are sent: a request takes at most {MAX_UPLOADS}.",
+)
+_ONE = FormShape(
+    text="record", most_texts=2, files="image", most_files=1, too_many_files="Send one image, not several."
+)
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 
 
@@ -42,7 +52,7 @@ async def read_uploads(request: Request, settings: Settings) -> list[SentImage]:
         RequestError: It is no such form, or files and records do not belong together.
         RequestValidationError: The records are not of the right form.
     """
-    async with _form(request, settings) as form:
+    async with _form(request, settings, _SEVERAL) as form:
         contents = await _files(form)
         records = _parsed(_RECORDS, _only_text(form, "records"), "records")
     if len(contents) != len(records):
@@ -67,15 +77,13 @@ async def read_upload(request: Request, image_id: str, settings: Settings) -> Se
         RequestError: It is no such form, or what is said of the image cannot be taken.
         RequestValidationError: The record is not of the right form.
     """
-    async with _form(request, settings) as form:
-        contents = await _files(form)
+    async with _form(request, settings, _ONE) as form:
+        (content,) = await _files(form)
         words = _parsed(TypeAdapter(ImageWords), _only_text(form, "record"), "record")
-    if len(contents) != 1:
-        raise invalid("image", "Send one image, not several.")
     record = _record(image_id, words, settings)
     if isinstance(record, LineError):
         raise invalid("record", f"The record cannot be used: {record}.")
-    return SentImage(image_id, contents[0], record)
+    return SentImage(image_id, content, record)
 
 
 def changed_record(record: Record, changes: ImageChanges, settings: Settings) -> Record:
@@ -100,13 +108,11 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
 
 
 @asynccontextmanager
-async def _form(request: Request, settings: Settings) -> AsyncIterator[FormData]:
+async def _form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
     try:
-        async with request.form(
-            max_files=MAX_UPLOADS, max_fields=2, max_part_size=settings.max_json_bytes
-        ) as form:
+        async with opened_form(request, settings, shape) as form:
             yield form
     except OSError as error:
         # Large files wait on the disk until they are read.

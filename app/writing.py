@@ -94,7 +94,9 @@ async def _write_once(
 ) -> WrittenImages:
     active = await anyio.to_thread.run_sync(services.engine.active, collection)
     loaded = await services.encoders.of(active)
-    known = await anyio.to_thread.run_sync(known_now, services.engine, active, [image.id for image in images])
+    # An id that is refused may be none that a database can look for.
+    ids = [image.id for image in images if isinstance(image.record, Record)]
+    known = await anyio.to_thread.run_sync(known_now, services.engine, active, ids)
     intake = Intake(services.engine.store, known, loaded.prepare, services.images.limits)
     prepared = await _each(services, [_prepare(services, intake, loaded, image) for image in images])
     failed = next((item.error for item in prepared if item.error is not None), None)

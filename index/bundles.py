@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ModelRow
@@ -76,20 +77,26 @@ def check_digest(info: BundleInfo, digest: str) -> BundleInfo:
 
 def register_bundle(session: Session, info: BundleInfo) -> ModelRow:
     """Return a bundle's row in the catalogue, made if there is none with its digest."""
-    row = session.execute(select(ModelRow).where(ModelRow.digest == info.digest)).scalar_one_or_none()
-    if row is None:
-        row = ModelRow(
-            digest=info.digest,
-            name=info.name,
-            dim=info.dim,
-            blades=info.config.blades,
-            unsigned=info.config.unsigned,
-            recipe=info.recipe,
-            created=info.created,
-            metrics=dict(info.metrics),
-        )
-        session.add(row)
-        session.flush()
+    registered = select(ModelRow).where(ModelRow.digest == info.digest)
+    found = session.execute(registered).scalar_one_or_none()
+    if found is not None:
+        return found
+    row = ModelRow(
+        digest=info.digest,
+        name=info.name,
+        dim=info.dim,
+        blades=info.config.blades,
+        unsigned=info.config.unsigned,
+        recipe=info.recipe,
+        created=info.created,
+        metrics=dict(info.metrics),
+    )
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        # Another process has just registered it.
+        return session.execute(registered).scalar_one()
     return row
 
 

@@ -16,7 +16,8 @@ from index.catalogue.tables import (
     RemovalRow,
     TextRow,
 )
-from index.generations import IN_SIGHT, next_sequence, require_collection
+from index.filters import storable_text
+from index.generations import IN_SIGHT, lock_collection, next_sequence, require_collection
 from index.loose_files import note_loose
 from index.text_writes import remove_texts
 from index.words import remove_words
@@ -40,7 +41,8 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
     collection_id = require_collection(session, collection).id
     sequence = next_sequence(session, collection_id)
     removed: dict[str, str] = {}
-    for part in _parts(ids):
+    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    for part in _parts([image_id for image_id in ids if storable_text(image_id)]):
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
             ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
         )
@@ -71,9 +73,7 @@ def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
     ours = ImageRow.collection_id == collection_id
     with catalogue.write() as session:
         # Another process may be removing the same.
-        session.execute(
-            select(CollectionRow.id).where(CollectionRow.id == collection_id).with_for_update()
-        ).one_or_none()
+        lock_collection(session, collection_id)
         rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(_AT_ONCE)).all()
         if rows:
             keys = [row.id for row in rows]

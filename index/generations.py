@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import (
@@ -17,6 +18,7 @@ from index.catalogue.tables import (
     TextEmbeddingRow,
 )
 from index.errors import (
+    CollectionExistsError,
     CollectionNameError,
     GenerationError,
     NoActiveGenerationError,
@@ -69,23 +71,42 @@ def require_collection(session: Session, name: str) -> CollectionRow:
     return row
 
 
-def get_or_add_collection(session: Session, name: str) -> CollectionRow:
-    """Return a collection, made if there is none of this name.
+def add_collection(session: Session, name: str) -> CollectionRow:
+    """Make a collection.
 
     Raises:
         CollectionNameError: It cannot be a name.
+        CollectionExistsError: There is one of this name.
     """
+    _check_name(name)
+    row = CollectionRow(name=name, sequence=0)
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        raise CollectionExistsError(name) from None
+    return row
+
+
+def _get_or_add_collection(session: Session, name: str) -> CollectionRow:
+    _check_name(name)
+    named = select(CollectionRow).where(CollectionRow.name == name)
+    row = session.execute(named).scalar_one_or_none()
+    if row is not None:
+        return row
+    try:
+        return add_collection(session, name)
+    except CollectionExistsError:
+        # Another process has just made it.
+        return session.execute(named).scalar_one()
+
+
+def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise CollectionNameError(
             f"{shortened(name)!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
             "underscores, and begin with a letter or digit."
         )
-    row = session.execute(select(CollectionRow).where(CollectionRow.name == name)).scalar_one_or_none()
-    if row is None:
-        row = CollectionRow(name=name, sequence=0)
-        session.add(row)
-        session.flush()
-    return row
 
 
 def hide_collection(session: Session, name: str) -> None:
@@ -100,6 +121,14 @@ def hide_collection(session: Session, name: str) -> None:
     row.name = f"{_HIDDEN}{row.id}"
     generations = update(GenerationRow).where(GenerationRow.collection_id == row.id)
     session.execute(generations.values(state="retired", announced=None))
+
+
+def lock_collection(session: Session, collection_id: int) -> None:
+    """Let no other writer to a collection begin before the transaction ends; one that is gone is passed over.
+
+    On SQLite the transaction itself is the lock.
+    """
+    session.execute(select(CollectionRow.id).where(CollectionRow.id == collection_id).with_for_update())
 
 
 def next_sequence(session: Session, collection_id: int) -> int:
@@ -139,12 +168,17 @@ def get_generation(session: Session, generation_id: int) -> tuple[Generation, in
 
 
 def refuse_retired(session: Session, generation: Generation) -> None:
-    """Refuse to go on writing to a generation that another has replaced since the writer began.
+    """Refuse to go on writing to a generation that was replaced or dropped since the writer began.
 
     Raises:
-        GenerationError: It is retired, so that what is written to it would not be found.
+        GenerationError: It is gone or retired, so that what is written to it would not be found.
     """
     state = session.execute(select(GenerationRow.state).where(GenerationRow.id == generation.id)).scalar()
+    if state is None:
+        raise GenerationError(
+            f"Generation {generation.id} of {generation.collection!r} was dropped since this run began: run "
+            "it again."
+        )
     if state == "retired":
         raise GenerationError(
             f"{generation.collection!r} has been searched with another bundle since this run began: run it "
@@ -225,7 +259,9 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
     Raises:
         CollectionNameError: It cannot be a name.
     """
-    row = get_or_add_collection(session, collection)
+    row = _get_or_add_collection(session, collection)
+    # Another process may be beginning one.
+    lock_collection(session, row.id)
     generation = find_any(session, row.id, model.digest)
     if generation is None:
         return add_generation(session, row.id, model.id)

@@ -17,11 +17,12 @@ from index.catalogue.tables import (
 )
 from index.errors import GenerationError, StaleWriteError
 from index.filters import BUILT_IN_FIELDS, kind_of
-from index.generations import Generation, next_sequence
+from index.generations import Generation, next_sequence, refuse_retired
 from index.loose_files import note_loose
 from index.text_writes import add_text_vectors, add_texts, replace_texts
 from index.words import add_words, replace_words
 from training.data.manifest import Record
+from training.data.record import MOST_VALUE_BYTES
 
 # What became of an image that was written.
 Outcome = Literal["created", "replaced", "unchanged"]
@@ -66,11 +67,14 @@ def write_images(
         What became of each image, by id.
 
     Raises:
-        GenerationError: An image that is searched in another generation would change its picture.
+        GenerationError: The generation is retired or gone, or an image that is searched in another one would
+            change its picture.
         StaleWriteError: An image without a picture is gone or has another file than the write was made for.
     """
     collection_id = generation.collection_id
     sequence = next_sequence(session, collection_id)
+    # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
+    refuse_retired(session, generation)
     stored = _stored(session, collection_id, [write.record.id for write in writes])
     _check_fresh(writes, stored)
     new = [write for write in writes if write.record.id not in stored]
@@ -211,6 +215,9 @@ def _replace_attributes(
 def _attributes(record: Record) -> Iterator[dict[str, Any]]:
     for name, values in {**record.metadata, "labels": record.labels}.items():
         for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
+            if isinstance(value, str) and len(value.encode()) > MOST_VALUE_BYTES:
+                # No index of PostgreSQL takes it; it stays among the image's details.
+                continue
             yield {
                 "name": name,
                 "position": position,

@@ -165,8 +165,6 @@ class _Run:
             writes = self._embed(prepared)
             with self._engine.catalogue.write() as session:
                 outcomes = write_images(session, self._embedder.generation, writes)
-                # Under the lock that writing has taken: a swap comes before all of this or after it.
-                refuse_retired(session, self._embedder.generation)
                 keep_files(session, self._engine.store, self._originals(writes))
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += len(judged) - len(prepared)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.deletion import delete_images
 from index.engine import SearchEngine
-from index.errors import StaleWriteError
+from index.errors import GenerationError, StaleWriteError
 from index.generations import (
     Generation,
     find_active,
@@ -41,9 +41,17 @@ class Upload:
 
 
 def known_now(engine: SearchEngine, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
-    """Return what the catalogue has of images, by id, in a generation."""
+    """Return what the catalogue has of images, by id, in a generation.
+
+    Raises:
+        StaleWriteError: The generation is gone.
+    """
     with engine.catalogue.read() as session:
-        return known_images(session, get_generation(session, active.generation)[0], ids)
+        try:
+            generation, _ = get_generation(session, active.generation)
+        except GenerationError:
+            raise _stale(active) from None
+        return known_images(session, generation, ids)
 
 
 def put_images(
@@ -183,11 +191,15 @@ def _locked(session: Session, active: ActiveGeneration) -> Generation:
     if found is None:
         require_collection(session, active.collection)
     if found is None or found[0].id != active.generation:
-        raise StaleWriteError(
-            f"Collection {active.collection!r} is searched with another generation by now, and nothing was "
-            "written: send it again."
-        )
+        raise _stale(active)
     return found[0]
+
+
+def _stale(active: ActiveGeneration) -> StaleWriteError:
+    return StaleWriteError(
+        f"Collection {active.collection!r} is searched with another generation by now, and nothing was "
+        "written: send it again."
+    )
 
 
 def _digests(session: Session, generation: Generation, ids: Collection[str]) -> set[str]:

@@ -4,10 +4,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.activation import activate
-from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.catalogue.tables import GenerationRow, ModelRow
 from index.engine import SearchEngine
-from index.errors import CollectionExistsError, NoActiveGenerationError
-from index.generations import add_generation, get_or_add_collection, require_collection
+from index.errors import NoActiveGenerationError
+from index.generations import add_collection, add_generation, require_collection
 from index.models import find_model
 from training.errors import BundleError
 
@@ -37,9 +37,7 @@ def create_collection(
             raise BundleError(
                 f"The files of model {row.name!r} are missing: index a collection with it again."
             )
-        if session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).first():
-            raise CollectionExistsError(name)
-        collection = get_or_add_collection(session, name)
+        collection = add_collection(session, name)
         activate(session, add_generation(session, collection.id, row.id))
 
 

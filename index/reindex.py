@@ -26,6 +26,7 @@ from index.generations import (
     add_generation,
     find_any,
     get_generation,
+    lock_collection,
     next_sequence,
     require_collection,
 )
@@ -67,6 +68,8 @@ def generation_for(engine: SearchEngine, collection: str, encoder: ImageEncoder)
     ):
         collection_id = require_collection(session, collection).id
         model = register_bundle(session, info)
+        # Another process may be beginning one.
+        lock_collection(session, collection_id)
         found = find_any(session, collection_id, model.digest)
         return found or add_generation(session, collection_id, model.id)
 

@@ -18,6 +18,7 @@ from index.generations import (
     Generation,
     find_generation,
     get_generation,
+    lock_collection,
     next_sequence,
     require_collection,
 )
@@ -135,6 +136,8 @@ def _drop(engine: SearchEngine, generation: Generation) -> None:
 
 def _drop_batch(session: Session, generation: Generation) -> bool:
     """Remove some vectors of images or texts; return whether there were any."""
+    # A writer may be removing the same in another order.
+    lock_collection(session, generation.collection_id)
     state = session.execute(
         select(GenerationRow.state).where(GenerationRow.id == generation.id).with_for_update()
     ).scalar_one_or_none()

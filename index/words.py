@@ -19,6 +19,8 @@ _WORD: Final = re.compile(r"[^\W_]+")
 MOST_WORDS: Final = 64
 # PostgreSQL takes words of up to 2,047 bytes, of which a letter may need four.
 _LONGEST: Final = 500
+# Of an image; PostgreSQL takes 1,048,575 bytes, of which a character and its places may need four.
+MOST_CHARACTERS: Final = 200_000
 
 
 def matching(
@@ -82,7 +84,10 @@ def replace_words(session: Session, keys: Sequence[int]) -> None:
 
 
 def add_words(session: Session, keys: Sequence[int]) -> None:
-    """Take in the words of these images, of which none have been, in the caller's transaction."""
+    """Take in the words of these images, of which none have been, in the caller's transaction.
+
+    Of an image with more text than `MOST_CHARACTERS`, those at its beginning are taken in.
+    """
     if not keys:
         return
     if session.get_bind().dialect.name == "sqlite":
@@ -107,10 +112,11 @@ def tokens(words: str) -> list[str]:
 def tsvector(written: str) -> str:
     """Return the words of a text with their places, as PostgreSQL writes a tsvector.
 
-    Its own parser would take "a/b" for a file and "x.Y" for a host, and find neither word of them.
+    Of a text with more than `MOST_CHARACTERS` they are those at its beginning. PostgreSQL's own parser would
+    take "a/b" for a file and "x.Y" for a host, and find neither word of them.
     """
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(_split(written), 1):
+    for place, word in enumerate(_split(written[:MOST_CHARACTERS]), 1):
         places.setdefault(_quoted(word), []).append(place)
     return " ".join(f"{word}:{','.join(map(str, own))}" for word, own in places.items())
 
@@ -180,9 +186,9 @@ _POSTGRESQL: Final = text(
     "GROUP BY image_id ORDER BY sum(rank * weight) DESC, image_id LIMIT :most"
 ).bindparams(bindparam("words"), bindparam("collection"), bindparam("most"))
 _TAKE_IN_SQLITE: Final = text(
-    "INSERT INTO image_words (rowid, words) SELECT id, "
+    "INSERT INTO image_words (rowid, words) SELECT id, substr("
     "coalesce((SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id), '') "
-    "|| char(10) || coalesce(report, '') FROM images WHERE id IN :keys"
+    f"|| char(10) || coalesce(report, ''), 1, {MOST_CHARACTERS}) FROM images WHERE id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
 _WRITTEN_POSTGRESQL: Final = text(
     "SELECT id, coalesce("

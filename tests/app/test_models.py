@@ -17,6 +17,7 @@ from index.engine import SearchEngine
 from index.errors import GenerationError
 from index.jobs import add_job, claim_job, end_job
 from index.reindex import generation_for, reindex
+from index.retention import drop_generation
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_writes import LOCAL, problem, serve
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
@@ -132,6 +133,34 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     with TestClient(application, "http://127.0.0.1", client=LOCAL) as client:
         assert client.post(path).status_code == 200
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("then", ["before it is loaded", "while services load it"])
+def test_a_generation_that_is_dropped_meanwhile_is_unknown(
+    home: Indexed,
+    local: TestClient,
+    engine: SearchEngine,
+    then: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained_further(home.bundle.with_name("further"), UNKNOWN)
+    encoder = load_encoder(home.bundle.with_name("further"), "cpu")
+    generation = generation_for(engine, COLLECTION, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    warm = SearchEngine.warm
+
+    def dropping(self: SearchEngine, number: int) -> None:
+        if then == "while services load it":
+            warm(self, number)
+        drop_generation(engine, COLLECTION, number)
+        if then == "before it is loaded":
+            warm(self, number)
+
+    monkeypatch.setattr(SearchEngine, "warm", dropping)
+    answer = local.post(f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate")
+    assert problem(answer, 404, "unknown-generation")["detail"] == (
+        f"Generation {generation.id} of '{COLLECTION}' was dropped meanwhile, and nothing was changed."
+    )
 
 
 def test_a_card_says_where_a_model_comes_from_and_names_no_folder(

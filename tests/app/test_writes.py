@@ -18,6 +18,7 @@ from app.engine import open_engine
 from app.service import create_app
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
+from index.live_writes import known_now, remove_collection
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -216,33 +217,50 @@ def test_what_is_removed_does_not_come_back(local: TestClient, home: Indexed) ->
         assert nearest(restarted, picture(10))["score"] < 0.9999
 
 
-@pytest.mark.parametrize(
-    ("records", "files", "field"),
-    [
-        ([{"id": "a"}], 2, "records"),
-        ([{"id": "a"}, {"id": "a"}], 2, "records"),
-        ([{"id": "a", "colour": 1}], 1, "records.0.colour"),
-        ([{}], 1, "records.0.id"),
-        ([{"id": "a", "split": "all"}], 1, "records.0.split"),
-        ([], 0, "image"),
-    ],
-)
-def test_a_form_that_is_wrong_is_told_where(
-    local: TestClient, records: list[dict[str, Any]], files: int, field: str
+def test_no_database_can_have_a_null_character(local: TestClient) -> None:
+    answer = post(local, [{"id": "a\0"}, {"id": "beside"}], [picture(60), picture(61)])
+    assert [status for _, status in statuses(answer)] == ["refused", "created"]
+    assert answer.json()["images"][0]["reason"] == "The record cannot be used: 'id' holds a null character."
+    path = f"{IMAGES}/%00"
+    problem(local.delete(path), 404, "unknown-image")
+    for read in (path, f"{path}/content", f"{path}/thumbnail"):
+        problem(local.get(read), 404, "unknown-image")
+    problem(local.patch(path, json={"report": "r"}), 404, "unknown-image")
+    problem(put(local, "%00", picture(60)), 422, "invalid-request")
+    search = f"/v1/collections/{COLLECTION}/search"
+    for name in ("like", "unlike"):
+        asked = {"text": "a boat", name: [{"id": "\0"}], "exclude_same_group": True}
+        problem(local.post(search, json=asked), 404, "unknown-image")
+    problem(local.post(search, json={"text": "a", "group_by": "\0"}), 422, "invalid-request")
+    problem(local.post("/v1/collections", json={"name": "\0", "model": "tiny-0"}), 422, "invalid-name")
+    new = {"name": "n", "same_model_as": "\0"}
+    problem(local.post("/v1/collections", json=new), 404, "unknown-collection")
+    problem(local.delete("/v1/collections/%00"), 404, "unknown-collection")
+
+
+def test_a_group_that_no_database_looks_for_is_refused_and_a_long_comment_kept(local: TestClient) -> None:
+    comment = "".join(np.random.default_rng(0).choice(list("abcdefghijklmnopqrstuvwxyz"), 6000))
+    grouped: dict[str, Any] = {"id": "grouped", "group": "x" * 2001}
+    records = [grouped, {"id": "remarked", "metadata": {"comment": comment}}]
+    answer = post(local, records, [picture(62), picture(63)])
+    assert [status for _, status in statuses(answer)] == ["refused", "created"]
+    reason = "The record cannot be used: 'group' has 2,001 bytes in UTF-8; the limit is 2,000."
+    assert answer.json()["images"][0]["reason"] == reason
+    assert local.get(f"{IMAGES}/remarked").json()["metadata"] == {"comment": comment}
+
+
+def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_none(
+    local: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = post(local, records, [picture(number) for number in range(files)])
-    if files == 0:
-        assert answer.status_code == 415
-        return
-    document = problem(answer, 422, "invalid-request")
-    assert document["errors"][0]["field"] == field
-    assert local.get(f"{IMAGES}/a").status_code == 404
+    local.post("/v1/collections", json={"name": "brief", "same_model_as": COLLECTION})
 
+    def removing(engine: SearchEngine, *asked: Any) -> Any:
+        remove_collection(engine, "brief")
+        return known_now(engine, *asked)
 
-def test_more_files_than_one_request_may_have_are_refused(local: TestClient, home: Indexed) -> None:
-    before = files_of(home)
-    assert post(local, [{"id": f"m{number}"} for number in range(65)], [b"x"] * 65).status_code == 400
-    assert files_of(home) == before
+    monkeypatch.setattr("app.writing.known_now", removing)
+    answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
+    problem(answer, 404, "unknown-collection")
 
 
 def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: TestClient) -> None:

@@ -30,7 +30,7 @@ from index.feedback import (
     judgements,
     learning_pairs,
 )
-from index.generations import get_or_add_collection
+from index.generations import add_collection
 from index.ingest import ingest_manifest
 from index.live_writes import remove_collection, remove_images
 from tests.index.conftest import open_home
@@ -119,7 +119,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
 
 def test_what_cannot_be_said_changes_nothing(searched: SearchEngine) -> None:
     with searched.catalogue.write() as session:
-        get_or_add_collection(session, "empty")
+        add_collection(session, "empty")
     for query, image, collection, error in (
         (TEXT, 99, "c", UnknownImageError),
         (JudgedQuery(images=("image-099",)), 3, "c", UnknownImageError),

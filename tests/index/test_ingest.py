@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, func, select
 from index.activation import activate
 from index.catalogue.tables import AttributeRow, EmbeddingRow, GenerationRow, ImageRow, TextRow
 from index.engine import SearchEngine
-from index.errors import GenerationError, NoActiveGenerationError
+from index.errors import FilterError, GenerationError, NoActiveGenerationError
 from index.filters import parse_filter
 from index.ingest import IngestReport, ingest_manifest
 from index.reindex import generation_for, reindex
@@ -40,6 +40,34 @@ def test_every_record_can_be_read_back(engine: SearchEngine, encoder: Encoder, m
         assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
         assert (image.width, image.height, image.media_type) == (48, 40, "image/png")
         assert engine.image_path("cxr", record.id).read_bytes() == manifest.image_path(record).read_bytes()
+
+
+def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    """Drawn letters, since PostgreSQL compresses others and then takes more of them."""
+    letters = "".join(np.random.default_rng(0).choice(list("abcdefghijklmnopqrstuvwxyz0123456789"), 8000))
+    record = replace(
+        manifest.records[0],
+        id="\U00020000" * 255,
+        group=letters[:2000],
+        labels=(letters[2000:4000],),
+        metadata={"comment": letters[:6000], letters[:500]: (letters[:2001], letters[1000:3000])},
+    )
+    _ingest(engine, encoder, make_manifest(tmp_path / "data", [record, *manifest.records[1:]]))
+    assert engine.image("cxr", record.id).metadata == record.metadata
+    active = engine.active("cxr")
+
+    def found(field: str, value: str) -> list[str]:
+        asked = SearchRequest(k=50, filter=parse_filter({"field": field, "eq": value}))
+        return [hit.id for hit in engine.search(active, np.ones(12, np.float32), asked).hits]
+
+    assert found("group", letters[:2000]) == [record.id]
+    assert found("labels", letters[2000:4000]) == [record.id]
+    assert found(letters[:500], letters[1000:3000]) == [record.id]
+    assert found(letters[:500], letters[:2001]) == []
+    with pytest.raises(FilterError, match="There is no field 'comment'"):
+        found("comment", letters[:6000])
 
 
 def test_vectors_are_those_of_the_encoder(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:

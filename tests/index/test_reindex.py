@@ -225,6 +225,28 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
     assert engine.collection("c").count == 10
 
 
+def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    embed = other_encoder.embed_images
+
+    class Slow:
+        """The generation goes while a batch is in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_texts = staticmethod(other_encoder.embed_texts)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            drop_generation(engine, "c", generation_for(engine, "c", other_encoder).id)
+            return embed(images)
+
+    with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
+        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
+
+
 def test_texts_are_not_written_to_a_generation_that_was_dropped(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:

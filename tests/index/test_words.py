@@ -145,6 +145,26 @@ def test_words_are_the_same_on_both_databases(engine: SearchEngine) -> None:
             assert tokens(word) == [word]
 
 
+def test_of_a_long_report_the_words_at_its_beginning_are_found(engine: SearchEngine) -> None:
+    """Each of these words is another one: all of them are more than PostgreSQL keeps of a text."""
+    generation = begin_generation(engine, "c", DIM)
+    report = " ".join(f"{number:07}" for number in range(200_000))
+    record = replace(make_records(1)[0], texts=("a text",), report=report)
+    put_vectors(engine, generation, [record], unit_vectors(1, DIM))
+    with engine.catalogue.read() as session:
+        for word, found in (("text", 1), ("0000000", 1), ("0024990", 1), ("0025010", 0), ("0199999", 0)):
+            assert len(matching(session, generation.collection_id, word, 9)) == found, word
+
+
+def test_the_longest_text_of_the_longest_letters_is_taken_in(engine: SearchEngine) -> None:
+    generation = begin_generation(engine, "c", DIM)
+    numbers = np.random.default_rng(0).permutation(np.arange(200_000) % 40_000)
+    letters = "".join(chr(0x20000 + number) for number in numbers)
+    for length in (1, 2, 500):
+        words = " ".join(letters[start : start + length] for start in range(0, len(letters), length))
+        put_texts(engine, generation, [words])
+
+
 def _images_of(session: Session, texts: Keys) -> list[int]:
     query = select(TextRow.image_id).where(TextRow.id.in_(texts.tolist()))
     return list(session.execute(query).scalars())

@@ -15,6 +15,9 @@ _KEYS: Final = (
 )
 _RESERVED: Final = frozenset({"id", "split", "group", "labels"})
 _LONGEST_ID: Final = 255
+# PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
+MOST_VALUE_BYTES: Final = 2000
+_MOST_NAME_BYTES: Final = 500
 _LARGEST_INTEGER: Final = 2**63 - 1
 
 
@@ -115,8 +118,8 @@ def _parse_object(known: object, number: int) -> Record:
         image=_relative_path(known["image"], "image"),
         split=_split(known["split"]),
         texts=_strings(known.get("texts"), "texts"),
-        group=_optional_string(known.get("group"), "group"),
-        labels=_strings(known.get("labels"), "labels"),
+        group=_group(known.get("group")),
+        labels=_labels(known.get("labels")),
         report=_optional_string(known.get("report"), "report"),
         metadata=_metadata(known.get("metadata")),
         audio=None if known.get("audio") is None else _relative_path(known["audio"], "audio"),
@@ -165,6 +168,26 @@ def _strings(value: object, name: str) -> tuple[str, ...]:
     return tuple([_string(item, f"{name}[{place}]") for place, item in enumerate(value)])
 
 
+def _group(value: object) -> str | None:
+    group = _optional_string(value, "group")
+    if group is not None:
+        _check_bytes(group, "group", MOST_VALUE_BYTES)
+    return group
+
+
+def _labels(value: object) -> tuple[str, ...]:
+    labels = _strings(value, "labels")
+    for place, label in enumerate(labels):
+        _check_bytes(label, f"labels[{place}]", MOST_VALUE_BYTES)
+    return labels
+
+
+def _check_bytes(value: str, name: str, most: int) -> None:
+    size = len(value.encode())
+    if size > most:
+        raise LineError(f"{_shown(name)} has {size:,} bytes in UTF-8; the limit is {most:,}")
+
+
 def _identifier(value: object) -> str:
     name = _string(value, "id")
     # An id is one part of the address of an image, so nothing that an address would swallow is let in.
@@ -200,11 +223,12 @@ def _metadata(value: object) -> Mapping[str, MetadataValue]:
     if not _RESERVED.isdisjoint(value):
         name = min(_RESERVED & value.keys())
         raise LineError(f"metadata cannot use the name {name!r}, a key of the record")
-    return {
-        _string(key, "metadata key"): _metadata_value(item, key)
-        for key, item in value.items()
-        if item is not None
-    }
+    known = {}
+    for key, item in value.items():
+        if item is not None:
+            _check_bytes(_string(key, "metadata key"), "metadata key", _MOST_NAME_BYTES)
+            known[key] = _metadata_value(item, key)
+    return known
 
 
 def _metadata_value(value: object, key: str) -> MetadataValue:

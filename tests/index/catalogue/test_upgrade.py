@@ -14,7 +14,7 @@ from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
 
 from index.backup import restore_backup, write_backup
 from index.catalogue import open_catalogue
-from index.catalogue.tables import EmbeddingRow, ImageRow, Table, TextRow
+from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow
 from index.engine import SearchEngine
 from index.feedback import FeedbackCounts, JudgedQuery, count_feedback, judge, judgements
 from index.generations import find_active
@@ -97,6 +97,28 @@ def test_new_rows_go_in_beside_the_old_ones(old_catalogue: str) -> None:
     with catalogue.read() as session:
         assert session.execute(select(TextRow.text).order_by(TextRow.id)).scalars().all()[-1] == "Third"
     catalogue.close()
+
+
+def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
+    catalogue_url: str, home: Path
+) -> None:
+    report = " ".join(f"{number:07}" for number in range(200_000))
+    with _first_schema(catalogue_url) as connection:
+        for statement in _ROWS[:4]:
+            connection.execute(text(statement.replace("No effusion.Edema", report)))
+        attribute = (
+            "INSERT INTO attributes (image_id, name, position, collection_id, kind, text_value) "
+            "VALUES (1, :name, 0, 1, 'text', :value)"
+        )
+        values = {"kept": "é" * 1000, "gone": "é" * 1001}
+        connection.execute(text(attribute), [{"name": name, "value": values[name]} for name in values])
+    engine = open_home(home, catalogue_url)
+    with engine.catalogue.read() as session:
+        assert session.execute(select(AttributeRow.name)).scalars().all() == ["kept"]
+        assert session.execute(select(ImageRow.report)).scalar_one() == report
+        assert matching(session, 1, "0000000", 9).tolist() == [1]
+        assert matching(session, 1, "0199999", 9).tolist() == []
+    engine.close()
 
 
 def _all_rows(engine: SearchEngine) -> Rows:

@@ -82,6 +82,9 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (line_with(texts=["\ud800"]), "'texts[0]' holds half of a surrogate pair"),
         (line_with(labels=[None]), "'labels[0]' must be a string"),
         (line_with(group=7), "'group' must be a string"),
+        (line_with(group="é" * 1001), "'group' has 2,002 bytes in UTF-8; the limit is 2,000"),
+        (line_with(labels=["x", "x" * 2001]), "'labels[1]' has 2,001 bytes in UTF-8; the limit is 2,000"),
+        (line_with(metadata={"x" * 501: 1}), "'metadata key' has 501 bytes in UTF-8; the limit is 500"),
         (line_with(metadata=[1]), "'metadata' must be an object"),
         (line_with(metadata={"split": "x"}), "metadata cannot use the name 'split', a key of the record"),
         (line_with(metadata={"": "x"}), "'metadata key' is empty"),
@@ -99,6 +102,12 @@ def test_what_is_wrong_is_named(line: bytes, reason: str) -> None:
     with pytest.raises(LineError) as caught:
         parse_line(line, 1)
     assert str(caught.value) == reason
+
+
+def test_what_a_database_looks_for_may_be_long_and_what_is_shown_longer() -> None:
+    long = {"group": "é" * 1000, "labels": ["x" * 2000], "metadata": {"n" * 500: "x" * 100_000}}
+    record = parse_line(line_with(id="\U00020000" * 255, report="x" * 3_000_000, **long), 1)
+    assert parse_line(format_line(record), 1) == record
 
 
 def test_a_byte_order_mark_is_passed_over_on_the_first_line_only() -> None:

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from index.words import MOST_CHARACTERS
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -100,7 +102,7 @@ def _take_in_words() -> None:
             "CREATE VIRTUAL TABLE image_words USING fts5(words, tokenize = 'unicode61 remove_diacritics 2')"
         )
         texts = "SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id"
-        words = f"coalesce(({texts}), '') || char(10) || coalesce(report, '')"
+        words = f"substr(coalesce(({texts}), '') || char(10) || coalesce(report, ''), 1, {MOST_CHARACTERS})"
         op.execute(f"INSERT INTO image_words (rowid, words) SELECT id, {words} FROM images")
         return
     op.execute(
@@ -109,5 +111,7 @@ def _take_in_words() -> None:
     )
     op.execute("CREATE INDEX ix_image_words ON image_words USING gin (words)")
     texts = "SELECT string_agg(text, chr(10) ORDER BY position) FROM texts WHERE image_id = images.id"
-    words = f"to_tsvector('simple', coalesce(({texts}), '') || chr(10) || coalesce(report, ''))"
+    written = f"substr(coalesce(({texts}), '') || chr(10) || coalesce(report, ''), 1, {MOST_CHARACTERS // 2})"
+    # PostgreSQL's parser makes two words and more of one with a hyphen.
+    words = f"to_tsvector('simple', {written})"
     op.execute(f"INSERT INTO image_words (image_id, words) SELECT id, {words} FROM images")
