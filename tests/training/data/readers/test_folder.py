@@ -64,6 +64,15 @@ def test_a_table_says_what_images_show(photos: Path) -> None:
     assert dict(second.metadata) == {"folder": "beach", "year": 2020.5, "place": "Rimini", "film": "12"}
 
 
+def test_whole_numbers_that_a_double_does_not_tell_apart_stay_texts(photos: Path) -> None:
+    long, short = "900719925474099", "90071992547409"
+    table = table_of(photos, f"image,study,series\na.jpg,{long}2,{short}2\nbeach/b.PNG,{long}3,{short}3\n")
+    import_data_set("folder", photos, table=table)
+    first, second = read_manifest(photos).records
+    assert (first.metadata["study"], second.metadata["study"]) == (f"{long}2", f"{long}3")
+    assert (first.metadata["series"], second.metadata["series"]) == (int(f"{short}2"), int(f"{short}3"))
+
+
 def test_images_without_a_split_are_drawn_by_group(tmp_path: Path) -> None:
     names = [f"{number}.jpg" for number in range(1000)]
     for name in names:
