@@ -1,7 +1,7 @@
 """The background of a collection's scores: what is usual there, so that a score can be called unusual."""
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -74,10 +74,9 @@ class ScoreScale(NamedTuple):
     near: float = 0.0
     readable: bool | None = True
 
-    def unusual(self, scores: Scores) -> Scores:
-        """Return by how many standard deviations scores (K,) lie above the background's mean."""
-        values: Scores = (scores - np.float32(self.mean)) / np.float32(self.spread)
-        return values
+    def unusual(self, scores: Iterable[float]) -> list[float]:
+        """Return by how many standard deviations scores lie above the background's mean."""
+        return [(score - self.mean) / self.spread for score in scores]
 
     def confident(self, best: float) -> bool | None:
         """Tell whether the collection has what the query means; None where that cannot be known.

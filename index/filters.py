@@ -7,6 +7,7 @@ satisfies no condition on it, so `not` of a condition also finds the images that
 import math
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -78,6 +79,11 @@ Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)
 
 class _Condition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @cached_property
+    def text(self) -> str:
+        """The filter as JSON text that is always the same for the same filter."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
 class Equals(_Condition):
@@ -183,11 +189,6 @@ def parse_filter(value: Any) -> Filter:
         raise FilterError(_place(first["loc"]), _sentence(first)) from error
     _check_size(parsed)
     return parsed
-
-
-def filter_text(filter: Filter) -> str:
-    """Return the filter as JSON text that is always the same for the same filter."""
-    return filter.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def conditions(filter: Filter) -> Iterator[Equals | AnyOf | Range]:

@@ -7,7 +7,6 @@ from typing import Final
 from index.catalogue import Catalogue, Kept, Remembered
 from index.cursors import Binding
 from index.errors import GenerationError
-from index.filters import filter_text
 from index.generations import Generation, get_generation
 from index.groups import check_group_field, keys_left_out
 from index.ranking import NOTHING
@@ -77,7 +76,7 @@ class PreparedRequests:
         """
         version = self._catalogue.version()
         kept = self._kept.at(version)
-        filter_name = None if request.filter is None else filter_text(request.filter)
+        filter_name = None if request.filter is None else request.filter.text
         place = (active.generation, active.collection, active.digest, filter_name, request.shape)
         prepared = kept.get(place)
         if prepared is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from index.errors import QueryError
-from index.filters import Filter, filter_text
+from index.filters import Filter
 from index.generations import Target
 from index.own_queries import QueryKind
 from index.words import MOST_WORDS, tokens
@@ -86,7 +86,7 @@ class SearchRequest:
     def bound(self) -> str:
         """Return everything that must be the same for all pages of one search, as a text."""
         values = {
-            "filter": None if self.filter is None else filter_text(self.filter),
+            "filter": None if self.filter is None else self.filter.text,
             "exclude": sorted(self.exclude),
             "exclude_groups_of": sorted(self.exclude_groups_of),
             "exclude_groups_by": self.exclude_groups_by,

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -171,7 +171,7 @@ class Searcher:
         hits = self._hits(search, found, images, before)
         confident = None if search.place is None else search.place.confident
         if search.place is None and search.scale is not None and len(found):
-            confident = search.scale.confident(float(found.cosines.max()))
+            confident = search.scale.confident(max(hit.cosine for hit in hits))
         end = None
         if more:
             place = self._end(search, request, found, before + k, confident)
@@ -291,37 +291,37 @@ class Searcher:
         images: dict[int, FoundImage],
         before: int,
     ) -> tuple[Hit, ...]:
-        counts: dict[int, int] = {}
+        keys, cosines = found.keys.tolist(), found.cosines.tolist()
+        others: Iterable[int | None] = repeat(None, len(keys))
         if search.groups is not None:
             counts = search.groups.others(found.keys, search.scope.findable(search.groups.column.keys))
-        unusual: list[float | None] = [None] * len(found)
+            others = [counts.get(key) for key in keys]
+        unusual: Iterable[float | None] = repeat(None, len(keys))
         if search.scale is not None:
-            unusual = search.scale.unusual(found.cosines).tolist()
-        hits = []
-        ranked = (found.scores.tolist(), found.cosines.tolist(), found.lists.tolist(), unusual)
-        for rank, key, score, cosine, lists, above in zip(
-            range(before + 1, before + 1 + len(found)), found.keys.tolist(), *ranked, strict=True
-        ):
-            image = images[key]
-            found_by, others_of = _FOUND_BY[lists], counts.get(key)
-            # By place: by name it takes twice the time, and there may be hundreds.
-            hits.append(
+            unusual = search.scale.unusual(cosines)
+        found_by = [_FOUND_BY[lists] for lists in found.lists.tolist()]
+        its = found.scores.tolist(), cosines, unusual, found_by, others
+        shown = zip(map(images.__getitem__, keys), *its, strict=True)
+        # By place: by name it takes twice the time, and there may be hundreds.
+        return tuple(
+            [
                 Hit(
                     image.id,
                     rank,
                     score,
                     cosine,
                     above,
-                    found_by,
+                    lists,
                     image.text,
                     image.group,
-                    others_of,
+                    more,
                     image.texts,
                     image.labels,
                     image.metadata,
                 )
-            )
-        return tuple(hits)
+                for rank, (image, score, cosine, above, lists, more) in enumerate(shown, before + 1)
+            ]
+        )
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:

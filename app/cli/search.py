@@ -362,6 +362,6 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
 
 
 def _why_nothing(query: "SearchQuery") -> str:
-    if query.stored:
-        return "Nothing is left beside what was left out."
-    return "The collection is empty." if query.filter is None else "Nothing passes the filter."
+    if query.filter is not None:
+        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
+    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."

@@ -51,7 +51,7 @@ class Catalogue:
 
     def reading(self) -> Reading:
         """Give what gives a session as `read` does, once something is asked of it."""
-        return Reading(self.read())
+        return Reading(self.read)
 
     @contextmanager
     def write(self) -> Iterator[Session]:

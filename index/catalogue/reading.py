@@ -1,5 +1,6 @@
 """A read of the catalogue that begins when it is needed."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -13,15 +14,18 @@ class Reading:
         read: What gives the session.
     """
 
-    def __init__(self, read: AbstractContextManager[Session]) -> None:
+    def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
         self._read = read
+        self._opened: AbstractContextManager[Session] | None = None
         self._session: Session | None = None
 
     @property
     def session(self) -> Session:
         """The session, whose queries all see one state of the catalogue."""
         if self._session is None:
-            self._session = self._read.__enter__()
+            opened = self._read()
+            self._session = opened.__enter__()
+            self._opened = opened
         return self._session
 
     @property
@@ -37,5 +41,5 @@ class Reading:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the session, if there is one; its errors come out as those of the catalogue."""
-        if self._session is not None:
-            self._read.__exit__(kind, error, trace)
+        if self._opened is not None:
+            self._opened.__exit__(kind, error, trace)

@@ -20,10 +20,10 @@ class Kept(Generic[Key, Value]):
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._lock = threading.Lock()
-        self._version: Hashable = None
+        # Replaced as one, so that who looks needs no lock.
+        self._latest: tuple[Hashable, dict[Key, Value]] = (None, {})
         # What began before a write and has not ended does not drop what was kept since.
         self._past: deque[Hashable] = deque(maxlen=_PAST)
-        self._values: dict[Key, Value] = {}
 
     def now(self) -> dict[Key, Value]:
         """Return what is kept of the catalogue as it is now; see `at`."""
@@ -35,13 +35,18 @@ class Kept(Generic[Key, Value]):
         What is read after that look may be put in: if something was written in between, it is dropped with
         the rest.
         """
+        latest, values = self._latest
+        if version == latest:
+            return values
         with self._lock:
+            latest, values = self._latest
+            if version == latest:
+                return values
             if version in self._past:
                 return {}
-            if version != self._version:
-                self._past.append(self._version)
-                self._version, self._values = version, {}
-            return self._values
+            self._past.append(latest)
+            self._latest = version, {}
+            return self._latest[1]
 
 
 class Remembered(Generic[Key, Value]):

@@ -179,8 +179,7 @@ class FilterCoding:
             places: Of the rows.
         """
         row_cost = planned.planner.row_cost
-        passing.note(spent, row_cost)
-        worth = passing.is_worth_coding(planned.rows.dim, row_cost)
+        worth = passing.note(spent, planned.rows.dim, row_cost)
         if not worth or not self._busy.acquire(blocking=False):
             return
         passing.coded, passing.changed = True, 0

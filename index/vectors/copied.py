@@ -10,7 +10,7 @@ from index.vectors.coarse import CoarseRows
 from index.vectors.passing import WIDE, Passing, SearchedCopy
 from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, ranked
+from index.vectors.ranking import behind, best_first, cosines, ranked
 from index.vectors.stored import StoredRows
 from index.vectors.threads import use_threads
 
@@ -18,8 +18,30 @@ from index.vectors.threads import use_threads
 _ROUNDING: Final = 2.0**-24
 # Hits that a scan of 8 bits names beyond those asked for: so many may come close enough.
 _REACHING: Final = 128
+# Up to so many numbers nothing is gained by a first look at the vectors, which tells what to rank.
+_RANKED: Final = 64 * 1024
 # Rows that are rounded to 8 bits at once.
 _BLOCK: Final = 512
+
+
+class RankedCopies(SearchedCopy):
+    """So few vectors (N, D) of length one that all are ranked, in float64 as their scores are summed."""
+
+    def __init__(self, keys: Keys, vectors: Vectors) -> None:
+        super().__init__()
+        self._keys = keys
+        self._vectors = vectors.astype(np.float64)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that vectors and keys hold."""
+        return self._keys.nbytes + self._vectors.nbytes
+
+    def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `SearchedCopy`."""
+        keys, scores = best_first(self._keys, cosines(query, self._vectors))
+        first = behind(keys, scores, after)
+        return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
 
 
 class Copies(SearchedCopy):
@@ -120,7 +142,7 @@ class CoarseCopies(Copies):
         return question.reaching((products, places), rank)
 
 
-def copies_of(passing: Passing, keys: Keys, stored: StoredRows) -> Copies | None:
+def copies_of(passing: Passing, keys: Keys, stored: StoredRows) -> SearchedCopy | None:
     """Copy the stored vectors that pass in the way that is searched fastest, and time it.
 
     Args:
@@ -132,8 +154,10 @@ def copies_of(passing: Passing, keys: Keys, stored: StoredRows) -> Copies | None
         None where 8 bits do not tell them apart.
     """
     rows = passing.rows
-    copies: Copies
-    if len(rows) * stored.dim <= WIDE:
+    copies: SearchedCopy
+    if len(rows) * stored.dim <= _RANKED:
+        copies = RankedCopies(keys[rows], stored.get(rows))
+    elif len(rows) * stored.dim <= WIDE:
         copies = CopiedVectors(keys[rows], stored.get(rows))
     else:
         copies = CoarseCopies(keys[rows], rows, stored)

@@ -12,7 +12,8 @@ class ReadWriteLock:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._readers = 0
         self._writing = False
         self._writers_waiting = 0
@@ -41,16 +42,17 @@ class ReadWriteLock:
 
     def begin_reading(self) -> None:
         """Wait until no writer holds the lock or waits for it."""
-        with self._changed:
+        # The condition's own methods would take as long as the rest.
+        with self._lock:
             while self._writing or self._writers_waiting:
                 self._changed.wait()
             self._readers += 1
 
     def end_reading(self) -> None:
         """Let a waiting writer in if this was the last reader."""
-        with self._changed:
+        with self._lock:
             self._readers -= 1
-            if not self._readers:
+            if self._writers_waiting and not self._readers:
                 self._changed.notify_all()
 
 

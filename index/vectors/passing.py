@@ -176,29 +176,28 @@ class Passing:
 
     def is_worth_copying(self, dim: int) -> bool:
         """Tell whether to copy vectors of `dim` numbers: side by side they take a fraction of the time."""
+        if self.copied is not None or self.keys is None:
+            return False
         few = self.count * dim <= _COPIED and self.count <= _COPIED_SHARE * len(self.mask)
-        asked = self.keys is not None and self.searches > 1 + self.count // _COPIED_A_SEARCH
-        return few and asked and self.copied is None
+        return few and self.searches > 1 + self.count // _COPIED_A_SEARCH
 
     def begin_copying(self) -> bool:
         """Tell whether the caller is to copy them; nobody is asked twice."""
         return self._copying.acquire(blocking=False)
 
-    def is_worth_coding(self, dim: int, row_cost: float) -> bool:
-        """Tell whether to make codes of them: they would have saved as much as it takes to make them.
+    def note(self, spent: float, dim: int, row_cost: float) -> bool:
+        """Tell after a search whether to make codes: they would have saved as much as it takes to make them.
 
         Args:
+            spent: Nanoseconds that the search took.
             dim: Length of a vector.
             row_cost: Nanoseconds to compare a query with one row.
         """
         if self.coded or self.count * dim <= WIDE:
             return False
-        return self.lost > _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
-
-    def note(self, spent: float, row_cost: float) -> None:
-        """Take in how many nanoseconds a search took; see `is_worth_coding`."""
         searched = _CODES_SEARCHED + self.count * row_cost / _CODES_A_SCANNED
         self.lost += max(0.0, spent - _WORTH_CODES * searched)
+        return self.lost > _CODES_BEGUN + self.count * _SCANNED_A_CODED * row_cost
 
     def differs(self, before: "Passing") -> int:
         """Return how many rows came or went since `before`, when there were fewer rows."""

@@ -35,12 +35,13 @@ def tied(scores: Scores, rank: int) -> bool:
     return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
 
 
-def cosines(query: Vectors, vectors: Vectors) -> Scores:
+def cosines(query: Vectors, vectors: Vectors | NDArray[np.float64]) -> Scores:
     """Return the scores (..., N) of vectors (..., N, D) with queries (D,) or (..., 1, D).
 
     They are summed row by row in float64: equal vectors have equal scores wherever they lie.
     """
-    scores: Scores = np.vecdot(vectors.astype(np.float64), query.astype(np.float64)).astype(np.float32)
+    wide = vectors.astype(np.float64, copy=False)
+    scores: Scores = np.vecdot(wide, query.astype(np.float64)).astype(np.float32)
     return scores
 
 

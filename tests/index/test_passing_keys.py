@@ -10,7 +10,7 @@ from index import filter_query
 from index.deletion import delete_images
 from index.engine import SearchEngine
 from index.filter_query import PassingKeys, change_since, passing_keys
-from index.filters import Equals, Filter, filter_text, parse_filter
+from index.filters import Equals, Filter, parse_filter
 from index.generations import TARGETS, Target, require_collection
 from index.image_intake import record_digest
 from index.image_writes import ImageWrite, PictureWrite, write_images
@@ -54,7 +54,7 @@ class Collection:
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
         with self._engine.catalogue.reading() as reading:
-            return self.memory.get(reading, self.id, wanted, filter, filter_text(filter), target)
+            return self.memory.get(reading, self.id, wanted, filter, filter.text, target)
 
     def anew(self, filter: Filter, target: Target = "images") -> Keys:
         with self._engine.catalogue.read() as session:

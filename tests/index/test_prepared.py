@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from index import prepared
 from index.background import Background, ScoreScale
 from index.engine import SearchEngine
 from index.errors import FilterError
@@ -46,6 +47,23 @@ def test_a_request_is_prepared_anew_after_every_write(filled: SearchEngine) -> N
     _put(filled, replace(moved, group=record.group), unit_vectors(1, DIM, seed=9)[0])
     assert moved.id not in _ids(filled, request)
     assert set(_ids(filled, request)) == {*shown} - {moved.id}
+
+
+def test_what_kept_requests_leave_out_is_bounded(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "_MOST_BYTES", 30 * 8)
+    kept = PreparedRequests(filled.catalogue)
+    active, ids = filled.active("c"), [record.id for record in make_records(COUNT)]
+
+    def prepare(first: int) -> Prepared:
+        return kept.of(active, SearchRequest(exclude=tuple(ids[first : first + 10])))
+
+    those = [prepare(first) for first in range(3)]
+    assert all(prepare(first) is one for first, one in enumerate(those))
+    fourth = prepare(3)
+    assert prepare(3) is fourth
+    assert prepare(0) is not those[0]
 
 
 def test_filters_that_python_takes_for_equal_are_two(filled: SearchEngine) -> None:

@@ -100,6 +100,23 @@ def test_what_makes_no_search_is_told_with_its_option(
     assert f"Invalid value for {option}:" in _said(_search(indexed, *options))
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["a dog", "--filter", '{"field": "id", "eq": "image-99"}'], "Nothing passes the filter."),
+        (
+            ["--like", "image-3", "--filter", '{"field": "id", "eq": "image-3"}'],
+            "Nothing else passes the filter.",
+        ),
+        (["--like", "image-3", "--exclude-same-group", "split"], "Nothing is left beside what was left out."),
+    ],
+)
+def test_where_there_are_no_hits_it_says_why(indexed: Indexed, options: list[str], sentence: str) -> None:
+    done = _search(indexed, *options)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == sentence
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no image"])
 @pytest.mark.parametrize("option", ["--image", "--unlike-image"])
 def test_a_file_is_looked_at_before_the_encoder_is_loaded(

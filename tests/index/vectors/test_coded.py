@@ -219,7 +219,7 @@ def test_what_takes_too_much_memory_is_let_go_and_not_coded_in_turn(monkeypatch:
     assert filters.memory_bytes == 200
     held = [filters.passing(allowed, places) for allowed in arrays]
     assert [one.copied is not None for one in held] == [False, False, False, True, True]
-    assert not any(one.is_worth_coding(512, 1) for one in held)
+    assert not any(one.note(10**12, dim=2**20, row_cost=1) for one in held)
     # One alone may take more, also where others were searched since.
     filters.keep_copied(held[0], _Copied(), _Rows(1))
     assert [one.copied is not None for one in held] == [True, False, False, False, False]
@@ -283,16 +283,10 @@ def test_codes_are_made_when_they_would_have_saved_as_much_as_they_cost(
     found = Filters().passing(allowed, Positions.of(np.arange(100_000)))
     # They take half a second, and 200 times as long as a scan of the ten thousand that pass: 0.6 seconds.
     # Searched they would take 131 microseconds, and half as much again is no loss.
-    for _ in range(10_000):
-        found.note(190_000, 50)
-    assert not found.is_worth_coding(512, 50)
-    for _ in range(740):
-        found.note(1_000_000, 50)
-    assert not found.is_worth_coding(512, 50)
-    for _ in range(10):
-        found.note(1_000_000, 50)
-    assert found.is_worth_coding(512, 50)
+    assert not any(found.note(190_000, 512, 50) for _ in range(10_000))
+    assert not any(found.note(1_000_000, 512, 50) for _ in range(740))
+    assert any(found.note(1_000_000, 512, 50) for _ in range(10))
     # Few are copied as they are.
-    assert not found.is_worth_coding(64, 50)
+    assert not found.note(1_000_000, 64, 50)
     found.coded = True
-    assert not found.is_worth_coding(512, 50)
+    assert not found.note(1_000_000, 512, 50)

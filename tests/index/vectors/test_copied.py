@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from index.vectors.codec import decode_vectors, encode_vectors, unit
-from index.vectors.copied import CoarseCopies, CopiedVectors, Copies, copies_of
+from index.vectors.copied import CoarseCopies, CopiedVectors, RankedCopies, copies_of
 from index.vectors.cosine import CosineView
 from index.vectors.half import HalfRows
-from index.vectors.passing import Met, Passing
+from index.vectors.passing import Met, Passing, SearchedCopy
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 from tests.index.samples import unit_vectors
@@ -20,7 +20,11 @@ from tests.index.samples import unit_vectors
 DIM = 24
 
 
-def _both(kind: type[Copies], count: int, copies: int) -> tuple[Copies, ReferenceView]:
+Kind = type[CoarseCopies | CopiedVectors | RankedCopies]
+KINDS: list[Kind] = [RankedCopies, CopiedVectors, CoarseCopies]
+
+
+def _both(kind: Kind, count: int, copies: int) -> tuple[SearchedCopy, ReferenceView]:
     """Return vectors of which each comes several times, under keys in no order, twice."""
     stored = HalfRows(DIM)
     # Others lie between.
@@ -30,9 +34,9 @@ def _both(kind: type[Copies], count: int, copies: int) -> tuple[Copies, Referenc
     keys = np.random.default_rng(1).permutation(10 * len(rows))[: len(rows)]
     reference = ReferenceView(DIM)
     reference.add(keys, stored.get(rows))
-    if kind is CoarseCopies:
-        return CoarseCopies(keys, rows, stored), reference
-    return CopiedVectors(keys, stored.get(rows)), reference
+    if issubclass(kind, CoarseCopies):
+        return kind(keys, rows, stored), reference
+    return kind(keys, stored.get(rows)), reference
 
 
 def stored_as(vectors: Vectors) -> Vectors:
@@ -53,9 +57,9 @@ def _same(found: Neighbours | None, expected: Neighbours) -> None:
     assert found.scores.tolist() == expected.scores.tolist()
 
 
-@pytest.mark.parametrize("kind", [CopiedVectors, CoarseCopies])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count, copies", [(1, 1), (9, 1), (300, 1), (40, 7), (2, 60)])
-def test_pages_are_those_of_the_reference(kind: type[Copies], count: int, copies: int) -> None:
+def test_pages_are_those_of_the_reference(kind: Kind, count: int, copies: int) -> None:
     copied, reference = _both(kind, count, copies)
     for query in unit_vectors(5, DIM, seed=3):
         after, rank = None, 0
@@ -69,8 +73,8 @@ def test_pages_are_those_of_the_reference(kind: type[Copies], count: int, copies
         assert rank == count * copies
 
 
-@pytest.mark.parametrize("kind", [CopiedVectors, CoarseCopies])
-def test_a_page_goes_on_where_more_lie_before_it_than_it_knows_of(kind: type[Copies]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_goes_on_where_more_lie_before_it_than_it_knows_of(kind: Kind) -> None:
     copied, reference = _both(kind, 200, 1)
     query = unit_vectors(1, DIM, seed=3)[0]
     twentieth = reference.search(query, 20)
@@ -127,10 +131,13 @@ def test_few_vectors_are_copied_whole_and_many_in_8_bits_and_both_are_timed() ->
     dim = 2048
     stored = HalfRows(dim)
     stored.add(unit(np.repeat(unit_vectors(60, dim), 10, axis=0) + unit_vectors(600, dim, seed=1)))
+    least = copies_of(_asked(32, stored.get(np.arange(3))), np.arange(32), stored)
     few = copies_of(_asked(512, stored.get(np.arange(3))), np.arange(512), stored)
     many = copies_of(_asked(600, stored.get(np.arange(3))), np.arange(600), stored)
+    assert isinstance(least, RankedCopies)
     assert isinstance(few, CopiedVectors)
     assert isinstance(many, CoarseCopies)
+    assert least.memory_bytes == 32 * (8 * dim + 8)
     assert few.memory_bytes == 512 * (4 * dim + 8)
     assert many.memory_bytes == 600 * (dim + 16)
     assert 0 < few.cost < math.inf and 0 < many.cost < math.inf
@@ -156,7 +163,7 @@ def test_a_view_copies_what_passes_a_filter_that_comes_again_if_it_is_a_small_pa
     before = [view.search(query, 5, allowed=few) for _ in range(2)]
     assert view.memory_bytes == plain
     _same(view.search(query, 5, allowed=few), before[0])
-    assert view.memory_bytes == plain + len(few) * (4 * DIM + 8)
+    assert view.memory_bytes == plain + len(few) * (8 * DIM + 8)
     view.remove(few[:1])
     assert view.memory_bytes <= plain
 

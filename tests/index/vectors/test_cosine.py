@@ -133,7 +133,7 @@ def test_rows_copied_for_a_filter_that_comes_again_are_exact_and_follow_writes(
     before = view.memory_bytes
     for query in vectors[:5]:
         _same(view.search(query, 10, allowed=allowed), reference.search(query, 10, allowed=allowed))
-    assert view.memory_bytes - before == len(allowed) * (DIM * 4 + 8)
+    assert view.memory_bytes - before == len(allowed) * (DIM * 8 + 8)
     for one in (view, reference):
         one.remove(np.arange(0, 70, 7))
         one.add(np.array([77]), vectors[5:6])
