@@ -1,6 +1,7 @@
 """What callers ask over the wire; the command line builds the same."""
 
 import hashlib
+import math
 import unicodedata
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
@@ -121,7 +122,7 @@ class SearchQuery(Request):
     )
     target: Literal["images", "texts"] = Field(
         default="images",
-        description="What to find: images, or the texts that belong to them (captions, reports).",
+        description="What to find: images, or the texts of images (captions, sentences of reports).",
     )
     filter: dict[str, JsonValue] | None = Field(
         default=None,
@@ -217,8 +218,13 @@ def given_vector(example: Example, dim: int, field: str) -> Vectors:
     Raises:
         QueryError: It is none of a collection of this dimension.
     """
+    numbers = np.array(example.vector, dtype=np.float64)
+    largest = float(np.abs(numbers).max(initial=0))
+    if 0 < largest < math.inf:
+        # Else float32 could not hold them, while only their direction counts.
+        numbers /= largest
     try:
-        return unit_query(np.array(example.vector, dtype=np.float32), dim)
+        return unit_query(numbers.astype(np.float32), dim)
     except QueryError as error:
         raise QueryError(str(error), field=f"{field}.vector") from None
 

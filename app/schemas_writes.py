@@ -70,7 +70,7 @@ class ImageChanges(Request):
     def _no_null(self) -> Self:
         for name in ("texts", "labels", "split", "metadata"):
             if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null; leave it out to keep it as it is")
+                raise ValueError(f"`{name}` cannot be null: leave it out to keep it as it is.")
         return self
 
 
@@ -84,7 +84,7 @@ class NewCollection(Request):
     @model_validator(mode="after")
     def _one_model(self) -> Self:
         if (self.model is None) == (self.same_model_as is None):
-            raise ValueError("give either model or same_model_as")
+            raise ValueError("Give either `model` or `same_model_as`.")
         return self
 
 

@@ -11,6 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ModelRow
+from index.errors import DiskFullError
+from index.full_disk import is_disk_full
 from index.generations import Generation
 from index.unused_bundles import changing_models
 from training.atomic import atomic_folder
@@ -36,7 +38,13 @@ def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
     except OSError as error:
         # Another process may have put the same bundle there first.
         if not target.exists():
-            raise BundleError(f"The bundle cannot be copied to {target}: {error.strerror}.") from error
+            if is_disk_full(error):
+                raise DiskFullError(
+                    f"The bundle cannot be copied to {target}: the disk is full; free some space there."
+                ) from error
+            raise BundleError(
+                f"The bundle cannot be copied to {target}: {error.strerror or error}."
+            ) from error
     return check_digest(read_bundle(target), info.digest)
 
 
@@ -101,7 +109,13 @@ def register_bundle(session: Session, info: BundleInfo) -> ModelRow:
 
 
 def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    # One by one: copytree would say in words alone that a disk is full.
+    for path in sorted(source.rglob("*")):
+        copied = target / path.relative_to(source)
+        if path.is_dir():
+            copied.mkdir()
+        else:
+            shutil.copyfile(path, copied)
     for path in (*target.rglob("*"), target):
         descriptor = os.open(path, os.O_RDONLY)
         try:

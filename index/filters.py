@@ -239,7 +239,9 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
 
 
 def _short(value: bool | int | float | str) -> str:
-    return repr(shortened(value) if isinstance(value, str) else value)
+    if isinstance(value, str):
+        return repr(shortened(value))
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def unknown_field(name: str, known: list[str], purpose: str) -> str:

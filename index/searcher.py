@@ -199,7 +199,8 @@ class Searcher:
             view = self._views.current(reading, generation, prepared.sequence, request.target)
             background = self._backgrounds.of(reading, generation, view, request.target)
             hidden = prepared.hidden
-            if place is not None and request.is_remade:
+            # Else what comes to another place could come twice.
+            if place is not None and self._views.beyond(generation, place.sequence, request.target):
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
             allowed = self._allowed(reading, prepared, request, request.target)
@@ -331,7 +332,8 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
         QueryError: It has another shape, or no direction.
     """
     if vector.shape != (dim,):
-        raise QueryError(f"The query vector has shape {vector.shape}, the collection's have ({dim},).")
+        numbers = " by ".join(map(str, vector.shape))
+        raise QueryError(f"The query vector has {numbers} numbers, the collection's have {dim}.")
     wide = vector.astype(np.float64)
     length = math.sqrt(np.vecdot(wide, wide))
     if not math.isfinite(length) or length == 0:

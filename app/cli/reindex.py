@@ -104,7 +104,7 @@ def swap_to(
         instead_of=instead_of,
     )
     if embedded:
-        typer.echo(f"{embedded:,} images that it lacked were embedded first.")
+        typer.echo(f"Images that it lacked and that were embedded first: {embedded:,}.")
     finish_swap(engine, settings, generation)
 
 

@@ -91,6 +91,15 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
     )
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("length", [1e300, 1e-300])
+def test_of_a_vector_only_the_direction_counts(client: TestClient, length: float) -> None:
+    vector = np.random.default_rng(0).normal(size=12)
+    plain = found(client, like=[{"vector": vector.tolist()}])
+    scaled = found(client, like=[{"vector": (length * vector).tolist()}])
+    assert [hit["id"] for hit in scaled["hits"]] == [hit["id"] for hit in plain["hits"]]
+
+
 def test_an_image_of_the_collection_finds_its_own_text_among_texts(client: TestClient) -> None:
     page = found(client, like=[{"id": "image-3"}], target="texts", k=24)
     assert len(page["hits"]) == 24

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from index.bundles import install_bundle
 from index.engine import SearchEngine
 from index.errors import DiskFullError
 from index.live_writes import change_image, put_images, remove_images
@@ -19,6 +20,7 @@ from tests.faults.made import (
     vector_of,
 )
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
+from tests.index.samples import make_bundle
 from training.data.manifest import Record
 
 BEFORE = 12
@@ -72,3 +74,14 @@ def test_writes_are_refused_and_reads_go_on_until_there_is_space(disk: Path) -> 
     check_files(engine, oracle)
     late.close()
     engine.close()
+
+
+def test_a_bundle_that_does_not_fit_is_refused_and_nothing_is_left_of_it(disk: Path, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "bundle")
+    filler = fill(disk, free=8192)
+    with pytest.raises(DiskFullError, match="the disk is full"):
+        install_bundle(bundle, disk / "bundles")
+    assert not list((disk / "bundles").iterdir())
+    filler.unlink()
+    installed = install_bundle(bundle, disk / "bundles")
+    assert installed.folder == disk / "bundles" / bundle.digest

@@ -133,7 +133,7 @@ def test_filters_that_fit_the_fields(value: dict[str, Any]) -> None:
         ({"field": "age", "eq": "40"}, "age", "holds number values, so it cannot be compared with the text"),
         ({"field": "view", "gte": 4}, "view", "cannot be compared with the number 4"),
         ({"field": "urgent", "eq": 1}, "urgent", "cannot be compared with the number 1"),
-        ({"field": "age", "eq": True}, "age", "cannot be compared with the boolean True"),
+        ({"field": "age", "eq": True}, "age", "cannot be compared with the boolean true"),
         ({"field": "size", "any_of": [1, True]}, "size", "holds number and text values"),
         ({"or": [{"field": "age", "eq": 1}, {"field": "view", "eq": 2}]}, "view", "number 2"),
     ],

@@ -5,18 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import delete, select
 
 from index.catalogue.tables import ImageRow, RemovalRow
 from index.engine import SearchEngine
 from index.errors import CursorError, QueryError
+from index.filters import parse_filter
 from index.generations import Generation, next_sequence
 from index.request import SearchRequest
 from index.results import Hit, SearchPage
 from tests.index.conftest import open_home
 from tests.index.orders import (
     COUNT,
+    DIM,
+    PA,
     PAGE,
     Filled,
     all_pages,
@@ -26,7 +30,7 @@ from tests.index.orders import (
     name_of,
     query_of,
 )
-from tests.index.samples import put_vectors
+from tests.index.samples import put_vectors, unit_vectors
 
 pytestmark = pytest.mark.usefixtures("few_places")
 
@@ -51,6 +55,37 @@ def test_what_is_written_between_pages_changes_no_page_behind_it(tmp_path: Path)
 
         names = [name_of(hit) for hit in all_pages(search_and_write, request)]
         assert names == [name_of(hit) for hit in before], values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"filter": parse_filter(PA)}, {"group_by": "id"}, {"diversity": 0.3}, {"words": "effusion"}],
+)
+def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    """One that was shown goes far down, and of those to come one goes up, one down and one stays."""
+    filled, generations = fill(open_home(tmp_path / "home"))
+    request = SearchRequest(k=10, **values)
+    order = [hit.id for hit in filled.search("signed", replace(request, k=COUNT)).hits]
+    records = {record.id: record for record in filled.records}
+    replaced = [order[3], order[12], order[14], order[20]]
+    query = query_of()
+    vectors = np.stack([-query, query, -query, unit_vectors(1, DIM, seed=4)[0]])
+
+    def search_and_replace(request: SearchRequest) -> SearchPage:
+        page = filled.search("signed", request)
+        if request.cursor is None:
+            put_vectors(filled.engine, generations["signed"], [records[name] for name in replaced], vectors)
+        return page
+
+    found = [hit.id for hit in all_pages(search_and_replace, request)]
+    expected = [*order[:10], *(name for name in order[10:] if name not in replaced)]
+    assert found[:10] == order[:10]
+    if {"diversity", "words"} & set(values):
+        # What is gone from before them moves the others.
+        found, expected = sorted(found), sorted(expected)
+    assert found == expected
 
 
 def remove(engine: SearchEngine, generation: Generation, name: str) -> None:

@@ -191,7 +191,9 @@ def _check_bytes(value: str, name: str, most: int) -> None:
 def _identifier(value: object) -> str:
     name = _string(value, "id")
     # An id is one part of the address of an image, so nothing that an address would swallow is let in.
-    if "/" in name or not name.isprintable() or name != name.strip() or name in (".", ".."):
+    if name in (".", ".."):
+        raise LineError(f"the id {_shown(name)} is that of a folder")
+    if "/" in name or not name.isprintable() or name != name.strip():
         raise LineError(f"the id {_shown(name)} has '/', control characters or outer spaces")
     if len(name) > _LONGEST_ID:
         raise LineError(f"the id {_shown(name)} has more than {_LONGEST_ID} characters")

@@ -32,7 +32,7 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
     back = work.run("rollback", "c")
     assert "lacks 5 of the 20 images" in back.stderr
     assert "They are embedded first." in back.stderr
-    assert "5 images that it lacked were embedded first." in back.stdout
+    assert "Images that it lacked and that were embedded first: 5." in back.stdout
     assert "now searched in generation 1 by first" in back.stdout
     listed = work.run("generations", "c").stdout
     assert "retired" in listed

@@ -68,7 +68,7 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
         (b'{"vector": [1]}', "it is neither a .npy file of numbers nor a list of numbers in JSON."),
         (b"[[1, 2], [3, 4]]", "it holds several vectors: give a file of one."),
         (b'["a"]', "number"),
-        (b"[1, 2]", "The query vector has shape (2,), the collection's have (12,)."),
+        (b"[1, 2]", "The query vector has 2 numbers, the collection's have 12."),
         (json.dumps([0] * 12).encode(), "must have finite numbers that are not all zero."),
         (b"[" + b"0," * 20_000 + b"0]", "20001"),
     ],

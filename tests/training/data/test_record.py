@@ -63,7 +63,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (line_with(id=3), "'id' must be a string"),
         (line_with(id=" "), "'id' is empty"),
         (line_with(id="a/b"), "the id 'a/b' has '/', control characters or outer spaces"),
-        (line_with(id=".."), "the id '..' has '/', control characters or outer spaces"),
+        (line_with(id=".."), "the id '..' is that of a folder"),
         (line_with(id="a\nb"), "the id 'a\\nb' has '/', control characters or outer spaces"),
         (line_with(id="x" * 256), f"the id '{'x' * 79}... has more than 255 characters"),
         (line_with(image="/etc/passwd"), OUTSIDE.format("/etc/passwd")),
