@@ -14,6 +14,8 @@ from tests.benchmarks.search.made_vectors import make_vectors
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 
+# The same codes as "ivf", of vectors in files.
+_MAPPED = pytest.param("mapped", marks=pytest.mark.slow)
 # As codes are made for them.
 _USUAL = 8000
 _DIM = 128
@@ -59,7 +61,7 @@ def _recall_of_many(both: Both, queries: Vectors) -> float:
     return recall(found, [both.reference.search(query, 10) for query in queries])
 
 
-@pytest.mark.parametrize("name", ["ivf", "mapped"])
+@pytest.mark.parametrize("name", ["ivf", _MAPPED])
 def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path) -> None:
     both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, _tight(200, seed=1))
     both.build(name)
@@ -71,7 +73,7 @@ def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path
         assert _recall(both, queries, allowed=half) >= 0.99
 
 
-@pytest.mark.parametrize("name", ["ivf", "mapped", "hnsw"])
+@pytest.mark.parametrize("name", ["ivf", _MAPPED, "hnsw"])
 @pytest.mark.parametrize("count", [40, 150])
 def test_vectors_that_differ_by_less_than_rounding(name: ViewName, count: int, tmp_path: Path) -> None:
     alike = _tight(count, seed=1, far=0.01)
@@ -122,7 +124,7 @@ def test_a_kind_that_comes_little_by_little(tmp_path: Path) -> None:
         assert _recall_of_many(both, queries) >= 0.99
 
 
-@pytest.mark.parametrize("name", ["ivf", "mapped", "hnsw"])
+@pytest.mark.parametrize("name", ["ivf", _MAPPED, pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_near_what_went(name: ViewName, tmp_path: Path) -> None:
     both = Both(name, tmp_path)
     prefer_codes(both.view)
@@ -137,7 +139,7 @@ def test_near_what_went(name: ViewName, tmp_path: Path) -> None:
         assert _recall(both, clustered(60, seed=5)) >= 0.99
 
 
-@pytest.mark.parametrize("when", ["at the build", "later"])
+@pytest.mark.parametrize("when", [pytest.param("at the build", marks=pytest.mark.slow), "later"])
 def test_vectors_beside_many_that_are_the_same_in_a_graph(when: str, tmp_path: Path) -> None:
     both = Both("hnsw", tmp_path)
     around = clustered(1, seed=40)
