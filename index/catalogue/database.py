@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,8 +56,9 @@ class Catalogue:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
-        with self._errors(), Session(self._writer) as session, session.begin():
+        with self._errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
             yield session
+            commit.enter_context(self._watch.commit(session))
 
     def rows(self, read: DirectRead, keys: Sequence[int]) -> list[Any]:
         """Return what a read finds of some keys, past SQLAlchemy; see `DirectRead`."""
