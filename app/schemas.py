@@ -347,9 +347,9 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
 
 
 def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
-    path = f"{images}/{quote(hit.id, safe='')}"
+    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
     return {
-        "id": hit.id,
+        "id": image.id,
         "rank": hit.rank,
         "score": hit.score,
         "score_kind": "fused" if fused else kind,
@@ -357,12 +357,12 @@ def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> Search
         "cosine_kind": kind,
         "unusual": hit.unusual,
         "found_by": list(hit.found_by),
-        "text": None if hit.text is None else {"position": hit.text.position, "text": hit.text.text},
-        "group": hit.group,
+        "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
+        "group": image.group,
         "others": hit.others,
-        "texts": list(hit.texts),
-        "labels": list(hit.labels),
-        "metadata": _plain(hit.metadata),
+        "texts": list(image.texts),
+        "labels": list(image.labels),
+        "metadata": _plain(image.metadata),
         "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
     }
 

@@ -78,18 +78,18 @@ class ScoreScale(NamedTuple):
         """Return by how many standard deviations scores lie above the background's mean."""
         return [(score - self.mean) / self.spread for score in scores]
 
-    def confident(self, best: float) -> bool | None:
+    def confident(self, scores: Iterable[float]) -> bool | None:
         """Tell whether the collection has what the query means; None where that cannot be known.
 
         Either the query is like the collection's own texts or images, or its best hit is as near as theirs
         are. Neither says anything of a text that the encoder cannot read.
 
         Args:
-            best: The largest score.
+            scores: Of the first hits, at least of one.
         """
         if self.familiar is None:
             return None
-        return (self.familiar or best >= self.near) and self.readable
+        return (self.familiar or max(scores) >= self.near) and self.readable
 
 
 class Background:
@@ -120,6 +120,10 @@ class Background:
         self.unsigned = unsigned
         self.usual = {} if usual is None else dict(usual)
         self.vocabulary = vocabulary
+
+    def fits(self, count: int) -> bool:
+        """Tell whether it still tells of a view that holds so many vectors."""
+        return self.count / _GROWTH <= count <= self.count * _GROWTH
 
     @property
     def memory_bytes(self) -> int:
@@ -279,13 +283,13 @@ class Backgrounds:
                 held = self._held[generation.id, target] = _Held(threading.Lock())
         count = len(view)
         known = held.background
-        if count == 0 or (known is not None and _still_fits(known, count)):
+        if count == 0 or (known is not None and known.fits(count)):
             return known if count else None
         # While one measures again, the others go on with what was measured before.
         if not held.lock.acquire(blocking=known is None):
             return known
         try:
-            if held.background is None or not _still_fits(held.background, count):
+            if held.background is None or not held.background.fits(count):
                 images = own_images(reading.session, view.keys(), target)
                 held.background = measure_background(
                     view,
@@ -303,7 +307,3 @@ class Backgrounds:
         with self._lock:
             for place in [place for place in self._held if place[0] not in generations]:
                 del self._held[place]
-
-
-def _still_fits(background: Background, count: int) -> bool:
-    return background.count / _GROWTH <= count <= background.count * _GROWTH

@@ -97,11 +97,9 @@ class PassingKeys:
     def get(
         self,
         reading: Reading,
-        collection_id: int,
+        place: Place,
         sequence: int,
         filter: Filter,
-        name: str,
-        target: Target = "images",
     ) -> Keys:
         """Return `passing_keys`, from memory but for what was written since.
 
@@ -109,14 +107,17 @@ class PassingKeys:
 
         Args:
             reading: Of the catalogue, at `sequence`.
-            collection_id: Key of the collection.
+            place: The collection, whether keys of images or of their texts are wanted, and the filter as a
+                text, the same for the same filter.
             sequence: The collection's sequence number.
             filter: What must hold.
-            name: The filter as a text, the same for the same filter.
-            target: Whether keys of images or of their texts are wanted.
         """
+        held = self._found.held(place, sequence)
+        if held is not None:
+            return held
+        collection_id, target, _ = place
         return self._found.get(
-            Place(collection_id, target, name),
+            place,
             sequence,
             lambda: passing_keys(reading.session, collection_id, filter, target),
             lambda then, keys: _caught_up(reading.session, collection_id, then, keys, filter, target),

@@ -60,6 +60,10 @@ class Followed(Generic[Value]):
         self._turns: WeakValueDictionary[Place, _Turn] = WeakValueDictionary()
         self._bytes = 0
 
+    def held(self, place: Place, sequence: int) -> Value | None:
+        """Return a value as it is at a sequence number if that is known already."""
+        return self._at(place, sequence)[0]
+
     def get(
         self,
         place: Place,

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic_core import from_json
 from sqlalchemy import BindParameter, bindparam, null, select
@@ -14,25 +14,13 @@ from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
 from index.filters import storable_text
 from index.generations import TARGETS, Target, require_collection
-from index.results import FoundText, StoredImage
+from index.results import FoundImage, FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
 # Some kilobytes each, with long reports.
 _MOST_KEPT: Final = 10_000
 # Databases bound the number of values in a statement.
 _KEYS_AT_ONCE: Final = 10_000
-
-
-class FoundImage(NamedTuple):
-    """What a hit shows of an image; `text` is the one that was found, if texts are searched."""
-
-    key: int
-    id: str
-    group: str | None
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    metadata: dict[str, MetadataValue]
-    text: FoundText | None = None
 
 
 def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
@@ -89,8 +77,8 @@ class FoundImages:
 
     def of(
         self, keys: Sequence[int], target: Target = "images", version: Hashable = None
-    ) -> dict[int, FoundImage]:
-        """Return what hits show, by the keys of images or of texts; what is gone is left out.
+    ) -> list[FoundImage | None]:
+        """Return what hits show, in their order; None for what is gone.
 
         Args:
             keys: Of the hits.
@@ -99,14 +87,11 @@ class FoundImages:
         """
         every = self._kept[target]
         kept = every.now() if version is None else every.at(version)
-        found = {}
-        for key in keys:
-            image = kept.get(key)
-            if image is not None:
-                found[key] = image
-        if len(found) < len(keys):
-            read = _read_found(self._catalogue, [key for key in keys if key not in found], target)
-            found |= read
+        found = [*map(kept.get, keys)]
+        if not all(found):
+            missing = [key for key, image in zip(keys, found, strict=True) if image is None]
+            read = _read_found(self._catalogue, missing, target)
+            found = [image or read.get(key) for key, image in zip(keys, found, strict=True)]
             if len(kept) > _MOST_KEPT:
                 kept.clear()
             kept.update(read)
@@ -118,9 +103,8 @@ def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> di
     parts = (keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE))
     every = chain.from_iterable(catalogue.rows(_FOUND[target], part) for part in parts)
     for key, rows in groupby(every, itemgetter(0)):
-        (_, image, external_id, group, labels, details, position, searched, text), *others = rows
+        (_, external_id, group, labels, details, position, searched, text), *others = rows
         found[key] = FoundImage(
-            key=image,
             id=external_id,
             group=group,
             texts=() if text is None else (text, *(other[-1] for other in others)),
@@ -145,7 +129,6 @@ _IMAGES: Final = ImageRow.__table__
 _TEXTS: Final = TextRow.__table__
 _SEARCHED: Final = _TEXTS.alias("searched")
 _IMAGE_COLUMNS: Final = (
-    _IMAGES.c.id,
     _IMAGES.c.external_id,
     _IMAGES.c.group_name,
     _IMAGES.c.labels,

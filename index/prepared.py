@@ -2,17 +2,20 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from index.background import Background
 from index.catalogue import Catalogue, Kept, Remembered
 from index.cursors import Binding
 from index.errors import GenerationError
+from index.followed import Place
 from index.generations import Generation, get_generation
 from index.groups import check_group_field, keys_left_out
 from index.ranking import NOTHING
 from index.request import SearchRequest
 from index.results import ActiveGeneration
 from index.vectors.protocol import Keys
+from index.views import HeldView
 
 # Requests that differ in more than their queries.
 _MOST_KEPT: Final = 100
@@ -20,7 +23,14 @@ _MOST_KEPT: Final = 100
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+class Ground(NamedTuple):
+    """What is searched, and its background; None where nothing is held."""
+
+    held: HeldView
+    background: Background | None
+
+
+@dataclass(slots=True)
 class Prepared:
     """Everything about a search but its query and the page that is asked for.
 
@@ -29,16 +39,18 @@ class Prepared:
         sequence: The sequence number of its collection.
         version: The catalogue's version, of which this is; None if it moved on meanwhile.
         binding: What must be the same for all pages.
-        filter_name: The request's filter as a text; None without one.
+        passing: What the keys that pass the request's filter are remembered by; None without one.
         hidden: Keys that the request leaves out, rising.
+        ground: What is searched, once that was looked up.
     """
 
     generation: Generation
     sequence: int
     version: Hashable | None
     binding: Binding
-    filter_name: str | None
+    passing: Place | None
     hidden: Keys
+    ground: Ground | None = None
 
 
 class PreparedRequests:
@@ -76,11 +88,11 @@ class PreparedRequests:
         """
         version = self._catalogue.version()
         kept = self._kept.at(version)
-        filter_name = None if request.filter is None else request.filter.text
-        place = (active.generation, active.collection, active.digest, filter_name, request.shape)
+        filter_text = None if request.filter is None else request.filter.text
+        place = (active.generation, active.collection, active.digest, filter_text, request.shape)
         prepared = kept.get(place)
         if prepared is None:
-            prepared = self._prepare(active, request, version, filter_name)
+            prepared = self._prepare(active, request, version)
             if self._catalogue.version() != version:
                 # It may be of a later state.
                 return replace(prepared, version=None)
@@ -90,19 +102,18 @@ class PreparedRequests:
             kept[place] = prepared
         return prepared
 
-    def _prepare(
-        self, active: ActiveGeneration, request: SearchRequest, version: Hashable, filter_name: str | None
-    ) -> Prepared:
+    def forget(self) -> None:
+        """Let go of all that is kept, and with it of the views that it names."""
+        self._kept.clear()
+
+    def _prepare(self, active: ActiveGeneration, request: SearchRequest, version: Hashable) -> Prepared:
         generation, sequence = self.generation(active, version)
+        passing = None
+        if request.filter is not None:
+            passing = Place(generation.collection_id, request.target, request.filter.text)
+        binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
         hidden = self._checked_and_hidden(generation.collection_id, request)
-        return Prepared(
-            generation,
-            sequence,
-            version,
-            Binding(generation.uid, request.bound(), composed=request.kind is None),
-            filter_name,
-            hidden,
-        )
+        return Prepared(generation, sequence, version, binding, passing, hidden)
 
     def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
         """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""

@@ -1,6 +1,6 @@
 """What the search engine answers with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -73,37 +73,52 @@ class FoundText:
 
 
 # A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
-class Hit(NamedTuple):
-    """One found image, or one found text with its image.
+class FoundImage(NamedTuple):
+    """What a hit shows of an image.
 
     Attributes:
         id: The image's id.
-        rank: Counts from 1 over all pages.
-        score: What orders the hits: the cosine, or the sum of a fused ranking.
-        cosine: How alike query and hit are, by the model's own kind of cosine.
-        unusual: By how many standard deviations the cosine lies above the mean of the query's cosines with
-            a sample of the collection.
-        found_by: The lists that the hit is in: of vectors, of exact words.
         text: The found text; None where images are searched.
         group: The image's group.
-        others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
         texts: All texts of the image.
         labels: Its labels.
         metadata: Its metadata.
     """
 
     id: str
+    text: FoundText | None
+    group: str | None
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    metadata: Mapping[str, MetadataValue]
+
+
+class Hit(NamedTuple):
+    """One found image, or one found text with its image.
+
+    Attributes:
+        image: What was found.
+        rank: Counts from 1 over all pages.
+        score: What orders the hits: the cosine, or the sum of a fused ranking.
+        cosine: How alike query and hit are, by the model's own kind of cosine.
+        unusual: By how many standard deviations the cosine lies above the mean of the query's cosines with
+            a sample of the collection.
+        found_by: The lists that the hit is in: of vectors, of exact words.
+        others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
+    """
+
+    image: FoundImage
     rank: int
     score: float
     cosine: float
     unusual: float | None
     found_by: tuple[FoundBy, ...]
-    text: FoundText | None
-    group: str | None
     others: int | None
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    metadata: Mapping[str, MetadataValue]
+
+    @property
+    def id(self) -> str:
+        """The image's id."""
+        return self.image.id
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,7 @@ class SearchPage:
 
     Attributes:
         hits: At most as many as were asked for.
-        end: Where the page ends; None on the last.
+        end: Tells where the page ends; None on the last.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
         confident: Whether the collection has what was asked for (see `index.background`); None where that
@@ -121,7 +136,7 @@ class SearchPage:
     """
 
     hits: tuple[Hit, ...]
-    end: PageEnd | None = field(compare=False)
+    end: Callable[[], PageEnd] | None = field(compare=False)
     exact: bool
     search_ms: float
     confident: bool | None
@@ -130,7 +145,7 @@ class SearchPage:
     @cached_property
     def next_cursor(self) -> str | None:
         """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
-        return None if self.end is None else encode_cursor(self.end)
+        return None if self.end is None else encode_cursor(self.end())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat, starmap
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from index.composing import Parts, compose
 from index.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
 from index.errors import QueryError
 from index.filter_query import PassingKeys
+from index.followed import Place as FollowedPlace
 from index.followed import holds
 from index.generations import TARGETS, Generation, Target
 from index.groups import GroupColumn, GroupColumns, Groups
-from index.images import FoundImage, FoundImages
-from index.prepared import Prepared, PreparedRequests
+from index.images import FoundImages
+from index.prepared import Ground, Prepared, PreparedRequests
 from index.ranking import (
     BY_VECTOR,
     BY_WORDS,
@@ -38,9 +39,9 @@ from index.ranking import (
     by_vector,
 )
 from index.request import SearchRequest
-from index.results import ActiveGeneration, FoundBy, Hit, SearchPage
-from index.vectors.protocol import After, Keys, Vectors
-from index.views import Views
+from index.results import ActiveGeneration, FoundBy, FoundImage, Hit, SearchPage
+from index.vectors.protocol import After, Keys, Vectors, VectorView
+from index.views import HeldView, Views
 from index.words import matching, texts_with
 
 # How often a page is made again because something on it was removed meanwhile.
@@ -54,10 +55,15 @@ _SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bind
 
 
 class _Search(NamedTuple):
-    """A search that has begun; `version` is None where it is not all of one state of the catalogue."""
+    """A search that has begun; `version` is None where it is not all of one state of the catalogue.
+
+    `newest` is that of the view when it began.
+    """
 
     prepared: Prepared
     version: Hashable | None
+    held: HeldView
+    newest: int
     scope: Scope
     ranking: Ranking
     groups: Groups | None
@@ -85,7 +91,8 @@ class Searcher:
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""
-        self._views.retire(collection_id, active)
+        if self._views.retire(collection_id, active):
+            self._requests.forget()
         self._backgrounds.keep(self._views.held())
 
     def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
@@ -93,6 +100,7 @@ class Searcher:
         self._passing.keep(collections)
         self._columns.keep(collections)
         self._views.keep(generations)
+        self._requests.forget()
         self._backgrounds.keep(generations)
 
     def generation(self, active: ActiveGeneration) -> tuple[Generation, int]:
@@ -125,7 +133,13 @@ class Searcher:
         started = time.perf_counter()
         request.check()
         query, prepared = unit_query(vector, active.dim), self._requests.of(active, request)
-        return self._page(self._begin(prepared, query, request, text), request, started)
+        for _ in range(_TRIES):
+            search = self._begin(prepared, query, request, text)
+            page = self._page(search, request, started)
+            # Else what another thread has put into the view since the search began may come twice.
+            if search.place is None or search.held.newest == search.newest:
+                break
+        return page
 
     def pages(
         self,
@@ -165,30 +179,16 @@ class Searcher:
         if request.is_remade:
             k = max(1, min(k, MOST_RANKED - before))
         found, images = self._found(search, k, request.target, first)
-        more = len(found) > k
-        if more:
-            found = found.take(slice(k))
-        hits = self._hits(search, found, images, before)
+        hits = _hits(search, found, images[:k], before)
         confident = None if search.place is None else search.place.confident
-        if search.place is None and search.scale is not None and len(found):
-            confident = search.scale.confident(max(hit.cosine for hit in hits))
+        if search.place is None and search.scale is not None and hits:
+            confident = search.scale.confident(hit.cosine for hit in hits)
         end = None
-        if more:
-            place = self._end(search, request, found, before + k, confident)
-            end = PageEnd(search.prepared.binding, search.scope.query, place)
+        if len(images) > k:
+            # Who takes no more than a page does not wait for it.
+            end = partial(_end, search, found, k, confident, remade=request.is_remade)
         took_ms = (time.perf_counter() - started) * 1000
         return SearchPage(hits, end, found.exact, took_ms, confident, fused=request.words is not None)
-
-    def _end(
-        self, search: _Search, request: SearchRequest, found: Ranked, rank: int, confident: bool | None
-    ) -> Place:
-        """Return where a page of these hits ends."""
-        last = After(float(found.scores[-1]), int(found.keys[-1]), rank)
-        seen = NOTHING if search.place is None else search.place.seen
-        if request.is_remade:
-            seen = np.append(seen, found.keys)
-        began = search.prepared.sequence if search.place is None else search.place.sequence
-        return Place(last, began, confident, seen)
 
     def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest, text: str | None) -> _Search:
         generation, place = prepared.generation, None
@@ -196,14 +196,13 @@ class Searcher:
             query, place = decode_cursor(request.cursor, prepared.binding, query)
         # What has to be read is of the prepared state or of a later one; often nothing has to be.
         with self._catalogue.reading() as reading:
-            view = self._views.current(reading, generation, prepared.sequence, request.target)
-            background = self._backgrounds.of(reading, generation, view, request.target)
-            hidden = prepared.hidden
+            view, ground = self._ground(reading, prepared, request.target)
+            newest, hidden = ground.held.newest, prepared.hidden
             # Else what comes to another place could come twice.
-            if place is not None and self._views.beyond(generation, place.sequence, request.target):
+            if place is not None and newest > place.sequence:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
-            allowed = self._allowed(reading, prepared, request, request.target)
+            allowed = self._allowed(reading, prepared, prepared.passing, request)
             scope = Scope.of(view, query, allowed, hidden)
             ranking: Ranking = Plain(scope)
             if request.words is not None:
@@ -221,9 +220,24 @@ class Searcher:
                 blades=generation.blades,
                 unsigned=generation.unsigned,
             )
+        background = ground.background
         scale = None if background is None else background.scale(query, request.kind, text)
         version = None if reading.opened else prepared.version
-        return _Search(prepared, version, scope, ranking, groups, scale, place)
+        return _Search(prepared, version, ground.held, newest, scope, ranking, groups, scale, place)
+
+    def _ground(self, reading: Reading, prepared: Prepared, target: Target) -> tuple[VectorView, Ground]:
+        """Return what is searched with everything that it held when the search was prepared."""
+        known, generation, sequence = prepared.ground, prepared.generation, prepared.sequence
+        ready = None if known is None else known.held.ready(sequence)
+        if known is not None and ready is not None:
+            return ready, known
+        view = self._views.current(reading, generation, sequence, target)
+        background = self._backgrounds.of(reading, generation, view, target)
+        ground = Ground(self._views.hold(generation, target), background)
+        # Else another thread is measuring it again.
+        if background is None or background.fits(len(view)):
+            prepared.ground = ground
+        return view, ground
 
     def _column(self, generation: Generation, field: str, target: Target) -> GroupColumn:
         """Return the groups of a collection as the catalogue is now."""
@@ -233,22 +247,16 @@ class Searcher:
             return self._columns.get(session, collection_id, sequence, field, target)
 
     def _allowed(
-        self, reading: Reading, prepared: Prepared, request: SearchRequest, target: Target
+        self, reading: Reading, prepared: Prepared, passing: FollowedPlace | None, request: SearchRequest
     ) -> Keys | None:
-        if request.filter is None or prepared.filter_name is None:
+        if passing is None or request.filter is None:
             return None
-        return self._passing.get(
-            reading,
-            prepared.generation.collection_id,
-            prepared.sequence,
-            request.filter,
-            prepared.filter_name,
-            target,
-        )
+        return self._passing.get(reading, passing, prepared.sequence, request.filter)
 
     def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, hidden: Keys) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
-        words, images = request.words or "", self._allowed(reading, prepared, request, "images")
+        passing = None if prepared.passing is None else prepared.passing._replace(target="images")
+        words, images = request.words or "", self._allowed(reading, prepared, passing, request)
         session, collection_id = reading.session, prepared.generation.collection_id
         if request.target == "images":
             limit = FUSED_PLACES + len(hidden)
@@ -261,8 +269,8 @@ class Searcher:
 
     def _found(
         self, search: _Search, k: int, target: Target, first: Ranked | None
-    ) -> tuple[Ranked, dict[int, FoundImage]]:
-        """Return more than `k` hits if there are more, and what the catalogue holds of them.
+    ) -> tuple[Ranked, list[FoundImage]]:
+        """Return more than `k` hits if there are more, and what the catalogue holds of each.
 
         Args:
             search: What is searched for.
@@ -270,59 +278,47 @@ class Searcher:
             target: Whether they are images or texts.
             first: The first `k + 1` hits, where they are known.
         """
-        wanted, prepared = k + 1, search.prepared
+        wanted = k + 1
         for _ in range(_TRIES):
             found = search.ranking.page(wanted, search.place) if first is None else first
             first = None
             # Where the view holds what was written after the search began, these are as they are now.
-            beyond = self._views.beyond(prepared.generation, prepared.sequence, target)
-            images = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
-            held = found
-            if len(images) < len(found):
-                held = found.take(np.flatnonzero(np.isin(found.keys, list(images))))
-            if len(held) > k or len(found) < wanted:
+            beyond = search.held.newest > search.prepared.sequence
+            held = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
+            images = [image for image in held if image is not None]
+            if len(images) > k or len(found) < wanted:
                 break
-            wanted += len(found) - len(held)
-        return held, images
+            wanted += len(found) - len(images)
+        if len(images) < len(held):
+            found = found.take(np.flatnonzero([image is not None for image in held]))
+        return found, images
 
-    def _hits(
-        self,
-        search: _Search,
-        found: Ranked,
-        images: dict[int, FoundImage],
-        before: int,
-    ) -> tuple[Hit, ...]:
-        keys, cosines = found.keys.tolist(), found.cosines.tolist()
-        others: Iterable[int | None] = repeat(None, len(keys))
-        if search.groups is not None:
-            counts = search.groups.others(found.keys, search.scope.findable(search.groups.column.keys))
-            others = [counts.get(key) for key in keys]
-        unusual: Iterable[float | None] = repeat(None, len(keys))
-        if search.scale is not None:
-            unusual = search.scale.unusual(cosines)
-        found_by = [_FOUND_BY[lists] for lists in found.lists.tolist()]
-        its = found.scores.tolist(), cosines, unusual, found_by, others
-        shown = zip(map(images.__getitem__, keys), *its, strict=True)
-        # By place: by name it takes twice the time, and there may be hundreds.
-        return tuple(
-            [
-                Hit(
-                    image.id,
-                    rank,
-                    score,
-                    cosine,
-                    above,
-                    lists,
-                    image.text,
-                    image.group,
-                    more,
-                    image.texts,
-                    image.labels,
-                    image.metadata,
-                )
-                for rank, (image, score, cosine, above, lists, more) in enumerate(shown, before + 1)
-            ]
-        )
+
+def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int) -> tuple[Hit, ...]:
+    """Return the first hits, one for each of these images, behind so many."""
+    shown = len(images)
+    cosines = found.cosines[:shown].tolist()
+    others: Iterable[int | None] = repeat(None)
+    if search.groups is not None:
+        counts = search.groups.others(found.keys[:shown], search.scope.findable(search.groups.column.keys))
+        others = map(counts.get, found.keys[:shown].tolist())
+    unusual: Iterable[float | None] = repeat(None)
+    if search.scale is not None:
+        unusual = search.scale.unusual(cosines)
+    ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
+    columns = ranks, found.scores.tolist(), cosines, unusual, found_by, others
+    return tuple(starmap(Hit, zip(images, *columns, strict=False)))
+
+
+def _end(search: _Search, found: Ranked, k: int, confident: bool | None, *, remade: bool) -> PageEnd:
+    """Return where a page of the first `k` of these hits ends."""
+    before, seen, began = 0, NOTHING, search.prepared.sequence
+    if search.place is not None:
+        before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
+    if remade:
+        seen = np.append(seen, found.keys[:k])
+    last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), before + k)
+    return PageEnd(search.prepared.binding, search.scope.query, Place(last, began, confident, seen))
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:
@@ -335,7 +331,7 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
         numbers = " by ".join(map(str, vector.shape))
         raise QueryError(f"The query vector has {numbers} numbers, the collection's have {dim}.")
     wide = vector.astype(np.float64)
-    length = math.sqrt(np.vecdot(wide, wide))
+    length = math.sqrt(wide.dot(wide))
     if not math.isfinite(length) or length == 0:
         raise QueryError("The query vector must have finite numbers that are not all zero.")
     # In float32 the length of large numbers would be infinite.

@@ -42,8 +42,12 @@ _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by 
 _log = logging.getLogger(__name__)
 
 
-class _Held:
-    """A view and the sequence number up to which it holds every embedding of its generation."""
+class HeldView:
+    """A view and the sequence number up to which it holds every embedding of its generation.
+
+    Attributes:
+        newest: It may hold some of what was written up to this sequence number.
+    """
 
     def __init__(self, collection_id: int, target: Target) -> None:
         self.collection_id = collection_id
@@ -51,7 +55,6 @@ class _Held:
         self.lock = threading.Lock()
         self.view: StoredView | None = None
         self.sequence = 0
-        # What it may hold some of while it follows the catalogue.
         self.newest = 0
         self.building = False
         # A choice that was not looked at because something was being built.
@@ -61,6 +64,14 @@ class _Held:
         # When the build of a view failed last.
         self.failed: dict[ViewName, float] = {}
         self.used = time.monotonic()
+
+    def ready(self, sequence: int) -> StoredView | None:
+        """Return the view if nothing has to be read for a search at a sequence number."""
+        self.used = time.monotonic()
+        view = self.view
+        if view is None or self.sequence < sequence or view.damaged or (self.missed and not self.building):
+            return None
+        return view
 
     def rests(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
@@ -79,7 +90,7 @@ class Views:
         self._folder = folder
         self._gpu = gpu
         self._lock = threading.Lock()
-        self._held: dict[tuple[int, Target], _Held] = {}
+        self._held: dict[tuple[int, Target], HeldView] = {}
         # One build at a time: it takes every core.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes")
 
@@ -103,22 +114,16 @@ class Views:
             sequence: The sequence number of its collection.
             target: Whether to search its images or their texts.
         """
-        held = self._hold(generation, target)
-        view = held.view
-        seen = not held.missed or held.building
-        if view is not None and held.sequence >= sequence and not view.damaged and seen:
+        held = self.hold(generation, target)
+        view = held.ready(sequence)
+        if view is not None:
             return view
         with held.lock:
             return self._catch_up(reading.session, generation, held, sequence)
 
-    def beyond(self, generation: Generation, sequence: int, target: Target) -> bool:
-        """Tell whether the view of a generation may hold something that was written after `sequence`."""
-        held = self._held.get((generation.id, target))
-        return held is None or held.newest > sequence
-
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""
-        held = self._hold(generation, "images")
+        held = self.hold(generation, "images")
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
             if isinstance(view, CosineView):
@@ -139,13 +144,22 @@ class Views:
             memory += 2 * count * generation.dim
         return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
 
-    def retire(self, collection_id: int, active: int) -> None:
-        """Free the views of a collection's other generations that no request has used for a while."""
+    def retire(self, collection_id: int, active: int) -> bool:
+        """Free the views of a collection's other generations that no request has used for a while.
+
+        Returns:
+            Whether there were any.
+        """
         idle = time.monotonic() - _IDLE_SECONDS
         with self._lock:
-            for place, held in list(self._held.items()):
-                if held.collection_id == collection_id and place[0] != active and held.used < idle:
-                    del self._held[place]
+            idling = [
+                place
+                for place, held in self._held.items()
+                if held.collection_id == collection_id and place[0] != active and held.used < idle
+            ]
+            for place in idling:
+                del self._held[place]
+        return bool(idling)
 
     def keep(self, generations: Collection[int]) -> None:
         """Free the views of all other generations."""
@@ -158,17 +172,18 @@ class Views:
         with self._lock:
             return {generation for generation, _ in self._held}
 
-    def _hold(self, generation: Generation, target: Target) -> _Held:
+    def hold(self, generation: Generation, target: Target) -> HeldView:
+        """Return what holds the view of a generation; see `current`."""
         with self._lock:
             place = (generation.id, target)
             held = self._held.get(place)
             if held is None:
-                held = self._held[place] = _Held(generation.collection_id, target)
+                held = self._held[place] = HeldView(generation.collection_id, target)
         held.used = time.monotonic()
         return held
 
     def _catch_up(
-        self, session: Session, generation: Generation, held: _Held, sequence: int, *, build: bool = True
+        self, session: Session, generation: Generation, held: HeldView, sequence: int, *, build: bool = True
     ) -> StoredView:
         view = held.view
         if view is None or view.damaged or held.sequence < sequence:
@@ -197,7 +212,7 @@ class Views:
         return view
 
     def _build(
-        self, generation: Generation, held: _Held, view: CosineView, wanted: ViewName, asked: Vectors
+        self, generation: Generation, held: HeldView, view: CosineView, wanted: ViewName, asked: Vectors
     ) -> None:
         """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
         renewed = False
@@ -219,7 +234,7 @@ class Views:
                 # A search after a write catches up while the vectors are copied.
                 self._write(generation, view, held.sequence, held.target, settled=locked.close)
 
-    def _upload(self, held: _Held, view: CosineView) -> None:
+    def _upload(self, held: HeldView, view: CosineView) -> None:
         device = None if self._gpu is None else self._gpu.device
         if device is not None:
             held.on_gpu = view.upload(device)
@@ -282,7 +297,7 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _gpu_rests(held: _Held, view: CosineView) -> bool:
+def _gpu_rests(held: HeldView, view: CosineView) -> bool:
     """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
     if held.on_gpu and view.name != "gpu":
         held.on_gpu, held.failed["gpu"] = False, time.monotonic()

@@ -12,12 +12,16 @@ class Reading:
 
     Args:
         read: What gives the session.
+
+    Attributes:
+        opened: Whether the session was asked for.
     """
 
     def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
         self._read = read
-        self._opened: AbstractContextManager[Session] | None = None
+        self._open: AbstractContextManager[Session] | None = None
         self._session: Session | None = None
+        self.opened = False
 
     @property
     def session(self) -> Session:
@@ -25,13 +29,8 @@ class Reading:
         if self._session is None:
             opened = self._read()
             self._session = opened.__enter__()
-            self._opened = opened
+            self._open, self.opened = opened, True
         return self._session
-
-    @property
-    def opened(self) -> bool:
-        """Whether the session was asked for."""
-        return self._session is not None
 
     def __enter__(self) -> "Reading":
         """Begin nothing yet."""
@@ -41,5 +40,5 @@ class Reading:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the session, if there is one; its errors come out as those of the catalogue."""
-        if self._opened is not None:
-            self._opened.__exit__(kind, error, trace)
+        if self._open is not None:
+            self._open.__exit__(kind, error, trace)

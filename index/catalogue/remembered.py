@@ -25,6 +25,11 @@ class Kept(Generic[Key, Value]):
         # What began before a write and has not ended does not drop what was kept since.
         self._past: deque[Hashable] = deque(maxlen=_PAST)
 
+    def clear(self) -> None:
+        """Drop all, and with it what threads put in that have looked already."""
+        with self._lock:
+            self._latest = (None, {})
+
     def now(self) -> dict[Key, Value]:
         """Return what is kept of the catalogue as it is now; see `at`."""
         return self.at(self._catalogue.version())

@@ -10,7 +10,7 @@ from index.vectors.coarse import CoarseRows
 from index.vectors.passing import WIDE, Passing, SearchedCopy
 from index.vectors.positions import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, best_first, cosines, ranked
+from index.vectors.ranking import behind, cosines, ranked
 from index.vectors.stored import StoredRows
 from index.vectors.threads import use_threads
 
@@ -29,8 +29,10 @@ class RankedCopies(SearchedCopy):
 
     def __init__(self, keys: Keys, vectors: Vectors) -> None:
         super().__init__()
-        self._keys = keys
-        self._vectors = vectors.astype(np.float64)
+        # Equal scores are in order of key: a sort that leaves them in place need not look at keys.
+        rising = np.argsort(keys)
+        self._keys = keys[rising]
+        self._vectors = vectors[rising].astype(np.float64)
 
     @property
     def memory_bytes(self) -> int:
@@ -39,9 +41,10 @@ class RankedCopies(SearchedCopy):
 
     def search(self, query: Vectors, k: int, after: After | None = None) -> Neighbours:
         """Find the `k` nearest vectors to a query (D,) of length one, exactly; see `SearchedCopy`."""
-        keys, scores = best_first(self._keys, cosines(query, self._vectors))
-        first = behind(keys, scores, after)
-        return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
+        scores = cosines(query, self._vectors)
+        first = behind(self._keys, scores, after)
+        best = (-scores).argsort(kind="stable")[first : first + k]
+        return Neighbours(self._keys[best], scores[best], exact=True)
 
 
 class Copies(SearchedCopy):

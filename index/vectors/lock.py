@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 
-class ReadWriteLock:
+class ReadWriteLock(AbstractContextManager[None]):
     """Readers share, a writer is alone; a waiting writer goes before readers that come later.
 
-    A thread must not take it twice.
+    A thread must not take it twice. It is itself what readers enter: a search takes it too often for a
+    generator each time.
     """
 
     def __init__(self) -> None:
@@ -17,11 +18,10 @@ class ReadWriteLock:
         self._readers = 0
         self._writing = False
         self._writers_waiting = 0
-        self._shared = _Shared(self)
 
     def reading(self) -> AbstractContextManager[None]:
         """Hold the lock together with other readers."""
-        return self._shared
+        return self
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -40,7 +40,7 @@ class ReadWriteLock:
                 self._writing = False
                 self._changed.notify_all()
 
-    def begin_reading(self) -> None:
+    def __enter__(self) -> None:
         """Wait until no writer holds the lock or waits for it."""
         # The condition's own methods would take as long as the rest.
         with self._lock:
@@ -48,22 +48,9 @@ class ReadWriteLock:
                 self._changed.wait()
             self._readers += 1
 
-    def end_reading(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let a waiting writer in if this was the last reader."""
         with self._lock:
             self._readers -= 1
             if self._writers_waiting and not self._readers:
                 self._changed.notify_all()
-
-
-class _Shared(AbstractContextManager[None]):
-    """What `reading` gives to every reader: a search takes it too often for a generator each time."""
-
-    def __init__(self, lock: ReadWriteLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        self._lock.begin_reading()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.end_reading()

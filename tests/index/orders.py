@@ -235,7 +235,7 @@ def _basis(kind: str, vector: Vectors) -> Vectors:
 
 
 def name_of(hit: Hit) -> Found:
-    return hit.id, None if hit.text is None else hit.text.position
+    return hit.id, None if hit.image.text is None else hit.image.text.position
 
 
 def all_pages(search: Callable[[SearchRequest], SearchPage], request: SearchRequest) -> list[Hit]:

@@ -94,7 +94,7 @@ def test_a_hit_shows_what_is_known(filled: SearchEngine) -> None:
     records = {record.id: record for record in make_records(COUNT)}
     for rank, hit in enumerate(page.hits, 1):
         assert hit.rank == rank
-        assert (hit.texts, hit.metadata) == (records[hit.id].texts, records[hit.id].metadata)
+        assert (hit.image.texts, hit.image.metadata) == (records[hit.id].texts, records[hit.id].metadata)
 
 
 def test_the_length_of_the_query_does_not_matter(filled: SearchEngine) -> None:

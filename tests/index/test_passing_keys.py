@@ -11,6 +11,7 @@ from index.deletion import delete_images
 from index.engine import SearchEngine
 from index.filter_query import PassingKeys, change_since, passing_keys
 from index.filters import Equals, Filter, parse_filter
+from index.followed import Place
 from index.generations import TARGETS, Target, require_collection
 from index.image_intake import record_digest
 from index.image_writes import ImageWrite, PictureWrite, write_images
@@ -54,7 +55,7 @@ class Collection:
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
         with self._engine.catalogue.reading() as reading:
-            return self.memory.get(reading, self.id, wanted, filter, filter.text, target)
+            return self.memory.get(reading, Place(self.id, target, filter.text), wanted, filter)
 
     def anew(self, filter: Filter, target: Target = "images") -> Keys:
         with self._engine.catalogue.read() as session:
@@ -202,6 +203,6 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
     with engine.catalogue.reading() as reading:
         for number in range(20):
-            name = f"{number}-" + "x" * 30_000
-            collection.memory.get(reading, collection.id, 1, Equals(field="age", eq=number), name)
+            place = Place(collection.id, "images", f"{number}-" + "x" * 30_000)
+            collection.memory.get(reading, place, 1, Equals(field="age", eq=number))
     assert len(collection.memory._found._held) == 3

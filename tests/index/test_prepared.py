@@ -1,5 +1,7 @@
 """What is kept of requests between searches is never older than the last write, nor another request's."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from index.live_writes import remove_collection
 from index.prepared import Prepared, PreparedRequests
 from index.request import SearchRequest
 from index.results import ActiveGeneration
+from index.vectors.cosine import CosineView
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
@@ -91,7 +94,7 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
 
     monkeypatch.setattr(Background, "scale", interrupted)
     first = filled.search(active, query, request).hits[0]
-    assert (first.id, first.texts) == (last, ("Now the nearest.",))
+    assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
 
 
 def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
@@ -100,7 +103,7 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     """The search has looked at the catalogue's version, but not yet at what passes, when an image changes."""
     query, active = unit_vectors(1, DIM, seed=3)[0], filled.active("c")
     every = filled.search(active, query, SearchRequest(k=COUNT)).hits
-    changed = next(hit.id for hit in every if hit.metadata["view"] == "AP")
+    changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
     record = next(each for each in make_records(COUNT) if each.id == changed)
     prepare = PreparedRequests.of
 
@@ -114,7 +117,7 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     passing = parse_filter({"field": "view", "eq": "PA"})
     hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
     assert changed in {hit.id for hit in hits}
-    assert {hit.metadata["view"] for hit in hits} == {"PA"}
+    assert {hit.image.metadata["view"] for hit in hits} == {"PA"}
 
 
 def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
@@ -147,3 +150,50 @@ def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
 
     monkeypatch.setattr(PreparedRequests, "of", overtaken)
     assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
+) -> None:
+    monkeypatch.setattr("index.views._IDLE_SECONDS", -1.0)
+    _ids(filled, SearchRequest())
+    searcher, active = filled._searcher, filled.active("c")
+    generation, _ = searcher.generation(active)
+    view = weakref.ref(filled._views.hold(generation, "images").view)
+    assert view() is not None
+    if removed:
+        searcher.keep(set(), set())
+    else:
+        searcher.retire(generation.collection_id, active.generation + 1)
+    gc.collect()
+    assert view() is None
+    assert len(_ids(filled, SearchRequest())) == 10
+
+
+def test_a_view_that_is_damaged_is_not_searched_again(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was written, so that the request is still kept."""
+    shown = _ids(filled, SearchRequest())
+    generation, _ = filled._searcher.generation(filled.active("c"))
+    held = filled._views.hold(generation, "images")
+    damaged = held.view
+    assert isinstance(damaged, CosineView)
+    damaged._torn = True
+    damaged.remove(damaged.keys())
+    assert _ids(filled, SearchRequest()) == shown
+    assert held.view is not damaged
+
+
+def test_a_background_that_another_thread_measures_again_is_not_kept(filled: SearchEngine) -> None:
+    """The view has twice as many images, and the first search that would measure them has not ended."""
+    query, active = unit_vectors(1, DIM, seed=3)[0], filled.active("c")
+    filled.search(active, query, SearchRequest())
+    records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
+    put_vectors(filled, begin_generation(filled, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
+    with filled._searcher._backgrounds._held[active.generation, "images"].lock:
+        before = filled.search(active, query, SearchRequest()).hits
+    after = filled.search(active, query, SearchRequest()).hits
+    assert [hit.score for hit in before] == [hit.score for hit in after]
+    assert [hit.unusual for hit in before] != [hit.unusual for hit in after]

@@ -113,10 +113,10 @@ def test_texts_are_found_from_an_image_with_what_they_belong_to(filled: Filled) 
     records = {record.id: record for record in filled.records}
     assert len(page.hits) == sum(len(record.texts) for record in filled.records)
     for hit in page.hits:
-        assert hit.text is not None
-        assert records[hit.id].texts[hit.text.position] == hit.text.text
-        assert hit.texts == records[hit.id].texts
-        assert hit.group == records[hit.id].group
+        assert hit.image.text is not None
+        assert records[hit.id].texts[hit.image.text.position] == hit.image.text.text
+        assert hit.image.texts == records[hit.id].texts
+        assert hit.image.group == records[hit.id].group
 
 
 def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:

@@ -14,8 +14,10 @@ from index.engine import SearchEngine
 from index.errors import CursorError, QueryError
 from index.filters import parse_filter
 from index.generations import Generation, next_sequence
+from index.ranking import Scope
 from index.request import SearchRequest
 from index.results import Hit, SearchPage
+from index.vectors.protocol import After, Neighbours
 from tests.index.conftest import open_home
 from tests.index.orders import (
     COUNT,
@@ -86,6 +88,27 @@ def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
         # What is gone from before them moves the others.
         found, expected = sorted(found), sorted(expected)
     assert found == expected
+
+
+def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second page has begun when another thread brings the view up to date."""
+    filled, generations = fill(open_home(tmp_path / "home"))
+    first = filled.search("signed", SearchRequest(k=10))
+    order = [hit.id for hit in filled.search("signed", SearchRequest(k=COUNT)).hits]
+    records = {record.id: record for record in filled.records}
+    nearest = Scope.nearest
+
+    def overtaken(self: Scope, count: int, after: After | None = None) -> Neighbours:
+        monkeypatch.setattr(Scope, "nearest", nearest)
+        put_vectors(filled.engine, generations["signed"], [records[order[3]]], -query_of()[None])
+        filled.engine.warm(filled.engine.active("signed").generation)
+        return nearest(self, count, after)
+
+    monkeypatch.setattr(Scope, "nearest", overtaken)
+    second = filled.search("signed", SearchRequest(k=COUNT, cursor=first.next_cursor))
+    assert [hit.id for hit in second.hits] == order[10:]
 
 
 def remove(engine: SearchEngine, generation: Generation, name: str) -> None:

@@ -162,8 +162,7 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
     assert "does not fit" not in caplog.text
     assert isinstance(view, CosineView)
     assert (view.name, len(view)) == ("ivf", COUNT + 5)
-    assert views.beyond(generation, sequence, "images")
-    assert not views.beyond(generation, later, "images")
+    assert views.hold(generation, "images").newest == later
     # What was read of the later state is not read again.
     with home.catalogue.reading() as reading:
         assert views.current(reading, generation, later) is view
