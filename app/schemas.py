@@ -1,6 +1,7 @@
 """What goes back over the wire: pages of hits and descriptions; --json prints the same."""
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -272,7 +273,10 @@ def page_from(
     """Make the answer to a search from what the engine found."""
     kind, images = cosine_kind(active), _images_path(active.collection, prefix)
     return SearchResponse.model_construct(
-        hits=[_hit_from(hit, kind, images, fused=page.fused) for hit in page.hits],
+        hits=[
+            _hit_from(hit, unusual, kind, images, fused=page.fused)
+            for hit, unusual in zip(page.hits, page.unusual or repeat(None), strict=False)
+        ],
         confident=page.confident,
         next_cursor=page.next_cursor,
         query=QueryEcho(
@@ -346,7 +350,7 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
     return "cosine" if by.blades == 1 else "blade_cosine"
 
 
-def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
+def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
     image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
     return {
         "id": image.id,
@@ -355,7 +359,7 @@ def _hit_from(hit: Hit, kind: CosineKind, images: str, *, fused: bool) -> Search
         "score_kind": "fused" if fused else kind,
         "cosine": hit.cosine,
         "cosine_kind": kind,
-        "unusual": hit.unusual,
+        "unusual": unusual,
         "found_by": list(hit.found_by),
         "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
         "group": image.group,

@@ -65,8 +65,8 @@ async def answer_search(
 
 def _find(engine: SearchEngine, active: ActiveGeneration, parts: Parts, asked: SearchRequest) -> SearchPage:
     page = engine.search(active, engine.compose(active, parts, asked.target), asked, parts.text)
-    # Made in this thread: with thousands of hits before, it takes milliseconds.
-    _ = page.next_cursor
+    # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
+    _ = page.next_cursor, page.unusual
     return page
 
 

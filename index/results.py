@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from index.cursors import PageEnd, encode_cursor
+from index.background import ScoreScale
+from index.cursors import PageEnd, Place, encode_cursor
 from index.filters import FieldKind
 from training.data.manifest import MetadataValue
 
@@ -101,8 +102,6 @@ class Hit(NamedTuple):
         rank: Counts from 1 over all pages.
         score: What orders the hits: the cosine, or the sum of a fused ranking.
         cosine: How alike query and hit are, by the model's own kind of cosine.
-        unusual: By how many standard deviations the cosine lies above the mean of the query's cosines with
-            a sample of the collection.
         found_by: The lists that the hit is in: of vectors, of exact words.
         others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
     """
@@ -111,7 +110,6 @@ class Hit(NamedTuple):
     rank: int
     score: float
     cosine: float
-    unusual: float | None
     found_by: tuple[FoundBy, ...]
     others: int | None
 
@@ -127,25 +125,45 @@ class SearchPage:
 
     Attributes:
         hits: At most as many as were asked for.
-        end: Tells where the page ends; None on the last.
+        place: Where the page begins; None for the first.
+        end: Tells where it ends, given whether it is confident; None on the last.
+        measure: Tells what the query's cosines usually are; None where there is nothing to compare it with.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
-        confident: Whether the collection has what was asked for (see `index.background`); None where that
-            cannot be told.
         fused: Whether scores are sums of a fused ranking.
     """
 
     hits: tuple[Hit, ...]
-    end: Callable[[], PageEnd] | None = field(compare=False)
+    place: Place | None = field(compare=False)
+    end: Callable[[bool | None], PageEnd] | None = field(compare=False)
+    measure: Callable[[], ScoreScale] | None = field(compare=False)
     exact: bool
     search_ms: float
-    confident: bool | None
     fused: bool
+
+    @cached_property
+    def scale(self) -> ScoreScale | None:
+        """The query's cosines with a sample of the collection; measured when it is wanted."""
+        return None if self.measure is None else self.measure()
+
+    @cached_property
+    def unusual(self) -> list[float] | None:
+        """By how many standard deviations each hit's cosine lies above their mean; see `index.background`."""
+        return None if self.scale is None else self.scale.unusual(hit.cosine for hit in self.hits)
+
+    @cached_property
+    def confident(self) -> bool | None:
+        """Whether the collection has what was asked for; None where that cannot be told."""
+        if self.place is not None:
+            return self.place.confident
+        if self.scale is None or not self.hits:
+            return None
+        return self.scale.confident(hit.cosine for hit in self.hits)
 
     @cached_property
     def next_cursor(self) -> str | None:
         """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
-        return None if self.end is None else encode_cursor(self.end())
+        return None if self.end is None else encode_cursor(self.end(self.confident))
 
 
 @dataclass(frozen=True, slots=True)

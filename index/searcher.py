@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import count, repeat, starmap
 from typing import Final, NamedTuple
@@ -67,7 +67,7 @@ class _Search(NamedTuple):
     scope: Scope
     ranking: Ranking
     groups: Groups | None
-    scale: ScoreScale | None
+    measure: Callable[[], ScoreScale] | None
     place: Place | None
 
 
@@ -180,15 +180,10 @@ class Searcher:
             k = max(1, min(k, MOST_RANKED - before))
         found, images = self._found(search, k, request.target, first)
         hits = _hits(search, found, images[:k], before)
-        confident = None if search.place is None else search.place.confident
-        if search.place is None and search.scale is not None and hits:
-            confident = search.scale.confident(hit.cosine for hit in hits)
-        end = None
-        if len(images) > k:
-            # Who takes no more than a page does not wait for it.
-            end = partial(_end, search, found, k, confident, remade=request.is_remade)
+        end = None if len(images) <= k else partial(_end, search, found, k, request.is_remade)
         took_ms = (time.perf_counter() - started) * 1000
-        return SearchPage(hits, end, found.exact, took_ms, confident, fused=request.words is not None)
+        fused = request.words is not None
+        return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, fused)
 
     def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest, text: str | None) -> _Search:
         generation, place = prepared.generation, None
@@ -221,9 +216,9 @@ class Searcher:
                 unsigned=generation.unsigned,
             )
         background = ground.background
-        scale = None if background is None else background.scale(query, request.kind, text)
+        measure = None if background is None else partial(background.scale, query, request.kind, text)
         version = None if reading.opened else prepared.version
-        return _Search(prepared, version, ground.held, newest, scope, ranking, groups, scale, place)
+        return _Search(prepared, version, ground.held, newest, scope, ranking, groups, measure, place)
 
     def _ground(self, reading: Reading, prepared: Prepared, target: Target) -> tuple[VectorView, Ground]:
         """Return what is searched with everything that it held when the search was prepared."""
@@ -297,20 +292,16 @@ class Searcher:
 def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int) -> tuple[Hit, ...]:
     """Return the first hits, one for each of these images, behind so many."""
     shown = len(images)
-    cosines = found.cosines[:shown].tolist()
     others: Iterable[int | None] = repeat(None)
     if search.groups is not None:
         counts = search.groups.others(found.keys[:shown], search.scope.findable(search.groups.column.keys))
         others = map(counts.get, found.keys[:shown].tolist())
-    unusual: Iterable[float | None] = repeat(None)
-    if search.scale is not None:
-        unusual = search.scale.unusual(cosines)
     ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
-    columns = ranks, found.scores.tolist(), cosines, unusual, found_by, others
+    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, others
     return tuple(starmap(Hit, zip(images, *columns, strict=False)))
 
 
-def _end(search: _Search, found: Ranked, k: int, confident: bool | None, *, remade: bool) -> PageEnd:
+def _end(search: _Search, found: Ranked, k: int, remade: bool, confident: bool | None) -> PageEnd:
     """Return where a page of the first `k` of these hits ends."""
     before, seen, began = 0, NOTHING, search.prepared.sequence
     if search.place is not None:

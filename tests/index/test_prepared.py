@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from index import prepared
-from index.background import Background, ScoreScale
 from index.engine import SearchEngine
 from index.errors import FilterError
 from index.filters import parse_filter
 from index.live_writes import remove_collection
 from index.prepared import Prepared, PreparedRequests
+from index.ranking import Scope
 from index.request import SearchRequest
 from index.results import ActiveGeneration
 from index.vectors.cosine import CosineView
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import After, Neighbours, Vectors
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
 
@@ -84,15 +84,15 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
     active, request = filled.active("c"), SearchRequest(k=COUNT)
     last = filled.search(active, query, request).hits[-1].id
     record = next(each for each in make_records(COUNT) if each.id == last)
-    measured = Background.scale
+    nearest = Scope.nearest
 
-    def interrupted(self: Background, *arguments: object) -> ScoreScale:
-        monkeypatch.setattr(Background, "scale", measured)
+    def interrupted(self: Scope, count: int, after: After | None = None) -> Neighbours:
+        monkeypatch.setattr(Scope, "nearest", nearest)
         _put(filled, replace(record, texts=("Now the nearest.",)), query)
         filled.warm(active.generation)
-        return measured(self, *arguments)  # type: ignore[arg-type]
+        return nearest(self, count, after)
 
-    monkeypatch.setattr(Background, "scale", interrupted)
+    monkeypatch.setattr(Scope, "nearest", interrupted)
     first = filled.search(active, query, request).hits[0]
     assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
 
@@ -193,7 +193,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(filled: Sea
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_vectors(filled, begin_generation(filled, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
     with filled._searcher._backgrounds._held[active.generation, "images"].lock:
-        before = filled.search(active, query, SearchRequest()).hits
-    after = filled.search(active, query, SearchRequest()).hits
-    assert [hit.score for hit in before] == [hit.score for hit in after]
-    assert [hit.unusual for hit in before] != [hit.unusual for hit in after]
+        before = filled.search(active, query, SearchRequest())
+    after = filled.search(active, query, SearchRequest())
+    assert before.hits == after.hits
+    assert before.unusual != after.unusual
