@@ -73,7 +73,6 @@ class FoundText:
     text: str
 
 
-# A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
 class FoundImage(NamedTuple):
     """What a hit shows of an image.
 
@@ -94,6 +93,7 @@ class FoundImage(NamedTuple):
     metadata: Mapping[str, MetadataValue]
 
 
+# A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
 class Hit(NamedTuple):
     """One found image, or one found text with its image.
 
