@@ -3,7 +3,8 @@
 import os
 import struct
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ class CommitCount:
         self._database = database
         self._lock = threading.Lock()
         self._file: int | None = None
+        self._close: Callable[[], object] | None = None
 
     def settled(self) -> int | None:
         """Return the number of the last commit; None where one is under way, or the file does not tell."""
@@ -70,9 +72,9 @@ class CommitCount:
 
     def close(self) -> None:
         """Close the file; the next look opens it again."""
-        if self._file is not None and self._file != _UNUSABLE:
-            os.close(self._file)
-        self._file = None
+        close, self._file, self._close = self._close, None, None
+        if close is not None:
+            close()
 
     def _announce(self) -> int:
         file = self._opened()
@@ -90,6 +92,8 @@ class CommitCount:
                 if self._file is None:
                     try:
                         self._file = _open(self._database)
+                        # A catalogue may go without being closed.
+                        self._close = weakref.finalize(self, os.close, self._file)
                     except OSError:
                         self._file = _UNUSABLE
                 return self._file

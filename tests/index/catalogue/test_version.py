@@ -1,5 +1,6 @@
 """Every commit is seen by the next look of every process, though SQLite is hardly ever asked."""
 
+import gc
 import math
 import sqlite3
 import stat
@@ -207,6 +208,10 @@ def test_a_closed_count_is_opened_again_and_leaves_no_file_open(tmp_path: Path) 
         assert count.settled() == number + 1
         count.close()
         assert _open_files() == opened
+    assert count.settled() == 3
+    del count
+    gc.collect()
+    assert _open_files() == opened
 
 
 def _open_files() -> int:
