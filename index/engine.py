@@ -176,6 +176,7 @@ class SearchEngine:
             QueryError: The vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another search.
+            UnknownCollectionError: The collection is gone.
             GenerationError: The generation is gone.
         """
         return self._searcher.page(active, vector, request, text)
@@ -199,6 +200,7 @@ class SearchEngine:
             QueryError: A vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
             CursorError: There is a cursor, and it is not of each of these searches.
+            UnknownCollectionError: The collection is gone.
             GenerationError: The generation is gone.
         """
         return self._searcher.pages(active, vectors, request, texts)

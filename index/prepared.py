@@ -9,7 +9,7 @@ from index.catalogue import Catalogue, Kept, Remembered
 from index.cursors import Binding
 from index.errors import GenerationError
 from index.followed import Place
-from index.generations import Generation, get_generation
+from index.generations import Generation, get_generation, require_collection
 from index.groups import check_group_field, keys_left_out
 from index.ranking import NOTHING
 from index.request import SearchRequest
@@ -69,20 +69,30 @@ class PreparedRequests:
             version: What the catalogue's version was a moment ago; by default it is looked at.
 
         Raises:
+            UnknownCollectionError: The whole collection is gone.
             GenerationError: It is gone, or another one than the caller thinks.
         """
-        generation, sequence = self._generations.get(active.generation, version)
+        try:
+            generation, sequence = self._generations.get(active.generation, version)
+            self._check(generation, active)
+        except GenerationError:
+            with self._catalogue.read() as session:
+                require_collection(session, active.collection)
+            raise
+        return generation, sequence
+
+    def _check(self, generation: Generation, active: ActiveGeneration) -> None:
         if (generation.collection, generation.digest) != (active.collection, active.digest):
             raise GenerationError(
                 f"Generation {active.generation} is not one of {active.collection!r} by bundle "
                 f"{active.digest}."
             )
-        return generation, sequence
 
     def of(self, active: ActiveGeneration, request: SearchRequest) -> Prepared:
         """Return what a request comes down to as the catalogue is now.
 
         Raises:
+            UnknownCollectionError: The collection is gone.
             GenerationError: The generation is gone, or another one than the caller thinks.
             QueryError: The collection does not have the field that makes groups.
         """

@@ -1,5 +1,6 @@
 """A number in a file beside an SQLite catalogue, which every commit changes."""
 
+import logging
 import os
 import struct
 import threading
@@ -18,6 +19,8 @@ _LARGEST: Final = 2**63
 _UNUSABLE: Final = -1
 _FAILURES: Final = (OSError, struct.error)
 
+_log = logging.getLogger(__name__)
+
 
 class CommitCount:
     """Tells whether anything was committed, in a tenth of the time that it takes to ask SQLite.
@@ -35,15 +38,17 @@ class CommitCount:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._close: Callable[[], object] | None = None
+        self._told = False
 
     def settled(self) -> int | None:
         """Return the number of the last commit; None where one is under way, or the file does not tell."""
-        file = self._opened()
-        if file == _UNUSABLE:
+        if self._file == _UNUSABLE:
             return None
         try:
-            announced, settled = _numbers(file)
+            announced, settled = _numbers(self._opened())
         except _FAILURES:
+            if self._file is None:
+                self._file = _UNUSABLE
             return None
         return settled if announced == settled else None
 
@@ -56,9 +61,8 @@ class CommitCount:
         """
         try:
             number = self._announce()
-        except _FAILURES:
-            self.close()
-            self._file = _UNUSABLE
+        except _FAILURES as error:
+            self._give_up(error)
             yield
             return
         try:
@@ -76,7 +80,19 @@ class CommitCount:
         if close is not None:
             close()
 
+    def _give_up(self, error: Exception) -> None:
+        self.close()
+        self._file = _UNUSABLE
+        if not self._told:
+            _log.warning(
+                "%s cannot be written (%s): other processes find a moment later what this one writes",
+                _path(self._database),
+                error,
+            )
+        self._told = True
+
     def _announce(self) -> int:
+        # What kept the file from being used may be over.
         file = self._opened()
         number = 1 + max(_numbers(file))
         if number > _LARGEST:
@@ -87,23 +103,20 @@ class CommitCount:
 
     def _opened(self) -> int:
         file = self._file
-        if file is None:
-            with self._lock:
-                if self._file is None:
-                    try:
-                        self._file = _open(self._database)
-                        # A catalogue may go without being closed.
-                        self._close = weakref.finalize(self, os.close, self._file)
-                    except OSError:
-                        self._file = _UNUSABLE
-                return self._file
-        return file
+        if file is not None and file != _UNUSABLE:
+            return file
+        with self._lock:
+            file = self._file
+            if file is None or file == _UNUSABLE:
+                file = self._file = _open(self._database)
+                # A catalogue may go without being closed.
+                self._close = weakref.finalize(self, os.close, file)
+            return file
 
 
 def _open(database: Path) -> int:
     """Open the file beside a database; it is made of zeros, so that nobody finds it half made."""
-    path = database.with_name(f"{database.name}-commits")
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(_path(database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(file).st_size < _NUMBERS.size:
             _make_like(file, database.stat())
@@ -112,6 +125,10 @@ def _open(database: Path) -> int:
         os.close(file)
         raise
     return file
+
+
+def _path(database: Path) -> Path:
+    return database.with_name(f"{database.name}-commits")
 
 
 def _make_like(file: int, database: os.stat_result) -> None:

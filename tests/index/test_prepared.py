@@ -8,7 +8,7 @@ import pytest
 
 from index import prepared
 from index.engine import SearchEngine
-from index.errors import FilterError
+from index.errors import FilterError, UnknownCollectionError
 from index.filters import parse_filter
 from index.live_writes import remove_collection
 from index.prepared import Prepared, PreparedRequests
@@ -197,3 +197,13 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(filled: Sea
     after = filled.search(active, query, SearchRequest())
     assert before.hits == after.hits
     assert before.unusual != after.unusual
+
+
+def test_a_collection_that_is_gone_is_unknown_to_a_search_that_began_before(filled: SearchEngine) -> None:
+    active, query = filled.active("c"), unit_vectors(1, DIM, seed=3)[0]
+    filled.search(active, query, SearchRequest())
+    remove_collection(filled, "c")
+    with pytest.raises(UnknownCollectionError):
+        filled.search(active, query, SearchRequest())
+    with pytest.raises(UnknownCollectionError):
+        filled.vector_of(active, make_records(1)[0].id)

@@ -182,7 +182,9 @@ def test_damaged_numbers_hide_no_write(
             assert catalogue.version() != before
 
 
-def test_without_the_file_every_write_is_seen_all_the_same(tmp_path: Path, asked: list[Hashable]) -> None:
+def test_without_the_file_every_write_is_seen_all_the_same(
+    tmp_path: Path, asked: list[Hashable], caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "catalogue.db-commits").mkdir()
     url = f"sqlite:///{tmp_path / 'catalogue.db'}"
     with closing(open_catalogue(url)) as catalogue, closing(open_catalogue(url)) as other:
@@ -190,6 +192,15 @@ def test_without_the_file_every_write_is_seen_all_the_same(tmp_path: Path, asked
             before = catalogue.version()
             _put((catalogue, other)[number % 2], str(number))
             assert catalogue.version() != before
+        (tmp_path / "catalogue.db-commits").rmdir()
+        _put(catalogue, "the file can be made")
+        _put(other, "and is used")
+        looks = (catalogue.version(), len(asked))
+        assert (catalogue.version(), len(asked)) == looks
+    # Each of the two says so once.
+    assert [record.message.split(" (")[0] for record in caplog.records] == [
+        f"{tmp_path / 'catalogue.db-commits'} cannot be written"
+    ] * 2
 
 
 def test_who_may_write_to_the_database_may_write_to_the_file(catalogue: Catalogue, tmp_path: Path) -> None:
