@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from index.catalogue.tables import CollectionRow, GenerationRow, RemovalRow
 from index.engine import SearchEngine
-from index.errors import GenerationError, StaleWriteError, UnknownCollectionError
+from index.errors import StaleWriteError, UnknownCollectionError
 from index.generations import next_sequence
 from index.leftovers import remove_leftovers
 from index.live_writes import put_images, remove_collection, remove_images
@@ -74,7 +74,7 @@ def test_what_is_left_when_a_process_is_killed_is_out_of_sight_and_removed_later
     with pytest.raises(UnknownCollectionError) as unknown:
         engine.active("a")
     assert "~" not in str(unknown.value)
-    with pytest.raises(GenerationError):
+    with pytest.raises(UnknownCollectionError):
         engine.search(before, vector_of("query"), SearchRequest())
     with engine.catalogue.read() as session:
         key = session.execute(select(CollectionRow.id).where(CollectionRow.name != "b")).scalar_one()
