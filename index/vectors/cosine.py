@@ -161,8 +161,7 @@ class CosineView:
             passing = self._filters.passing(allowed, self._places)
             if allowed is not None:
                 passing.asked.append(query)
-            first = passing.copied is None
-            if first and passing.is_worth_copying(self.dim) and passing.begin_copying():
+            if passing.is_worth_copying(self.dim) and passing.begin_copying():
                 copied = copies_of(passing, self._places.keys, self._rows)
                 if copied is not None:
                     self._filters.keep_copied(passing, copied, self._rows)

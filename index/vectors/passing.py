@@ -176,7 +176,7 @@ class Passing:
 
     def is_worth_copying(self, dim: int) -> bool:
         """Tell whether to copy vectors of `dim` numbers: side by side they take a fraction of the time."""
-        if self.keys is None:
+        if self.copied is not None or self.keys is None:
             return False
         few = self.count * dim <= _COPIED and self.count <= _COPIED_SHARE * len(self.mask)
         return few and self.searches > 1 + self.count // _COPIED_A_SEARCH
