@@ -35,7 +35,8 @@ class CommitCount:
 
     def __init__(self, database: Path) -> None:
         self._database = database
-        self._lock = threading.Lock()
+        # Whoever writes holds it: a number must not get into another file that was opened meanwhile.
+        self._lock = threading.RLock()
         self._file: int | None = None
         self._close: Callable[[], object] | None = None
         self._told = False
@@ -60,7 +61,8 @@ class CommitCount:
         committed when they next do.
         """
         try:
-            number = self._announce()
+            with self._lock:
+                number = self._announce()
         except _FAILURES as error:
             self._give_up(error)
             yield
@@ -69,16 +71,17 @@ class CommitCount:
             yield
         finally:
             # Without the lock, another commit may be over as well.
-            with suppress(*_FAILURES):
+            with suppress(*_FAILURES), self._lock:
                 file = self._opened()
                 if _numbers(file)[1] < number:
                     _write(file, number, _SETTLED_AT)
 
     def close(self) -> None:
         """Close the file; the next look opens it again."""
-        close, self._file, self._close = self._close, None, None
-        if close is not None:
-            close()
+        with self._lock:
+            close, self._file, self._close = self._close, None, None
+            if close is not None:
+                close()
 
     def _give_up(self, error: Exception) -> None:
         self.close()

@@ -2,10 +2,12 @@
 
 import gc
 import math
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import closing
@@ -223,6 +225,32 @@ def test_a_closed_count_is_opened_again_and_leaves_no_file_open(tmp_path: Path) 
     del count
     gc.collect()
     assert _open_files() == opened
+
+
+@pytest.mark.parametrize("at", [0, 8])
+def test_a_file_that_is_being_written_is_not_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Else the number could get into another file, which was opened under the same descriptor."""
+    database, write = tmp_path / "some.db", os.pwrite
+    database.touch()
+    count = CommitCount(database)
+    closing_it = threading.Thread(target=count.close)
+    waited: list[bool] = []
+
+    def slow(file: int, data: bytes, place: int) -> int:
+        if place == at:
+            closing_it.start()
+            closing_it.join(0.2)
+            waited.append(closing_it.is_alive())
+        return write(file, data, place)
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    with count.commit():
+        pass
+    closing_it.join(30)
+    assert waited == [True]
+    assert count.settled() == 1
 
 
 def _open_files() -> int:
