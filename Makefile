@@ -7,10 +7,11 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 KILLS ?= 1000
 OPERATIONS ?= 200000
+REQUESTS ?= 500
 # Tests that run side by side: as many as there are cores, for most compute on one.
 TESTS_AT_ONCE ?= $(shell nproc)
 
-.PHONY: install demo test test-slow test-faults lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
+.PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining benchmark-overload bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -35,6 +36,10 @@ test-slow: install
 # Kills, random operations, damage and full disks, as long as ARGS and these two variables say.
 test-faults: install
 	RECOQUEST_TEST_KILLS=$(KILLS) RECOQUEST_TEST_OPERATIONS=$(OPERATIONS) $(BIN)/pytest -m "slow or not slow" tests/faults $(ARGS)
+
+# Hostile requests, as many as REQUESTS says, to the service on SQLite and on PostgreSQL.
+test-hostile: install
+	RECOQUEST_TEST_HOSTILE=$(REQUESTS) $(BIN)/pytest -s tests/hostile $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
@@ -66,6 +71,10 @@ benchmark-feedback: install
 # What retraining gains from simulated readers' judgements; trains for some minutes.
 benchmark-retraining: install
 	$(BIN)/python -m tests.benchmarks.retraining $(ARGS)
+
+# The service at ten times its capacity, for five minutes with texts and five with images.
+benchmark-overload: install
+	$(BIN)/python -m tests.benchmarks.overload $(ARGS)
 
 # Search beside hnswlib, USearch, Milvus Lite and Qdrant Edge; those that do not install are left out and named.
 bench-search: install

@@ -1,0 +1,1 @@
+"""Requests of an attacker, and a service that must outlast them."""
