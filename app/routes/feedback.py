@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-import anyio
 from fastapi import APIRouter, Depends
 
 from app.intake import check_length
@@ -43,7 +42,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
     """
     for field, text in new.query.texts().items():
         check_length(field, text, services.settings.max_text_length)
-    await anyio.to_thread.run_sync(_judge, services, collection, new)
+    await services.threads.write(_judge, services, collection, new)
     return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
 
 
@@ -55,7 +54,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
 )
 async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
     """How much was said of the hits in a collection."""
-    return FeedbackSummary.of(collection, await anyio.to_thread.run_sync(_count, services, collection))
+    return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
 
 
 def _judge(services: Services, collection: str, new: NewJudgement) -> None:

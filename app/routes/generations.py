@@ -4,7 +4,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, BackgroundTasks, Depends, Path
 
 from app.generation_schemas import ActivatedGeneration, GenerationEntry, Generations
@@ -31,7 +30,7 @@ _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generat
 @router.get("/generations", summary="All generations", responses=_PROBLEMS)
 async def list_collection_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
-    found = await anyio.to_thread.run_sync(list_generations, services.engine, collection)
+    found = await services.threads.read(list_generations, services.engine, collection)
     return Generations(generations=[GenerationEntry.of(info) for info in found])
 
 

@@ -4,7 +4,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
 from sqlalchemy.orm import Session
 
@@ -38,7 +37,7 @@ _Digest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="Digest of the
 @router.get("", summary="All models", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
 async def list_models(services: InjectedServices) -> Models:
     """Every registered encoder with its digest and the collections searched with it."""
-    found = await anyio.to_thread.run_sync(services.engine.models)
+    found = await services.threads.read(services.engine.models)
     loaded = services.encoders.loaded()
     return Models(models=[ModelSummary.of(info, loaded=info.digest in loaded) for info in found])
 
@@ -59,7 +58,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
 )
 async def post_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
-    digest = await anyio.to_thread.run_sync(_registered, services, request.job)
+    digest = await services.threads.write(_registered, services, request.job)
     response.headers["Location"] = f"/v1/models/{digest}"
     return await _card(services, digest)
 
@@ -94,7 +93,7 @@ async def roll_back_model(
 
 async def _card(services: Services, digest: str) -> ModelCard:
     loaded = digest in services.encoders.loaded()
-    return await anyio.to_thread.run_sync(partial(model_card, services.engine, digest, loaded=loaded))
+    return await services.threads.read(model_card, services.engine, digest, loaded=loaded)
 
 
 def _registered(services: Services, number: int) -> str:
