@@ -20,6 +20,7 @@ from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
+from app.http.connections import ConnectionLimits, Connections
 from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
@@ -72,6 +73,10 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
     application.state.admin_key = settings.admin_key
     application.state.open_feedback = settings.open_feedback
     application.state.stopping = asyncio.Event()
+    application.state.connections = Connections(
+        ConnectionLimits(settings.max_connections), metrics.connection_ended
+    )
+    metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
     for module in (
         search,

@@ -1,4 +1,4 @@
-"""Pools of threads: one that is stuck starves no other, and a caller that is cancelled gives no thread back early."""
+"""Pools of threads: one that is stuck starves no other, and a slot is free when its thread is done."""
 
 import asyncio
 import threading
