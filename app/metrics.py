@@ -62,6 +62,9 @@ class Metrics:
             "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
         )
 
+        self._refused = Counter(
+            "recoquest_refused", "Requests that were not begun.", ("kind",), registry=self.registry
+        )
         self._ended = Counter(
             "recoquest_connections_ended",
             "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
@@ -73,6 +76,10 @@ class Metrics:
     def watch_connections(self, number: Callable[[], int]) -> None:
         """Ask `number` for the open connections whenever the figures are read."""
         self._connections.set_function(number)
+
+    def refused(self, kind: str) -> None:
+        """A request was refused before any work, because too many are at work."""
+        self._refused.labels(kind).inc()
 
     def connection_ended(self, reason: str) -> None:
         """The service has ended a connection."""

@@ -4,6 +4,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
 
+from app.http.routes import GuardedRoute
 from app.intake import check_length
 from app.problems import problem_responses
 from app.schemas_feedback import FeedbackSummary, Judged, NewJudgement
@@ -11,7 +12,9 @@ from app.security import require_admin, require_feedback
 from app.state import InjectedServices, Services
 from index.feedback import FeedbackCounts, count_feedback, judge
 
-router = APIRouter(prefix="/v1/collections/{collection}/feedback", tags=["feedback"])
+router = APIRouter(
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute
+)
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,

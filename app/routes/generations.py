@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, BackgroundTasks, Depends, Path
 
 from app.generation_schemas import ActivatedGeneration, GenerationEntry, Generations
+from app.http.routes import GuardedRoute
 from app.problems import problem_responses
 from app.security import require_admin
 from app.state import InjectedServices
@@ -14,7 +15,7 @@ from app.swapping import swap_to
 from index.activation import generation_before, generation_of
 from index.history import list_generations
 
-router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"])
+router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=GuardedRoute)
 
 _PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _CHANGE_PROBLEMS = problem_responses(

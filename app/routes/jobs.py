@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
+from app.http.routes import GuardedRoute
 from app.job_schemas import DuplicatesJob, JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
 from app.jobs.presence import count_workers
 from app.jobs.queue import give_job
@@ -23,7 +24,9 @@ from index.generations import require_active, require_collection
 from index.jobs import Job, JobState, cancel_job, get_job, list_jobs
 from index.models import require_model
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+)
 
 _LOOK_SECONDS = 0.5
 _COMMON = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)

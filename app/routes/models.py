@@ -8,6 +8,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
 from sqlalchemy.orm import Session
 
 from app.generation_schemas import ActivatedGeneration
+from app.http.routes import GuardedRoute
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.model_schemas import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel
@@ -21,7 +22,7 @@ from index.generations import Generation, require_active
 from index.jobs import get_job
 from index.models import generation_by, register_model, require_model
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
 _NO_MODEL = Kind("no-model", "The job has made no model", HTTPStatus.CONFLICT)
 _NOT_SEARCHED = Kind("model-not-searched", "The collection is searched with another", HTTPStatus.CONFLICT)

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.disconnect import unless_disconnected
+from app.http.routes import GuardedRoute
 from app.problems import problem_responses
 from app.schemas import CollectionSummary, collection_from
 from app.schemas_writes import (
@@ -27,7 +28,9 @@ from index.live_writes import remove_collection, remove_images
 from index.new_collections import create_collection
 from index.results import CollectionInfo
 
-router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+)
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,

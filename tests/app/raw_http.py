@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -49,12 +49,21 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, limits: ConnectionLimits | None = None) -> AsyncIterator[Running]:
+async def serving(
+    app: ASGIApp, limits: ConnectionLimits | None = None, *, lifespan: Literal["on", "off"] = "off"
+) -> AsyncIterator[Running]:
     """Serve an ASGI application with the service's protocol."""
     ended: Counter[str] = Counter()
     connections = Connections(limits or ConnectionLimits(), lambda reason: ended.update([reason]))
     taken = bind("127.0.0.1", 0)
-    config = uvicorn.Config(app, http=bounded(connections), ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        app,
+        timeout_graceful_shutdown=1,
+        http=bounded(connections),
+        ws="none",
+        lifespan=lifespan,
+        log_config=None,
+    )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[taken]))
     try:
@@ -62,7 +71,7 @@ async def serving(app: ASGIApp, limits: ConnectionLimits | None = None) -> Async
             await asyncio.sleep(0.01)
         yield Running(taken.getsockname()[1], connections, ended)
     finally:
-        server.should_exit = server.force_exit = True
+        server.should_exit = True
         await asyncio.wait_for(task, PATIENCE)
 
 
