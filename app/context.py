@@ -1,5 +1,6 @@
 """Around every request: its id, its time, its line in the log, and an answer when the service errs."""
 
+import asyncio
 import re
 import time
 import uuid
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.logging import where
 from app.metrics import Metrics
-from app.problems import DEFECT, problem_response
+from app.problems import DEFECT, STOPPING, Kind, problem_response
 
 REQUEST_ID_HEADER = "X-Request-ID"
 
@@ -46,16 +47,19 @@ class RequestContext:
                 await self.app(scope, receive, tracked)
             except ClientDisconnect:
                 tracked.status = _CLIENT_CLOSED_REQUEST
+            except asyncio.CancelledError:
+                # Only a server that ends cancels a request as a whole.
+                await self._answer(STOPPING, scope, receive, tracked)
             except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
                 _log.error("defect", error=type(error).__name__, at=where(error))
-                await self._answer_defect(scope, receive, tracked)
+                await self._answer(DEFECT, scope, receive, tracked)
             self._report(scope, tracked.status, time.perf_counter() - started)
 
-    async def _answer_defect(self, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
-        if send.status:
-            return
-        response = problem_response(DEFECT, "", request_id=send.request_id)
-        await response(scope, receive, send)
+    async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
+        """Answer with a problem unless an answer has begun."""
+        if not send.status:
+            response = problem_response(kind, "", request_id=send.request_id)
+            await response(scope, receive, send)
 
     def _report(self, scope: Scope, status: int, seconds: float) -> None:
         operation = _operation(scope)

@@ -5,12 +5,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-import anyio
 import structlog
 from PIL import Image
 
 from app.encoders import Encoders, LoadedEncoder
 from app.encoding import QueueFullError
+from app.threads import Threads
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.results import ActiveGeneration
@@ -40,8 +40,17 @@ class Verdict:
 class Readiness:
     """Judges whether searches are answered now; an answer is reused for a moment, and made once at a time."""
 
-    def __init__(self, engine: SearchEngine, encoders: Encoders, *, timeout_s: float, cache_s: float) -> None:
+    def __init__(
+        self,
+        engine: SearchEngine,
+        encoders: Encoders,
+        threads: Threads,
+        *,
+        timeout_s: float,
+        cache_s: float,
+    ) -> None:
         self._engine = engine
+        self._threads = threads
         self._encoders = encoders
         self._timeout_s = timeout_s
         self._cache_s = cache_s
@@ -68,9 +77,7 @@ class Readiness:
     async def _check(self) -> Verdict:
         try:
             async with asyncio.timeout(self._timeout_s):
-                actives = await anyio.to_thread.run_sync(
-                    active_generations, self._engine, abandon_on_cancel=True
-                )
+                actives = await self._threads.health(active_generations, self._engine)
         except TimeoutError:
             return Verdict({"catalogue": "took too long"})
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready

@@ -62,6 +62,29 @@ class Metrics:
             "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
         )
 
+        self._refused = Counter(
+            "recoquest_refused", "Requests that were not begun.", ("kind",), registry=self.registry
+        )
+        self._ended = Counter(
+            "recoquest_connections_ended",
+            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
+
+    def watch_connections(self, number: Callable[[], int]) -> None:
+        """Ask `number` for the open connections whenever the figures are read."""
+        self._connections.set_function(number)
+
+    def refused(self, kind: str) -> None:
+        """A request was refused before any work, because too many are at work."""
+        self._refused.labels(kind).inc()
+
+    def connection_ended(self, reason: str) -> None:
+        """The service has ended a connection."""
+        self._ended.labels(reason).inc()
+
     def watch_queues(self, depth: Callable[[], int]) -> None:
         """Ask `depth` for the number of waiting queries whenever the figures are read."""
         self._depth.set_function(depth)

@@ -104,6 +104,15 @@ UNSUPPORTED = Kind(
     "unsupported-media-type", "The content type is not supported", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 )
 NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
+BUSY = Kind("too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1)
+LATE = Kind("deadline-passed", "The answer took too long", HTTPStatus.GATEWAY_TIMEOUT)
+STOPPING = Kind(
+    "stopping",
+    "The service is stopping",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    detail="The service stops before the request could be answered; try again in a moment.",
+    retry_after_s=2,
+)
 DEFECT = Kind(
     "internal-error",
     "The service made an error",
@@ -125,9 +134,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     MissingModalityError: Kind(
         "no-text-search", "The collection cannot be searched by text", INVALID.status, field="text"
     ),
-    QueueFullError: Kind(
-        "too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1
-    ),
+    QueueFullError: BUSY,
     EncodingTimeoutError: Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT),
     QueueClosedError: Kind(
         "encoder-replaced", "The encoder is being replaced", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
@@ -291,6 +298,7 @@ _FRAMEWORK_KINDS = {
         detail="This address does not take this method; /docs lists what it takes.",
     ),
     TOO_LARGE.status: TOO_LARGE,
+    BUSY.status: BUSY,
 }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
 from fastapi import Request
 
 from app.context import milliseconds_since_arrival
@@ -37,14 +36,14 @@ async def answer_search(
     query, engine = sent.query, services.engine
     plain = query.request()
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await anyio.to_thread.run_sync(engine.active, collection)
+    active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
     parts, truncations = await _make_parts(request, services, active, sent)
     encoded = time.perf_counter()
     asked = replace(plain, kind=parts.kind)
     if parts.single is None:
         asked = replace(asked, parts=query.parts(sent.images, sent.unlike_images))
-    page = await anyio.to_thread.run_sync(_find, engine, active, parts, asked)
+    page = await services.threads.read(_find, engine, active, parts, asked)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     took = TookMs(
@@ -129,7 +128,7 @@ class _PartMaker:
             return await self.of_text(example.text, f"{field}.text")
         if example.id is not None:
             engine = self.services.engine
-            vector = await anyio.to_thread.run_sync(engine.vector_of, self.active, example.id)
+            vector = await self.services.threads.read(engine.vector_of, self.active, example.id)
             return _Made(Part(vector, "image"))
         return _Made(Part(given_vector(example, self.active.dim, field), None))
 

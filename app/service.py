@@ -1,5 +1,6 @@
 """Put the service together: settings in, an ASGI application out."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +8,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import anyio
 import structlog
 import torch
 from fastapi import FastAPI
@@ -20,6 +20,8 @@ from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
+from app.http.admission import Admission
+from app.http.connections import ConnectionLimits, Connections
 from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
@@ -30,6 +32,7 @@ from app.routes import collections, feedback, generations, health, images, jobs,
 from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
+from app.threads import Threads
 from index.engine import SearchEngine
 from index.leftovers import remove_leftovers
 from training.errors import RecoquestError
@@ -70,6 +73,11 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
     )
     application.state.admin_key = settings.admin_key
     application.state.open_feedback = settings.open_feedback
+    application.state.stopping = asyncio.Event()
+    application.state.connections = Connections(
+        ConnectionLimits(settings.max_connections), metrics.connection_ended
+    )
+    metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
     for module in (
         search,
@@ -96,9 +104,10 @@ async def _run(
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
-    engine = await anyio.to_thread.run_sync(open_engine, settings)
-    queue = await anyio.to_thread.run_sync(JobQueue, settings)
-    await anyio.to_thread.run_sync(_tidy_up, engine)
+    threads = Threads()
+    engine = await threads.background(open_engine, settings)
+    queue = await threads.background(JobQueue, settings)
+    await threads.background(_tidy_up, engine)
     limits = QueueLimits(
         batch_size=settings.encode_batch_size,
         batch_wait_s=settings.encode_batch_wait_ms / 1000,
@@ -108,22 +117,32 @@ async def _run(
     encoders = Encoders(load or partial(load_encoder, device=settings.device), limits, metrics)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
-        engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
+        engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
-    application.state.services = Services(
-        settings, engine, encoders, QueryImages(settings), readiness, metrics, queue
+    services = Services(
+        settings,
+        engine,
+        encoders,
+        QueryImages(settings),
+        readiness,
+        metrics,
+        queue,
+        threads,
+        application.state.stopping,
     )
+    application.state.services = services
+    following = (asyncio.create_task(_follow(services)), asyncio.create_task(_keep_warm(services)))
     try:
-        async with anyio.create_task_group() as following:
-            following.start_soon(_follow, engine, encoders, settings.refresh_s)
-            following.start_soon(_keep_warm, engine, readiness, settings.refresh_s)
-            yield
-            # What is at work in a thread is waited for: it needs the catalogue.
-            following.cancel_scope.cancel()
+        yield
     finally:
+        for task in following:
+            task.cancel()
         await encoders.close()
-        await anyio.to_thread.run_sync(queue.close)
-        await anyio.to_thread.run_sync(engine.close)
+        # Work in a thread needs the catalogue.
+        await threads.finish()
+        await threads.background(queue.close)
+        await threads.background(engine.close)
+        threads.close()
 
 
 def _tidy_up(engine: SearchEngine) -> None:
@@ -134,43 +153,45 @@ def _tidy_up(engine: SearchEngine) -> None:
         _log.warning("leftovers are not removed", error=type(error).__name__)
 
 
-async def _follow(engine: SearchEngine, encoders: Encoders, every_s: float) -> None:
+async def _follow(services: Services) -> None:
     """Keep the encoders of the generations that are active, or were announced by any process, loaded."""
     while True:
         try:
-            encoders.follow(await anyio.to_thread.run_sync(followed_generations, engine))
+            followed = await services.threads.background(followed_generations, services.engine)
+            services.encoders.follow(followed)
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("active generations cannot be read", error=type(error).__name__)
-        await anyio.sleep(every_s)
+        await asyncio.sleep(services.settings.refresh_s)
 
 
-async def _keep_warm(engine: SearchEngine, readiness: Readiness, every_s: float) -> None:
+async def _keep_warm(services: Services) -> None:
     """Keep the views of these generations current, so that no search has to load one or catch much up.
 
     What other processes have removed is freed. The service is ready once every view has been tried.
     """
     while True:
         try:
-            await anyio.to_thread.run_sync(engine.forget_removed)
-            followed = await anyio.to_thread.run_sync(followed_generations, engine)
+            await services.threads.background(services.engine.forget_removed)
+            followed = await services.threads.background(followed_generations, services.engine)
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("generations to load ahead cannot be read", error=type(error).__name__)
         else:
             for active in followed:
-                await _warm(engine, active.generation)
-            readiness.views_were_tried()
-        await anyio.sleep(every_s)
+                await _warm(services, active.generation)
+            services.readiness.views_were_tried()
+        await asyncio.sleep(services.settings.refresh_s)
 
 
-async def _warm(engine: SearchEngine, generation: int) -> None:
+async def _warm(services: Services, generation: int) -> None:
     try:
-        await anyio.to_thread.run_sync(engine.warm, generation)
+        await services.threads.background(services.engine.warm, generation)
     except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
         _log.warning("a view cannot be loaded ahead", generation=generation, error=type(error).__name__)
 
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
     """Wrap the application, from the inside out."""
+    application.add_middleware(Admission, settings=settings, refused=metrics.refused)
     application.add_middleware(
         BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
     )

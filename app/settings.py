@@ -53,6 +53,12 @@ class Settings(BaseSettings):
         description="What a request must bring to change anything; None: only this machine may.",
     )
 
+    max_connections: int = Field(
+        default=1024, ge=8, description="Most connections that are open; more get status 503."
+    )
+    max_bodies_bytes: int = Field(
+        default=128 * MIB, ge=1024, description="Most bytes of bodies at a time; more get status 429."
+    )
     max_body_bytes: int = Field(
         default=24 * MIB, ge=1024, description="Largest body of a form with an image."
     )

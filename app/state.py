@@ -1,5 +1,6 @@
 """What the routes work with; made when the service starts, reached through `Depends`."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,12 +12,17 @@ from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.metrics import Metrics
 from app.settings import Settings
+from app.threads import Threads
 from index.engine import SearchEngine
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that lives as long as the service."""
+    """Everything that lives as long as the service.
+
+    Attributes:
+        stopping: Set when the service is to end; an answer without an end of its own ends then.
+    """
 
     settings: Settings
     engine: SearchEngine
@@ -25,6 +31,8 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     queue: JobQueue
+    threads: Threads
+    stopping: asyncio.Event
 
 
 async def get_services(request: Request) -> Services:

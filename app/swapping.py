@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import anyio
 from fastapi import BackgroundTasks
 from sqlalchemy.orm import Session
 
@@ -34,15 +33,21 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
         BundleError: Its encoder cannot be loaded; nothing changes.
     """
     started = time.monotonic()
-    generation, texts = await anyio.to_thread.run_sync(_announced, services, find)
+    generation, texts = await services.threads.write(_announced, services, find)
     await services.encoders.of(services.engine.describe(generation))
     with _unless_dropped(generation):
-        await anyio.to_thread.run_sync(services.engine.warm, generation.id)
+        await services.threads.background(services.engine.warm, generation.id)
         # Other services look as often as this one, and load about as fast.
         await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
-        await anyio.to_thread.run_sync(_activated, services, generation, texts)
+        await services.threads.write(_activated, services, generation, texts)
     collection = generation.collection
-    later.add_task(try_drop_old_generations, services.engine, collection, services.settings.keep_generations)
+    later.add_task(
+        services.threads.write,
+        try_drop_old_generations,
+        services.engine,
+        collection,
+        services.settings.keep_generations,
+    )
     return ActivatedGeneration(
         collection=collection, number=generation.id, model=generation.model, digest=generation.digest
     )

@@ -5,8 +5,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import anyio
-
 from app.encoders import LoadedEncoder
 from app.schemas_writes import ImageChanges, Written
 from app.state import Services
@@ -65,14 +63,14 @@ async def change_one(
     """
 
     async def once() -> tuple[ActiveGeneration, Outcome]:
-        active = await anyio.to_thread.run_sync(services.engine.active, collection)
+        active = await services.threads.read(services.engine.active, collection)
         loaded = await services.encoders.of(active)
         vectors = await _embed_texts(services, loaded, changes.texts or [])
 
         def change(record: Record) -> Record:
             return changed_record(record, changes, services.settings)
 
-        outcome = await anyio.to_thread.run_sync(
+        outcome = await services.threads.write(
             change_image, services.engine, active, image_id, change, vectors
         )
         return active, outcome
@@ -92,11 +90,11 @@ async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 async def _write_once(
     services: Services, collection: str, images: Sequence[SentImage], *, refuse: bool
 ) -> WrittenImages:
-    active = await anyio.to_thread.run_sync(services.engine.active, collection)
+    active = await services.threads.read(services.engine.active, collection)
     loaded = await services.encoders.of(active)
     # An id that is refused may be none that a database can look for.
     ids = [image.id for image in images if isinstance(image.record, Record)]
-    known = await anyio.to_thread.run_sync(known_now, services.engine, active, ids)
+    known = await services.threads.read(known_now, services.engine, active, ids)
     intake = Intake(services.engine.store, known, loaded.prepare, services.images.limits)
     prepared = await _each(services, [_prepare(services, intake, loaded, image) for image in images])
     failed = next((item.error for item in prepared if item.error is not None), None)
@@ -108,7 +106,7 @@ async def _write_once(
     outcomes: dict[str, Outcome] = {}
     if ready:
         uploads = [item.upload(vectors) for item in ready]
-        outcomes = await anyio.to_thread.run_sync(put_images, services.engine, active, uploads)
+        outcomes = await services.threads.write(put_images, services.engine, active, uploads)
     return WrittenImages(active, [item.written(outcomes) for item in prepared])
 
 

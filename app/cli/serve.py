@@ -12,8 +12,6 @@ from app.cli.options import Device, EnvFile, Home
 if TYPE_CHECKING:
     from app.settings import Settings
 
-_SHUTDOWN_S = 10
-
 
 def serve(
     host: Annotated[
@@ -46,17 +44,23 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
     from app.engine import open_engine
+    from app.http.files import allow_descriptors
+    from app.http.protocol import bounded
+    from app.http.server import EndingServer
     from app.logging import configure_logging
     from app.service import create_app
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
     open_engine(settings).close()
     configure_logging(settings.log_level)
+    allow_descriptors(settings.max_connections)
+    application = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        application,
+        http=bounded(application.state.connections),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
-    uvicorn.Server(config).run(sockets=[taken])
+    EndingServer(config, application.state.stopping).run(sockets=[taken])

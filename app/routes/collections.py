@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-import anyio
 from fastapi import APIRouter
 
 from app.problems import problem_responses
@@ -16,7 +15,7 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
 @router.get("", summary="All collections", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
 async def list_collections(services: InjectedServices) -> Collections:
     """Every collection with its active generation and the fields that a filter may name."""
-    found = await anyio.to_thread.run_sync(services.engine.collections)
+    found = await services.threads.read(services.engine.collections)
     return Collections(collections=[collection_from(info) for info in found])
 
 
@@ -27,7 +26,7 @@ async def list_collections(services: InjectedServices) -> Collections:
 )
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
-    return await anyio.to_thread.run_sync(_overview, services.engine, collection)
+    return await services.threads.read(_overview, services.engine, collection)
 
 
 def _overview(engine: SearchEngine, collection: str) -> CollectionOverview:

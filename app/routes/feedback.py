@@ -2,9 +2,9 @@
 
 from http import HTTPStatus
 
-import anyio
 from fastapi import APIRouter, Depends
 
+from app.http.routes import GuardedRoute
 from app.intake import check_length
 from app.problems import problem_responses
 from app.schemas_feedback import FeedbackSummary, Judged, NewJudgement
@@ -12,7 +12,9 @@ from app.security import require_admin, require_feedback
 from app.state import InjectedServices, Services
 from index.feedback import FeedbackCounts, count_feedback, judge
 
-router = APIRouter(prefix="/v1/collections/{collection}/feedback", tags=["feedback"])
+router = APIRouter(
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute
+)
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,
@@ -43,7 +45,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
     """
     for field, text in new.query.texts().items():
         check_length(field, text, services.settings.max_text_length)
-    await anyio.to_thread.run_sync(_judge, services, collection, new)
+    await services.threads.write(_judge, services, collection, new)
     return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
 
 
@@ -55,7 +57,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
 )
 async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
     """How much was said of the hits in a collection."""
-    return FeedbackSummary.of(collection, await anyio.to_thread.run_sync(_count, services, collection))
+    return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
 
 
 def _judge(services: Services, collection: str, new: NewJudgement) -> None:

@@ -4,10 +4,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, BackgroundTasks, Depends, Path
 
 from app.generation_schemas import ActivatedGeneration, GenerationEntry, Generations
+from app.http.routes import GuardedRoute
 from app.problems import problem_responses
 from app.security import require_admin
 from app.state import InjectedServices
@@ -15,7 +15,7 @@ from app.swapping import swap_to
 from index.activation import generation_before, generation_of
 from index.history import list_generations
 
-router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"])
+router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=GuardedRoute)
 
 _PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _CHANGE_PROBLEMS = problem_responses(
@@ -31,7 +31,7 @@ _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generat
 @router.get("/generations", summary="All generations", responses=_PROBLEMS)
 async def list_collection_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
-    found = await anyio.to_thread.run_sync(list_generations, services.engine, collection)
+    found = await services.threads.read(list_generations, services.engine, collection)
     return Generations(generations=[GenerationEntry.of(info) for info in found])
 
 

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-import anyio
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse, Response
 
@@ -38,7 +37,7 @@ async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A WebP that fits a grid of hits."""
-    return await anyio.to_thread.run_sync(
+    return await services.threads.read(
         _current, services.engine, collection, image_id, "thumbnail", if_none_match
     )
 
@@ -48,7 +47,7 @@ async def get_content(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """The image as it was indexed, byte for byte."""
-    return await anyio.to_thread.run_sync(
+    return await services.threads.read(
         _current, services.engine, collection, image_id, "content", if_none_match
     )
 
@@ -58,7 +57,7 @@ async def get_image(
     collection: str, image_id: str, request: Request, services: InjectedServices
 ) -> ImageInfo:
     """Texts, report, labels, metadata and size of one image."""
-    image = await anyio.to_thread.run_sync(services.engine.image, collection, image_id)
+    image = await services.threads.read(services.engine.image, collection, image_id)
     return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
 
 

@@ -7,11 +7,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, TypeVar
 
-import anyio
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
+from app.http.routes import GuardedRoute
 from app.job_schemas import DuplicatesJob, JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
 from app.jobs.presence import count_workers
 from app.jobs.queue import give_job
@@ -24,7 +24,9 @@ from index.generations import require_active, require_collection
 from index.jobs import Job, JobState, cancel_job, get_job, list_jobs
 from index.models import require_model
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+)
 
 _LOOK_SECONDS = 0.5
 _COMMON = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -57,7 +59,7 @@ async def post_job(request: NewJob, services: InjectedServices, response: Respon
             await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
-    job = await anyio.to_thread.run_sync(
+    job = await services.threads.write(
         give_job, services.engine.catalogue, services.queue, request.kind, request.arguments()
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -72,7 +74,7 @@ async def get_jobs(
 ) -> Jobs:
     """The jobs, the latest first, and how many workers are there to do them."""
     found = await _read(services, partial(list_jobs, state=state, limit=limit))
-    workers = await anyio.to_thread.run_sync(count_workers, services.settings)
+    workers = await services.threads.read(count_workers, services.settings)
     return Jobs(jobs=[JobEntry.of(job) for job in found], workers=workers)
 
 
@@ -95,7 +97,7 @@ async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
         with services.engine.catalogue.write() as session:
             return cancel_job(session, job)
 
-    return JobEntry.of(await anyio.to_thread.run_sync(cancel))
+    return JobEntry.of(await services.threads.write(cancel))
 
 
 @router.get(
@@ -107,11 +109,16 @@ async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
 async def get_job_events(
     job: Annotated[Job, Depends(known_job)], services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:
-    """The job now and after every change, as server-sent events called `job`, until it has ended."""
+    """The job now and after every change, as server-sent events called `job`, until it has ended.
+
+    A service that stops ends the stream.
+    """
     entry = JobEntry.of(job)
     yield ServerSentEvent(event="job", data=entry)
     while not job.has_ended:
-        await asyncio.sleep(_LOOK_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(services.stopping.wait(), _LOOK_SECONDS)
+            return
         with suppress(CatalogueError):
             job = await _read(services, partial(get_job, job=job.id))
         if JobEntry.of(job) != entry:
@@ -124,4 +131,4 @@ async def _read(services: Services, query: Callable[[Session], _Found]) -> _Foun
         with services.engine.catalogue.read() as session:
             return query(session)
 
-    return await anyio.to_thread.run_sync(read)
+    return await services.threads.read(read)

@@ -4,11 +4,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
 from sqlalchemy.orm import Session
 
 from app.generation_schemas import ActivatedGeneration
+from app.http.routes import GuardedRoute
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.model_schemas import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel
@@ -22,7 +22,7 @@ from index.generations import Generation, require_active
 from index.jobs import get_job
 from index.models import generation_by, register_model, require_model
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
 _NO_MODEL = Kind("no-model", "The job has made no model", HTTPStatus.CONFLICT)
 _NOT_SEARCHED = Kind("model-not-searched", "The collection is searched with another", HTTPStatus.CONFLICT)
@@ -38,7 +38,7 @@ _Digest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="Digest of the
 @router.get("", summary="All models", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
 async def list_models(services: InjectedServices) -> Models:
     """Every registered encoder with its digest and the collections searched with it."""
-    found = await anyio.to_thread.run_sync(services.engine.models)
+    found = await services.threads.read(services.engine.models)
     loaded = services.encoders.loaded()
     return Models(models=[ModelSummary.of(info, loaded=info.digest in loaded) for info in found])
 
@@ -59,7 +59,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
 )
 async def post_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
-    digest = await anyio.to_thread.run_sync(_registered, services, request.job)
+    digest = await services.threads.write(_registered, services, request.job)
     response.headers["Location"] = f"/v1/models/{digest}"
     return await _card(services, digest)
 
@@ -94,7 +94,7 @@ async def roll_back_model(
 
 async def _card(services: Services, digest: str) -> ModelCard:
     loaded = digest in services.encoders.loaded()
-    return await anyio.to_thread.run_sync(partial(model_card, services.engine, digest, loaded=loaded))
+    return await services.threads.read(model_card, services.engine, digest, loaded=loaded)
 
 
 def _registered(services: Services, number: int) -> str:

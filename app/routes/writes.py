@@ -3,10 +3,10 @@
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.disconnect import unless_disconnected
+from app.http.routes import GuardedRoute
 from app.problems import problem_responses
 from app.schemas import CollectionSummary, collection_from
 from app.schemas_writes import (
@@ -28,7 +28,9 @@ from index.live_writes import remove_collection, remove_images
 from index.new_collections import create_collection
 from index.results import CollectionInfo
 
-router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+)
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,
@@ -65,13 +67,13 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
 )
 async def post_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
-    return collection_from(await anyio.to_thread.run_sync(_begin, services, new))
+    return collection_from(await services.threads.write(_begin, services, new))
 
 
 @router.delete("/{collection}", summary="Remove a collection", responses=problem_responses(*_PROBLEMS))
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""
-    await anyio.to_thread.run_sync(remove_collection, services.engine, collection)
+    await services.threads.write(remove_collection, services.engine, collection)
     return Removed(collection=collection)
 
 
@@ -136,7 +138,7 @@ async def patch_image(
 )
 async def delete_image(collection: str, image_id: str, services: InjectedServices) -> Removed:
     """Remove an image with all that is said of it, and its file if no other image has the same."""
-    removed = await anyio.to_thread.run_sync(remove_images, services.engine, collection, [image_id])
+    removed = await services.threads.write(remove_images, services.engine, collection, [image_id])
     if not removed:
         raise UnknownImageError(collection, image_id)
     return Removed(collection=collection, id=image_id)

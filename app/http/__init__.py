@@ -1,0 +1,1 @@
+"""Around the application: the server's protocol, admission, deadlines and the stop."""

@@ -1,0 +1,192 @@
+"""Admission before work: a request that would not be answered in time is refused before its body is read."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPMethod, HTTPStatus
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.places import Budget, Place, Places
+from app.problems import BUSY, LATE, problem_response
+from app.settings import Settings
+
+_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+_READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
+_WRITES: Final = 32
+_READS: Final = 256
+# An encoder's own deadline gives the better reason: it comes first.
+_GRACE_S: Final = 0.5
+# Writes embed many images, and changes of a whole collection load or remove all of it.
+_WRITE_DEADLINES: Final = 6
+_CHANGE_DEADLINES: Final = 60
+# Python refuses to read a number of thousands of digits.
+_MOST_DIGITS: Final = 18
+
+
+class BusyError(HTTPException):
+    """The service is busy; an HTTPException because the framework lets only those through while it reads."""
+
+    def __init__(self) -> None:
+        super().__init__(BUSY.status, _BUSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where one kind of request works: its places, and room for its bodies."""
+
+    places: Places
+    bodies: Budget
+    refused: Callable[[str], None]
+
+    def refusal(self) -> BusyError:
+        """Count a request that is refused."""
+        self.refused(self.places.kind)
+        return BusyError()
+
+
+class Admission:
+    """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
+
+    A request is judged when its head has come, and takes its place when its body has: one that is slow to
+    send keeps nobody out. It gives the place back when its answer begins. Checks of health are never refused.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, refused: Callable[[str], None]) -> None:
+        self.app = app
+        bodies = Budget(settings.max_bodies_bytes)
+        deadline = settings.encode_deadline_s
+        # One batch is encoded while the queue is full.
+        searches = settings.encode_queue_size + settings.encode_batch_size
+
+        def stage(kind: str, limit: int, deadline_s: float) -> Stage:
+            return Stage(Places(kind, limit, deadline_s), bodies, refused)
+
+        self._searches = stage("search", searches, deadline + _GRACE_S)
+        self._reads = stage("read", _READS, deadline + _GRACE_S)
+        self._writes = stage("write", _WRITES, deadline * _WRITE_DEADLINES)
+        self._changes = stage("change", _WRITES, deadline * _CHANGE_DEADLINES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in _HEALTH:
+            await self.app(scope, receive, send)
+            return
+        stage, declared = self._stage_of(scope), _declared(scope)
+        if stage.places.are_taken or not stage.bodies.reserve(declared or 0):
+            # The server throws the body away, so that a caller that still sends it reads the answer.
+            refusal = problem_response(BUSY, stage.refusal().detail, request_id=_request_id(scope))
+            await refusal(scope, receive, send)
+            return
+        passage = _Passage(stage, receive, send, declared)
+        try:
+            await self._within_deadline(scope, passage, stage.places.deadline_s)
+        finally:
+            passage.end()
+
+    async def _within_deadline(self, scope: Scope, passage: "_Passage", deadline_s: float) -> None:
+        try:
+            async with passage.timeout:
+                passage.begin_without_body()
+                await self.app(scope, passage.take, passage.give)
+        except TimeoutError:
+            if not passage.timeout.expired():
+                raise
+            detail = f"The request was not answered within {deadline_s:g} s; try again later."
+            late = problem_response(LATE, detail, request_id=_request_id(scope))
+            await late(scope, passage.take, passage.give)
+
+    def _stage_of(self, scope: Scope) -> Stage:
+        method, path = scope["method"], scope["path"]
+        if method in _READING:
+            return self._reads
+        if path.endswith("/search"):
+            return self._searches
+        if path.endswith(("/activate", "/rollback")) or (
+            method == HTTPMethod.DELETE and "/images/" not in path
+        ):
+            return self._changes
+        return self._writes
+
+
+class _Passage:
+    """One request on its way through.
+
+    Attributes:
+        timeout: Begins when the request has come whole, and ends when its answer begins.
+    """
+
+    def __init__(self, stage: Stage, receive: Receive, send: Send, declared: int | None) -> None:
+        self.timeout = asyncio.timeout(None)
+        self._stage = stage
+        self._receive = receive
+        self._send = send
+        self._declared = declared
+        self._reserved = declared or 0
+        self._place: Place | None = None
+        self._begun = False
+
+    def begin_without_body(self) -> None:
+        """Take the place of a request that has come whole with its head."""
+        if self._declared == 0:
+            self._begin()
+
+    async def take(self) -> Message:
+        """Take a part of the body; the last one begins the work.
+
+        Raises:
+            BusyError: There is no place any more, or the bodies of others leave no room.
+        """
+        message = await self._receive()
+        if message["type"] == "http.request":
+            if self._declared is None:
+                size = len(message.get("body", b""))
+                if not self._stage.bodies.reserve(size):
+                    raise self._stage.refusal()
+                self._reserved += size
+            if not message.get("more_body", False) and not self._begun:
+                self._begin()
+        return message
+
+    async def give(self, message: Message) -> None:
+        """Send a part of the answer; the first one ends the work."""
+        if message["type"] == "http.response.start":
+            self._begun = True
+            if self.timeout.when() is not None and not self.timeout.expired():
+                self.timeout.reschedule(None)
+            self.end(answered=message["status"] in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT))
+        await self._send(message)
+
+    def end(self, *, answered: bool = False) -> None:
+        """Give back what the request has taken."""
+        if self._place is not None:
+            self._stage.places.give_back(self._place, answered=answered)
+        self._place = None
+        self._stage.bodies.free(self._reserved)
+        self._reserved = 0
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._place = self._stage.places.take()
+        if self._place is None:
+            raise self._stage.refusal()
+        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
+
+
+_BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
+
+
+def _declared(scope: Scope) -> int | None:
+    headers = Headers(scope=scope)
+    if "transfer-encoding" in headers:
+        return None
+    length = headers.get("content-length", "0")
+    return int(length) if length.isdecimal() and len(length) <= _MOST_DIGITS else None
+
+
+def _request_id(scope: Scope) -> str | None:
+    value = scope.get("state", {}).get("request_id")
+    return value if isinstance(value, str) else None

@@ -1,0 +1,77 @@
+"""Places for requests at work, and a budget of bytes for their bodies."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+# Of the deadline: what a newcomer may be expected to wait. The mean is exceeded by half of the requests.
+_EXPECTED: Final = 0.5
+# Of the latest request in the mean.
+_WEIGHT: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of one request: since when, and how many were at work with it."""
+
+    since: float
+    number: int
+
+
+class Places:
+    """Places of one kind of request.
+
+    They are taken when so many requests are at work, or earlier on a machine that is slow: a request waits
+    for those before it, so it is expected to take as many times the seconds that each has taken of late.
+
+    Attributes:
+        kind: Named in figures.
+        deadline_s: From the end of a request to its answer.
+    """
+
+    def __init__(self, kind: str, limit: int, deadline_s: float) -> None:
+        self.kind = kind
+        self.deadline_s = deadline_s
+        self._limit = limit
+        self._at_work = 0
+        self._seconds_each = 0.0
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether one more request would be too many; a lone one never is."""
+        expected = (self._at_work + 1) * self._seconds_each
+        late = self._at_work > 0 and expected > self.deadline_s * _EXPECTED
+        return late or self._at_work >= self._limit
+
+    def take(self) -> Place | None:
+        """Take a place; None: they are taken."""
+        if self.are_taken:
+            return None
+        self._at_work += 1
+        return Place(time.monotonic(), self._at_work)
+
+    def give_back(self, place: Place, *, answered: bool) -> None:
+        """Give a place back; `answered` tells whether the request was worked on to its end."""
+        self._at_work -= 1
+        if answered:
+            each = (time.monotonic() - place.since) / place.number
+            self._seconds_each += _WEIGHT * (each - self._seconds_each)
+
+
+class Budget:
+    """Bytes of bodies that are being read or worked on."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+
+    def reserve(self, size: int) -> bool:
+        """Reserve bytes, if there are so many; a lone body always gets them."""
+        if size and self._used and self._used + size > self._limit:
+            return False
+        self._used += size
+        return True
+
+    def free(self, size: int) -> None:
+        """Give bytes back."""
+        self._used -= size

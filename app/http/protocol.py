@@ -1,0 +1,224 @@
+"""The HTTP/1.1 protocol of the server: uvicorn's, with bounds of size and time on requests."""
+
+import asyncio
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from app.http.connections import Connections, Reason
+from app.http.heads import MOST_DISCARDED, BoundedConnection, OverBoundError
+from app.http.transport import GentleTransport
+from app.problems import Kind, problem_response
+
+_SLOW: Final = Kind("request-timeout", "The request came too slowly", HTTPStatus.REQUEST_TIMEOUT)
+_CROWDED: Final = Kind(
+    "too-many-connections",
+    "Too many connections are open",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    retry_after_s=1,
+)
+_NO_HTTP: Final = Kind("bad-request", "The request is no valid HTTP", HTTPStatus.BAD_REQUEST)
+_OVER_BOUND: Final = {
+    int(kind.status): kind
+    for kind in (
+        Kind("uri-too-long", "The URL is too long", HTTPStatus.REQUEST_URI_TOO_LONG),
+        Kind("head-too-large", "The head is too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
+        _NO_HTTP,
+    )
+}
+# Bytes that are parsed at once outside of bodies of known length.
+_PIECE: Final = 8 << 10
+# An idle connection gives its place before any that has begun a request.
+_IDLE_FIRST: Final = 1e6
+# A body that is on its way keeps its place.
+_MOVING_S: Final = 1.0
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection of the server."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        connections: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = connections.limits
+        self._all = connections
+        self.conn = self._bounded = BoundedConnection(self._limits.head)
+        self._head_since: float | None = None
+        self._body_since: float | None = None
+        self._body_of: object = None
+        self._last_byte = self.loop.time()
+        self._unread_since: float | None = None
+        self._leave_by: float | None = None
+        self._discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place, or refuse the connection."""
+        super().connection_made(GentleTransport(transport, self._close_gently))
+        now = self.loop.time()
+        self._head_since = self._last_byte = now
+        if not self._all.enter(self, now):
+            self._all.count("refused")
+            detail = f"The service has {self._limits.connections:,} connections open; try again in a moment."
+            self._end(_CROWDED, detail)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._all.gone(self)
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, a piece at a time where a piece may be costly."""
+        self._last_byte = self.loop.time()
+        if self._leave_by is not None:
+            self._discarded += len(data)
+            if self._discarded > MOST_DISCARDED:
+                self.transport.abort()
+        while data and self._leave_by is None:
+            size = len(data) if self._bounded.is_cheap else _PIECE
+            super().data_received(data[:size])
+            data = data[size:]
+
+    def eof_received(self) -> None:
+        """Close; a caller that was told of the end has read it."""
+        if self._leave_by is not None:
+            self.transport.abort()
+
+    def handle_events(self) -> None:
+        """Answer the requests that have come, and note which part is waited for now."""
+        super().handle_events()
+        now = self.loop.time()
+        if self._bounded.waits_for_head:
+            if not self._bounded.trailing_data[0]:
+                self._head_since = None
+            elif self._head_since is None:
+                self._head_since = now
+        else:
+            self._head_since = None
+        if not self._bounded.waits_for_body:
+            self._body_since = None
+        elif self._body_since is None or self._body_of is not self.cycle:
+            self._body_since, self._body_of = now, self.cycle
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the parser knows more
+        """Refuse a request that is no HTTP, or over a bound."""
+        self._all.count("malformed")
+        refused = self._bounded.refused
+        if isinstance(refused, OverBoundError):
+            self._end(_OVER_BOUND[refused.error_status_hint], str(refused))
+        else:
+            self._end(_NO_HTTP, "The request is no valid HTTP/1.1; send it by an HTTP client.")
+
+    def pause_writing(self) -> None:
+        """Note since when the caller does not read on."""
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The caller reads on."""
+        self._unread_since = None
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """End when the request at work is answered, or now."""
+        if self._leave_by is None:
+            super().shutdown()
+
+    def look(self, now: float) -> None:
+        """End what takes too long."""
+        limits = self._limits
+        if self._leave_by is not None:
+            if now >= self._leave_by:
+                self.transport.abort()
+        elif self.transport.is_closing():
+            self._leave_by = now + limits.answer_s
+        elif self._unread_since is not None and now - self._unread_since > limits.answer_s:
+            self._all.count("answer-unread")
+            self.transport.abort()
+        elif self._head_since is not None and now - self._head_since > limits.head_s:
+            self._time_out("head-timeout", f"The head of the request took over {limits.head_s:g} s.")
+        elif self._body_since is not None and not self.flow.read_paused:
+            if now - self._last_byte > limits.stall_s:
+                self._time_out("body-timeout", f"Nothing of the body came for {limits.stall_s:g} s.")
+            elif now - self._body_since > limits.body_s:
+                self._time_out("body-timeout", f"The body took over {limits.body_s:g} s.")
+
+    def spare_for(self, now: float) -> float | None:
+        """For how long nobody has needed the connection; None while somebody does."""
+        if self._body_since is not None and not self.flow.read_paused:
+            stalled = now - self._last_byte
+            return stalled if stalled > _MOVING_S else None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return None
+        if self._head_since is not None:
+            return now - self._head_since
+        return now - self._last_byte + _IDLE_FIRST
+
+    def replace(self) -> None:
+        """End, because another connection needs the place."""
+        self._time_out("replaced", "Another caller needed the connection before the request was whole.")
+
+    def _time_out(self, reason: Reason, detail: str) -> None:
+        self._all.count(reason)
+        begun = self._body_since is not None or bool(self._bounded.trailing_data[0])
+        # A caller that has sent nothing waits for no answer, and may send its request as one arrives.
+        if begun:
+            self._end(_SLOW, f"{detail} Send it again.")
+        else:
+            self._all.gone(self)
+            self.transport.abort()
+
+    def _end(self, kind: Kind, detail: str) -> None:
+        """Answer with a problem if no answer has begun, and close."""
+        self._unset_keepalive_if_required()
+        may_answer = self._bounded.may_answer
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not may_answer:
+            self._all.gone(self)
+            self.transport.abort()
+            return
+        self.transport.write(_raw(kind, detail))
+        self._leave()
+
+    def _close_gently(self) -> bool:
+        """Whether the transport may close at once: unread bytes would take the answer from the caller."""
+        if self._leave_by is not None or not self._bounded.waits_for_body:
+            return True
+        self._leave()
+        return False
+
+    def _leave(self) -> None:
+        """Say that nothing more is sent, and throw away what comes until the caller goes."""
+        self._leave_by = self.loop.time() + self._limits.leave_s
+        if not self._all.leave(self):
+            self.transport.abort()
+            return
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def bounded(connections: Connections) -> type[asyncio.Protocol]:
+    """The protocol of one server's connections, as uvicorn takes it."""
+    # Uvicorn only calls it.
+    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections))
+
+
+def _raw(kind: Kind, detail: str) -> bytes:
+    answer = problem_response(kind, detail, request_id=None, headers={"Connection": "close"})
+    head = [f"HTTP/1.1 {int(kind.status)} {kind.status.phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])

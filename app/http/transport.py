@@ -1,0 +1,51 @@
+"""A transport that does not close while its caller still sends."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class GentleTransport(asyncio.Transport):
+    """Hands everything on; `close` first asks whether it may."""
+
+    def __init__(self, transport: asyncio.Transport, may_close: Callable[[], bool]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._may_close = may_close
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be once all is written."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close when all is written."""
+        if self._may_close():
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now; what is not written is lost."""
+        self._transport.abort()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes."""
+        self._transport.write(data)
+
+    def write_eof(self) -> None:
+        """Say that nothing more is sent."""
+        self._transport.write_eof()
+
+    def can_write_eof(self) -> bool:
+        """Whether that can be said."""
+        return self._transport.can_write_eof()
+
+    def pause_reading(self) -> None:
+        """Take no bytes."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        self._transport.resume_reading()

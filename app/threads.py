@@ -1,0 +1,74 @@
+"""Threads for work that blocks: reads, writes, the background and health have pools of their own."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+# Together no more than the 15 connections of SQLAlchemy's pool, so that no thread waits for another's.
+_READS: Final = 8
+# SQLite takes one writer at a time; the others wait for its lock.
+_WRITES: Final = 3
+# Following generations, loading their views, and loading one that is activated.
+_BACKGROUND: Final = 3
+
+
+class Threads:
+    """Pools of fixed size.
+
+    A caller that is cancelled returns at once. Its thread works on, and takes the next work when it is done:
+    a pool never does more at a time than it has threads. Work that has not begun is dropped with its caller.
+    """
+
+    def __init__(self) -> None:
+        self._reads = ThreadPoolExecutor(_READS, "read")
+        self._writes = ThreadPoolExecutor(_WRITES, "write")
+        self._background = ThreadPoolExecutor(_BACKGROUND, "background")
+        self._health = ThreadPoolExecutor(1, "health")
+        self._checking: Future[Any] | None = None
+        self._unfinished: set[Future[Any]] = set()
+
+    async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what reads the catalogue, the index or files; context variables are carried along."""
+        return await asyncio.wrap_future(self._submit(self._reads, work, *args, **kwargs))
+
+    async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what writes, and may wait for a lock that another process holds."""
+        return await asyncio.wrap_future(self._submit(self._writes, work, *args, **kwargs))
+
+    async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what no request waits for."""
+        return await asyncio.wrap_future(self._submit(self._background, work, *args, **kwargs))
+
+    async def health(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call a check of health, in a thread that nothing else uses.
+
+        Raises:
+            TimeoutError: The check before has not come back; no other is begun.
+        """
+        if self._checking is not None and not self._checking.done():
+            raise TimeoutError("The check before has not come back.")
+        self._checking = self._submit(self._health, work, *args, **kwargs)
+        return await asyncio.wrap_future(self._checking)
+
+    async def finish(self) -> None:
+        """Wait for all work that was begun or is waiting."""
+        while unfinished := list(self._unfinished):
+            await asyncio.wait([asyncio.wrap_future(future) for future in unfinished])
+
+    def close(self) -> None:
+        """Take no more work; nothing is waited for."""
+        for pool in (self._reads, self._writes, self._background, self._health):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(
+        self, pool: ThreadPoolExecutor, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[Result]:
+        future = pool.submit(copy_context().run, work, *args, **kwargs)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
