@@ -16,11 +16,11 @@ from fastapi.staticfiles import StaticFiles
 from starlette.middleware.cors import CORSMiddleware
 
 from app.context import REQUEST_ID_HEADER, RequestContext
+from app.decoding.images import ImageDecoders
 from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
-from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
 from app.metrics import Metrics
@@ -96,7 +96,9 @@ async def _run(
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
-    engine = await anyio.to_thread.run_sync(open_engine, settings)
+    decoders = ImageDecoders(settings, metrics)
+    metrics.watch_decoders(lambda: decoders.pool.waiting)
+    engine = await anyio.to_thread.run_sync(open_engine, settings, decoders.thumbnail)
     queue = await anyio.to_thread.run_sync(JobQueue, settings)
     await anyio.to_thread.run_sync(_tidy_up, engine)
     limits = QueueLimits(
@@ -110,9 +112,7 @@ async def _run(
     readiness = Readiness(
         engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
-    application.state.services = Services(
-        settings, engine, encoders, QueryImages(settings), readiness, metrics, queue
-    )
+    application.state.services = Services(settings, engine, encoders, decoders, readiness, metrics, queue)
     try:
         async with anyio.create_task_group() as following:
             following.start_soon(_follow, engine, encoders, settings.refresh_s)
@@ -121,6 +121,7 @@ async def _run(
             # What is at work in a thread is waited for: it needs the catalogue.
             following.cancel_scope.cancel()
     finally:
+        await anyio.to_thread.run_sync(decoders.close)
         await encoders.close()
         await anyio.to_thread.run_sync(queue.close)
         await anyio.to_thread.run_sync(engine.close)
