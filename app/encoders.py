@@ -14,6 +14,7 @@ from app.encoding import EncodingQueue, QueueLimits, QueueObserver
 from index.bundles import check_digest
 from index.results import ActiveGeneration
 from training.errors import RecoquestError
+from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import Encoder
 
 LoadEncoder = Callable[[Path], Encoder]
@@ -36,6 +37,11 @@ class LoadedEncoder:
     def prepare(self, image: Image.Image) -> Tensor:
         """Resize a decoded image to the encoder's input, uint8 (3, S, S); thread-safe."""
         return self.encoder.prepare_image(image)
+
+    @property
+    def image_config(self) -> ImagePreprocessingConfig:
+        """How the encoder's input is made of an image."""
+        return self.encoder.preprocessing.image.config
 
 
 def warm_up(encoder: Encoder) -> None:

@@ -1,31 +1,22 @@
-"""What callers send, judged before it costs anything: searches, forms and image files."""
+"""What callers send, judged before it costs anything: searches and forms."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
 
-import anyio
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from PIL import Image
 from pydantic import ValidationError
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
-from torch import Tensor
 
-from app.encoding import EncodingTimeoutError, QueueFullError
 from app.field_errors import FieldError
 from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, Kind, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
 from index.errors import shortened
-from training.data.images import ImageLimits, decode_image, read_header
-
-Result = TypeVar("Result")
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
@@ -137,45 +128,6 @@ _SEARCH = FormShape(
     most_files=MAX_EXAMPLES,
     too_many_files=f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples.",
 )
-
-
-class QueryImages:
-    """Decodes images that are sent, only a few at a time, since each may take hundreds of megabytes."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
-        self._slots = anyio.CapacityLimiter(settings.concurrent_decodes)
-        self._most_waiting = settings.encode_queue_size
-        self._deadline_s = settings.encode_deadline_s
-
-    async def prepare(self, content: bytes, prepare: Callable[[Image.Image], Tensor]) -> Tensor:
-        """Judge the header, decode, and resize with `prepare`.
-
-        Raises:
-            ImageError: The bytes are no image that can be used, or one over the limits.
-            QueueFullError: Too many images wait to be decoded.
-            EncodingTimeoutError: It was not this image's turn in time.
-        """
-        await anyio.to_thread.run_sync(read_header, content, self.limits)
-        return await self.in_turn(self._decode, content, prepare)
-
-    async def in_turn(self, work: Callable[..., Result], *values: Any) -> Result:
-        """Do what decodes an image, in a thread, when it is its turn.
-
-        Raises:
-            QueueFullError: Too many images wait to be decoded.
-            EncodingTimeoutError: It was not this image's turn in time.
-        """
-        if self._slots.statistics().tasks_waiting >= self._most_waiting:
-            raise QueueFullError("Too many images are waiting; try again in a moment.")
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await anyio.to_thread.run_sync(work, *values, limiter=self._slots)
-        except TimeoutError:
-            raise EncodingTimeoutError("The image could not be decoded in time; try again later.") from None
-
-    def _decode(self, content: bytes, prepare: Callable[[Image.Image], Tensor]) -> Tensor:
-        return prepare(decode_image(content, self.limits))
 
 
 async def _read_form(request: Request, settings: Settings) -> SentSearch:

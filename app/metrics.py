@@ -13,6 +13,7 @@ from prometheus_client import (
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -58,6 +59,18 @@ class Metrics:
         self._restarts = Counter(
             "recoquest_encode_worker_restarts", "Encoding workers that died.", registry=self.registry
         )
+        self._decodes = Counter(
+            "recoquest_decodes", "Images and thumbnails decoded.", ("outcome",), registry=self.registry
+        )
+        self._decoder_restarts = Counter(
+            "recoquest_decoder_restarts",
+            "Decoding processes that were lost and replaced.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._decodes_waiting = Gauge(
+            "recoquest_decodes_waiting", "Images that wait to be decoded.", registry=self.registry
+        )
         self._depth = Gauge(
             "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
         )
@@ -84,6 +97,18 @@ class Metrics:
     def connection_ended(self, reason: str) -> None:
         """The service has ended a connection."""
         self._ended.labels(reason).inc()
+
+    def watch_decoders(self, waiting: Callable[[], int]) -> None:
+        """Ask `waiting` for the number of waiting images whenever the figures are read."""
+        self._decodes_waiting.set_function(waiting)
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        """A decoding process has ended a task, or was lost with it."""
+        self._decodes.labels(outcome).inc()
+
+    def decoder_restarted(self, reason: RestartReason) -> None:
+        """A decoding process was lost and is replaced."""
+        self._decoder_restarts.labels(reason).inc()
 
     def watch_queues(self, depth: Callable[[], int]) -> None:
         """Ask `depth` for the number of waiting queries whenever the figures are read."""

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from app.decoding.process import DecoderStartError
 from app.encoders import EncoderLoadingError
 from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
 from app.field_errors import FieldError, describe_errors, field_errors
@@ -138,6 +139,12 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     EncodingTimeoutError: Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT),
     QueueClosedError: Kind(
         "encoder-replaced", "The encoder is being replaced", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
+    ),
+    DecoderStartError: Kind(
+        "decoding-unavailable",
+        "Images cannot be decoded now",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        retry_after_s=1,
     ),
     EncoderLoadingError: Kind(
         "encoder-loading", "The encoder is being loaded", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=2

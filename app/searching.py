@@ -116,7 +116,7 @@ class _PartMaker:
         """Encode an image file; `name` tells it from others, and is empty for the only one."""
         loaded = await self.services.encoders.of(self.active)
         try:
-            prepared = await self.services.images.prepare(content, loaded.prepare)
+            prepared = await self.services.images.prepare(content, loaded.image_config)
         except ImageError as error:
             raise type(error)(f"{name}: {error}" if name else str(error)) from error
         encoded = await loaded.queue.encode_image(prepared)

@@ -16,13 +16,13 @@ from fastapi.staticfiles import StaticFiles
 from starlette.middleware.cors import CORSMiddleware
 
 from app.context import REQUEST_ID_HEADER, RequestContext
+from app.decoding.images import ImageDecoders
 from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
 from app.http.admission import Admission
 from app.http.connections import ConnectionLimits, Connections
-from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
 from app.metrics import Metrics
@@ -105,7 +105,9 @@ async def _run(
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
     threads = Threads()
-    engine = await threads.background(open_engine, settings)
+    decoders = ImageDecoders(settings, metrics)
+    metrics.watch_decoders(lambda: decoders.pool.waiting)
+    engine = await threads.background(open_engine, settings, decoders.thumbnail)
     queue = await threads.background(JobQueue, settings)
     await threads.background(_tidy_up, engine)
     limits = QueueLimits(
@@ -123,7 +125,7 @@ async def _run(
         settings,
         engine,
         encoders,
-        QueryImages(settings),
+        decoders,
         readiness,
         metrics,
         queue,
@@ -137,6 +139,7 @@ async def _run(
     finally:
         for task in following:
             task.cancel()
+        await threads.background(decoders.close)
         await encoders.close()
         # Work in a thread needs the catalogue.
         await threads.finish()

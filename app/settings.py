@@ -67,7 +67,12 @@ class Settings(BaseSettings):
     max_image_pixels: int = Field(default=50_000_000, ge=1, description="Most pixels of an image in a query.")
     max_text_length: int = Field(default=10_000, ge=1, description="Most characters of a text query.")
     max_filter_length: int = Field(default=16_384, ge=2, description="Most characters of a filter as JSON.")
-    concurrent_decodes: int = Field(default=2, ge=1, description="Images decoded at the same time.")
+    concurrent_decodes: int = Field(
+        default=2, ge=1, description="Images decoded at the same time, each in a process of its own."
+    )
+    decode_memory_bytes: int = Field(
+        default=560 * MIB, ge=32 * MIB, description="Memory that decoding one image may take."
+    )
 
     encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
     encode_batch_wait_ms: float = Field(

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.decoding.images import ImageDecoders
 from app.encoders import Encoders
 from app.health import Readiness
-from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.metrics import Metrics
 from app.settings import Settings
@@ -27,7 +27,7 @@ class Services:
     settings: Settings
     engine: SearchEngine
     encoders: Encoders
-    images: QueryImages
+    images: ImageDecoders
     readiness: Readiness
     metrics: Metrics
     queue: JobQueue

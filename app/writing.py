@@ -1,7 +1,7 @@
 """Images on their way into a collection that is served: decoded, embedded in the queue, committed."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from app.schemas_writes import ImageChanges, Written
 from app.state import Services
 from app.uploads import SentImage, changed_record
 from index.errors import StaleWriteError
-from index.image_intake import Intake, Prepared
+from index.image_intake import KnownImage, Prepared, compare
 from index.image_writes import ImageWrite, Outcome, PictureWrite
 from index.live_writes import Upload, change_image, known_now, put_images
 from index.results import ActiveGeneration
@@ -95,8 +95,7 @@ async def _write_once(
     # An id that is refused may be none that a database can look for.
     ids = [image.id for image in images if isinstance(image.record, Record)]
     known = await services.threads.read(known_now, services.engine, active, ids)
-    intake = Intake(services.engine.store, known, loaded.prepare, services.images.limits)
-    prepared = await _each(services, [_prepare(services, intake, loaded, image) for image in images])
+    prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
     failed = next((item.error for item in prepared if item.error is not None), None)
     if failed is not None and not refuse:
         raise failed
@@ -140,16 +139,20 @@ class _Ready:
         return Written(id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"))
 
 
-async def _prepare(services: Services, intake: Intake, loaded: LoadedEncoder, image: SentImage) -> _Ready:
+async def _prepare(
+    services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
+) -> _Ready:
     if isinstance(image.record, LineError):
         return _Ready(image, error=image.record)
+    compared = await services.threads.read(compare, known, image.record, image.content)
+    if not compared.is_new:
+        return _Ready(image, compared.prepared)
     try:
-        prepared = await services.images.in_turn(intake.judge, image.record, image.content)
+        decoded = await services.images.judge(image.content, loaded.image_config)
     except ImageError as error:
         return _Ready(image, error=error)
-    if prepared is None or prepared.picture is None:
-        return _Ready(image, prepared)
-    encoded = await loaded.queue.encode_image(prepared.picture.pixels)
+    prepared = compared.with_picture(decoded.media_type, decoded.width, decoded.height, decoded.pixels)
+    encoded = await loaded.queue.encode_image(decoded.pixels)
     return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -14,7 +14,7 @@ from torch import Tensor
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.generations import Generation
 from index.store import ImageStore
-from training.data.images import ImageLimits, decode_image, read_header
+from training.data.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
 
@@ -47,6 +47,25 @@ class Prepared:
     record_digest: str
     sha256: str
     picture: Picture | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A record beside what the catalogue has of its image.
+
+    Attributes:
+        prepared: What has to be written, without the picture of a new one; None when nothing has.
+        is_new: Whether the image has to be decoded and embedded.
+    """
+
+    prepared: Prepared | None
+    is_new: bool
+
+    def with_picture(self, media_type: str, width: int, height: int, pixels: Tensor) -> Prepared:
+        """Return what has to be written of a new image: its file's media type, its size, its pixels."""
+        assert self.prepared is not None
+        picture = Picture(self.prepared.sha256, media_type, width, height, pixels)
+        return replace(self.prepared, picture=picture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +144,23 @@ class Intake:
         Raises:
             ImageError: The image cannot be used.
         """
-        sha256 = hashlib.sha256(content).hexdigest()
-        known = self.known.get(record.id)
-        digest = record_digest(record)
-        if known is not None and known.embedded and known.sha256 == sha256:
-            return None if known.record_digest == digest else Prepared(record, digest, sha256, None)
-        return Prepared(record, digest, sha256, self._picture(content, sha256))
+        compared = compare(self.known, record, content)
+        if not compared.is_new:
+            return compared.prepared
+        decoded = decode_whole(content, self.limits)
+        pixels = self.prepare_image(decoded.pixels)
+        return compared.with_picture(decoded.header.media_type, decoded.width, decoded.height, pixels)
 
-    def _picture(self, content: bytes, sha256: str) -> Picture:
-        header = read_header(content, self.limits)
-        image = decode_image(content, self.limits)
-        return Picture(sha256, header.media_type, image.width, image.height, self.prepare_image(image))
+
+def compare(known: Mapping[str, KnownImage], record: Record, content: bytes) -> Compared:
+    """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    digest = record_digest(record)
+    prepared = Prepared(record, digest, sha256, None)
+    found = known.get(record.id)
+    if found is None or not found.embedded or found.sha256 != sha256:
+        return Compared(prepared, is_new=True)
+    return Compared(None if found.record_digest == digest else prepared, is_new=False)
 
 
 def known_images(

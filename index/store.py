@@ -2,32 +2,33 @@
 
 import fcntl
 import hashlib
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
-
-from PIL import Image
+from typing import BinaryIO
 
 from index.errors import DiskFullError, StoreError
 from index.file_lock import try_lock
 from index.full_disk import is_disk_full
+from index.thumbnails import make_thumbnail
 from training.atomic import atomic_file, sync
-from training.data.images import ImageLimits, decode_image
 from training.errors import ImageError
 
-THUMBNAIL_SIDE: Final = 256
-THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
+MakeThumbnail = Callable[[Path], bytes]
 
 
 class ImageStore:
     """Content-addressed files in `folder/originals`, and thumbnails made on demand in `folder/thumbnails`.
 
     Files appear whole or not at all, and never change, so any number of processes may share a store.
+
+    Args:
+        folder: Of the store.
+        make: Makes the WebP of an image file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make: MakeThumbnail = make_thumbnail) -> None:
+        self._make_thumbnail = make
         self._folder = folder
         self._originals = folder / "originals"
         self._thumbnails = folder / "thumbnails"
@@ -143,7 +144,7 @@ class ImageStore:
         if not path.is_file():
             original = self.path(sha256)
             try:
-                _write(path, _small_picture(original))
+                _write(path, self._make_thumbnail(original))
             except ImageError as error:
                 raise StoreError(f"The stored image {sha256} is damaged: {error}") from error
             if not original.exists():
@@ -187,13 +188,3 @@ def _make_folder(folder: Path) -> None:
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync(folder.parent)
-
-
-def _small_picture(original: Path) -> bytes:
-    # What was let in once stays readable, whatever limits intake has by now.
-    limits = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40)
-    image = decode_image(original, limits, min_side=THUMBNAIL_SIDE)
-    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
-    content = io.BytesIO()
-    image.save(content, "WEBP", quality=80)
-    return content.getvalue()

@@ -13,7 +13,7 @@ from app.state import InjectedServices
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.results import StoredImage
-from index.store import THUMBNAIL_MEDIA_TYPE
+from index.thumbnails import THUMBNAIL_MEDIA_TYPE
 
 router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
 

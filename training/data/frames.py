@@ -2,16 +2,18 @@
 
 import struct
 
+from training.data.structure import colour_table_size
+
 
 def count_gif_frames(content: bytes, most: int) -> int:
     """Count the image blocks of a GIF file (GIF89a, sections 17 to 26), at most one more than `most`."""
-    place = 13 + _colour_table_size(content[10])
+    place = 13 + colour_table_size(content[10])
     frames = 0
     while place < len(content) and frames <= most:
         kind = content[place]
         if kind == 0x2C and place + 9 < len(content):
             frames += 1
-            place += 11 + _colour_table_size(content[place + 9])
+            place += 11 + colour_table_size(content[place + 9])
         elif kind == 0x21:
             place += 2
         else:
@@ -40,7 +42,3 @@ def count_tiff_pages(content: bytes, most: int) -> int:
         # The file ends before the chain does; the pages up to there count.
         pass
     return max(1, len(seen))
-
-
-def _colour_table_size(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from PIL import Image, ImageFile, ImageOps
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
@@ -18,9 +17,11 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from training.data.frames import count_gif_frames, count_tiff_pages
+from training.data.pixels import to_rgb
+from training.data.structure import check_structure
 from training.errors import ImageError, ImageTooLargeError
 
-_MEDIA_TYPES: Final = {
+MEDIA_TYPES: Final = {
     "JPEG": "image/jpeg",
     "PNG": "image/png",
     "WebP": "image/webp",
@@ -31,7 +32,11 @@ _MEDIA_TYPES: Final = {
 _START_OF_SCAN: Final = b"\xff\xda"
 _TILE_WIDTH_TAG: Final = 322
 _TILE_HEIGHT_TAG: Final = 323
-_DEEP_GREY_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+_ORIENTATION: Final = 0x0112
+_TURNED: Final = range(2, 9)
+_ON_ITS_SIDE: Final = range(5, 9)
+# Pillow's words for its error code -9.
+_OUT_OF_MEMORY: Final = "out of memory"
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,34 @@ def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> Imag
     return _open(_read(source, limits or ImageLimits()), limits or ImageLimits())[0]
 
 
+@dataclass(frozen=True)
+class DecodedImage:
+    """The first frame of an image file.
+
+    Attributes:
+        header: Of the file.
+        width: Of the whole image, upright.
+        height: Of the whole image, upright.
+        pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
+    """
+
+    header: ImageHeader
+    width: int
+    height: int
+    pixels: Image.Image
+
+
 def decode_image(
     source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
 ) -> Image.Image:
-    """Decode the first frame to 8-bit RGB, upright.
+    """Decode the first frame to 8-bit RGB, upright, as `decode_whole` does."""
+    return decode_whole(source, limits, min_side).pixels
+
+
+def decode_whole(
+    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+) -> DecodedImage:
+    """Read the header and decode the first frame to 8-bit RGB, upright.
 
     Transparent pixels are laid on white. Grey with more than 8 bits is scaled from its own smallest and
     largest value to 0..255, so nothing is clipped.
@@ -87,17 +116,36 @@ def decode_image(
             1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
 
     Raises:
-        ImageTooLargeError: The file, its pixels or its frames are over the limits.
+        ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read, or it is damaged.
+        MemoryError: The process may not have as much memory as decoding takes.
     """
     header, image = _open(_read(source, limits or ImageLimits()), limits or ImageLimits())
     try:
         if min_side is not None:
             image.draft(None, (min_side, min_side))
+        whole = image.size == (header.width, header.height)
         image.load()
-        return _to_rgb(_upright(image))
+        upright, on_its_side = _upright(image)
+        del image
+        size = (header.height, header.width) if on_its_side else (header.width, header.height)
+        return DecodedImage(header, *(upright.size if whole else size), to_rgb(upright))
+    except MemoryError:
+        raise
     except Exception as error:
+        if _OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
         raise ImageError(f"The {header.format} image is damaged: {_reason(error)}.") from error
+
+
+def check_signature(content: bytes, limits: ImageLimits) -> None:
+    """Refuse a file by its size and its first bytes alone.
+
+    Raises:
+        ImageTooLargeError: It has too many bytes.
+        ImageError: It is not an image of a format that can be read.
+    """
+    sniff_format(_read(content, limits))
 
 
 def _read(source: bytes | Path, limits: ImageLimits) -> bytes:
@@ -130,7 +178,8 @@ def _check_bytes(size: int, limits: ImageLimits) -> None:
 
 
 def _open(content: bytes, limits: ImageLimits) -> tuple[ImageHeader, ImageFile.ImageFile]:
-    format_name = _format(content)
+    format_name = sniff_format(content)
+    check_structure(content, format_name)
     if format_name == "WebP":
         # Pillow's WebP decoder reserves the whole canvas as soon as it is opened.
         _check_pixels(*_webp_size(content), limits)
@@ -141,13 +190,13 @@ def _open(content: bytes, limits: ImageLimits) -> tuple[ImageHeader, ImageFile.I
         _check_pixels(*image.size, limits)
         _check_tiles(image, limits)
         frames = _count_frames(image, content, limits)
-    except (ImageTooLargeError, ImageError):
+    except (ImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageTooLargeError(f"The image has over {_mega(limits.max_pixels)}, the limit.") from error
     except Exception as error:
         raise ImageError(f"The header of the {format_name} image is damaged: {_reason(error)}.") from error
-    return ImageHeader(format_name, *image.size, frames, _MEDIA_TYPES[format_name]), image
+    return ImageHeader(format_name, *image.size, frames, MEDIA_TYPES[format_name]), image
 
 
 # The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
@@ -162,7 +211,12 @@ _OPENERS: Final[dict[str, Callable[[bytes], ImageFile.ImageFile]]] = {
 }
 
 
-def _format(content: bytes) -> str:
+def sniff_format(content: bytes) -> str:
+    """Tell the format of an image file from its signature.
+
+    Raises:
+        ImageError: It is of none that can be read.
+    """
     if content.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -229,32 +283,18 @@ def _count_frames(image: ImageFile.ImageFile, content: bytes, limits: ImageLimit
     return frames
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
+    """Turn an image as its EXIF data asks; true where width and height have changed places."""
     try:
-        return ImageOps.exif_transpose(image)
+        orientation = image.getexif().get(_ORIENTATION, 1)
+        if orientation not in _TURNED:
+            # Without the copy that Pillow makes.
+            return image, False
+        return ImageOps.exif_transpose(image), orientation in _ON_ITS_SIDE
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
-        return image
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode in _DEEP_GREY_MODES:
-        return _scale_grey(image).convert("RGB")
-    if image.has_transparency_data:
-        rgba = image.convert("RGBA")
-        page = Image.new("RGBA", rgba.size, "white")
-        page.alpha_composite(rgba)
-        return page.convert("RGB")
-    return image.convert("RGB")
-
-
-def _scale_grey(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.float64)
-    finite = np.isfinite(values)
-    if not finite.all():
-        values = np.where(finite, values, values[finite].min() if finite.any() else 0.0)
-    low, high = float(values.min()), float(values.max())
-    scale = 255.0 / (high - low) if high > low else 0.0
-    return Image.fromarray(np.rint((values - low) * scale).astype(np.uint8))
+        return image, False
 
 
 def _reason(error: Exception) -> str:

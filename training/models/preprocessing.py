@@ -13,6 +13,7 @@ from torch import Tensor
 
 from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
+from training.models.resize import to_square
 from training.models.sentences import sentence_starts
 from training.models.spectrogram import AudioPreprocessing
 from training.models.tokenizer import Tokenizer
@@ -26,8 +27,7 @@ class ImagePreprocessing:
 
     def to_uint8(self, image: Image.Image) -> Tensor:
         """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
-        rgb = image if image.mode == "RGB" else image.convert("RGB")
-        square = _RESIZE[self.config.resize](rgb, self.config.size)
+        square = to_square(image, self.config.size, self.config.resize)
         return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
 
     def to_unit(self, images: Tensor) -> Tensor:
@@ -39,28 +39,6 @@ class ImagePreprocessing:
         mean = torch.tensor(self.config.mean, device=images.device, dtype=images.dtype).view(3, 1, 1)
         std = torch.tensor(self.config.std, device=images.device, dtype=images.dtype).view(3, 1, 1)
         return (images - mean) / std
-
-
-def _crop(image: Image.Image, size: int) -> Image.Image:
-    side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
-
-
-def _squash(image: Image.Image, size: int) -> Image.Image:
-    return image.resize((size, size), Image.Resampling.BICUBIC)
-
-
-def _pad(image: Image.Image, size: int) -> Image.Image:
-    scale = size / max(image.size)
-    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    square = Image.new("RGB", (size, size))
-    resized = image.resize((width, height), Image.Resampling.BICUBIC)
-    square.paste(resized, ((size - width) // 2, (size - height) // 2))
-    return square
-
-
-_RESIZE = {"crop": _crop, "squash": _squash, "pad": _pad}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Images of callers, decoded in processes with limits of memory and time."""

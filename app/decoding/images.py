@@ -1,0 +1,129 @@
+"""Images of callers, judged, decoded and resized by the decoding pool; no byte is parsed in this process."""
+
+import asyncio
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
+from app.decoding.process import Answer, DecoderLimits, Task
+from app.encoding import EncodingTimeoutError
+from app.settings import Settings
+from training.data.images import MEDIA_TYPES, ImageLimits, check_signature
+from training.errors import ImageError
+from training.models.config import ImagePreprocessingConfig
+
+_MOST_THUMBNAIL_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedUpload:
+    """An image file that can be used.
+
+    Attributes:
+        media_type: Of the file.
+        width: Of the image, upright.
+        height: Of the image, upright.
+        pixels: As the encoder takes them, uint8 (3, S, S).
+    """
+
+    media_type: str
+    width: int
+    height: int
+    pixels: Tensor
+
+
+class ImageDecoders:
+    """Decodes query images, uploads and thumbnails, in this order where several wait."""
+
+    def __init__(self, settings: Settings, observer: DecodingObserver | None = None) -> None:
+        self.limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
+        self.pool = DecodingPool(
+            PoolLimits(
+                processes=settings.concurrent_decodes,
+                waiting=settings.encode_queue_size,
+                deadline_s=settings.encode_deadline_s,
+                decoder=DecoderLimits(settings.decode_memory_bytes),
+            ),
+            observer,
+        )
+
+    async def prepare(self, content: bytes, config: ImagePreprocessingConfig) -> Tensor:
+        """Decode a query image and resize it to the encoder's input, uint8 (3, S, S).
+
+        Raises:
+            ImageError: The bytes are no image that can be used, or one over the limits.
+            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecoderStartError: No process can be started.
+        """
+        answer = await self._decode(content, config, Priority.SEARCH)
+        return _pixels(answer, config.size)
+
+    async def judge(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
+        """Decode an image that is to be kept, as `prepare` does."""
+        answer = await self._decode(content, config, Priority.UPLOAD)
+        width, height = _side(answer.header.get("width")), _side(answer.header.get("height"))
+        media_type = answer.header.get("media_type")
+        if media_type not in MEDIA_TYPES.values():
+            raise _nonsense()
+        return DecodedUpload(str(media_type), width, height, _pixels(answer, config.size))
+
+    def thumbnail(self, original: Path) -> bytes:
+        """Make the WebP of a stored image; the calling thread waits, at most to the deadline.
+
+        Raises:
+            ImageError: The file cannot be decoded.
+            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecoderStartError: No process can be started.
+        """
+        header = {"task": "thumbnail", "path": str(original.absolute())}
+        future = self.pool.submit(Task(header, _MOST_THUMBNAIL_BYTES), Priority.THUMBNAIL)
+        try:
+            return bytes(future.result(self.pool.deadline_s).body)
+        except FutureTimeoutError:
+            future.cancel()
+            raise _too_late() from None
+
+    def close(self) -> None:
+        """End all processes at once."""
+        self.pool.close()
+
+    async def _decode(self, content: bytes, config: ImagePreprocessingConfig, priority: Priority) -> Answer:
+        check_signature(content, self.limits)
+        encoder = {"size": config.size, "resize": config.resize}
+        header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
+        task = Task(header, 3 * config.size**2, content)
+        return await self._wait_for(self.pool.submit(task, priority))
+
+    async def _wait_for(self, future: Future[Answer]) -> Answer:
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self.pool.deadline_s)
+        except TimeoutError:
+            raise _too_late() from None
+
+
+def _pixels(answer: Answer, size: int) -> Tensor:
+    if len(answer.body) != 3 * size**2:
+        raise _nonsense()
+    return torch.from_numpy(np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size))
+
+
+def _side(value: object) -> int:
+    if not isinstance(value, int) or not 0 < value < 1 << 31:
+        raise _nonsense()
+    return value
+
+
+def _nonsense() -> ImageError:
+    # A process of ours answers otherwise; one that an image has taken over may not.
+    return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+
+
+def _too_late() -> EncodingTimeoutError:
+    return EncodingTimeoutError("The image could not be decoded in time; try again later.")

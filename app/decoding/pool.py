@@ -1,0 +1,309 @@
+"""A few processes that decode, each with a thread that feeds it, behind one bounded queue with priorities."""
+
+import itertools
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, Literal, Protocol
+
+import structlog
+
+from app.decoding.process import (
+    Answer,
+    DecoderLimits,
+    DecoderLostError,
+    DecoderStartError,
+    DecodingProcess,
+    LossReason,
+    Outcome,
+    Task,
+)
+from app.encoding import EncodingTimeoutError, QueueClosedError, QueueFullError
+from training.errors import ImageError, ImageTooLargeError
+
+DecodeOutcome = Literal[Outcome, LossReason]
+RestartReason = Literal["crash", "cpu", "wall", "memory"]
+
+_MOST_REASON: Final = 1_000
+_TOO_SLOW: Final = "The image could not be decoded in time; try again later."
+_CLOSED: Final = "The service is shutting down; try again."
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Priority(IntEnum):
+    """Whose turn comes first."""
+
+    SEARCH = 0
+    UPLOAD = 1
+    THUMBNAIL = 2
+
+
+class DecodingObserver(Protocol):
+    """Who is told what the processes do."""
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        """A task has ended."""
+
+    def decoder_restarted(self, reason: RestartReason) -> None:
+        """A process was lost; the next takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Bounds of a pool.
+
+    Attributes:
+        processes: That decode at the same time.
+        waiting: Tasks that wait.
+        deadline_s: From the moment a task is handed in to its answer.
+        decoder: What one image may cost.
+    """
+
+    processes: int
+    waiting: int
+    deadline_s: float
+    decoder: DecoderLimits
+
+
+@dataclass(slots=True)
+class _Job:
+    task: Task
+    rank: tuple[Priority, int]
+    deadline: float
+    future: Future[Answer] = field(default_factory=Future)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One process at a time, and why it has ended if it has."""
+
+    process: DecodingProcess | None = None
+    ended_for: RestartReason = "crash"
+
+
+class DecodingPool:
+    """Runs tasks in processes that are killed when they overrun, and replaced.
+
+    A task that waits is dropped when its caller has gone or its time is over. One that is at work holds its
+    slot until its process has answered or has ended, whatever its caller does.
+    """
+
+    def __init__(self, limits: PoolLimits, observer: DecodingObserver | None = None) -> None:
+        self._limits = limits
+        self._observer = observer
+        self._jobs: list[_Job] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._busy = 0
+        self._slots = [_Slot() for _ in range(limits.processes)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(slot,), name="decoding", daemon=True)
+            for slot in self._slots
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that wait."""
+        return len(self._jobs)
+
+    @property
+    def busy(self) -> int:
+        """Number of tasks at work."""
+        return self._busy
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are there, by their number in the system."""
+        return [slot.process.pid for slot in self._slots if slot.process is not None]
+
+    @property
+    def deadline_s(self) -> float:
+        """Longest that a task takes, its wait included."""
+        return self._limits.deadline_s
+
+    def submit(self, task: Task, priority: Priority) -> Future[Answer]:
+        """Put a task into the queue and return at once.
+
+        In a full queue it takes the place of the latest one of lower priority. The future raises
+        ImageTooLargeError when the image is over its limits, of memory and CPU time among them, ImageError
+        when it is none or crashes the process, QueueFullError when a task of higher priority took the place,
+        EncodingTimeoutError, QueueClosedError, or DecoderStartError.
+
+        Raises:
+            QueueFullError: As many tasks wait as may, all of this priority or of a higher one.
+            QueueClosedError: The pool was closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise QueueClosedError(_CLOSED)
+            job = _Job(task, (priority, next(self._order)), time.monotonic() + self._limits.deadline_s)
+            self._make_room(job)
+            self._jobs.append(job)
+            self._changed.notify()
+        return job.future
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Refuse new tasks, fail those that wait, kill all processes, and wait for their ends."""
+        with self._changed:
+            self._closed = True
+            jobs, self._jobs = self._jobs, []
+            for slot in self._slots:
+                if slot.process is not None:
+                    slot.process.kill()
+            self._changed.notify_all()
+        for job in jobs:
+            _fail(job, QueueClosedError(_CLOSED))
+        until = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _make_room(self, job: _Job) -> None:
+        self._drop_stale()
+        if len(self._jobs) < self._limits.waiting:
+            return
+        last = max(self._jobs, key=_rank)
+        full = QueueFullError("Too many images are waiting; try again in a moment.")
+        if last.rank[0] <= job.rank[0]:
+            raise full
+        self._jobs.remove(last)
+        _fail(last, full)
+
+    def _drop_stale(self) -> None:
+        now, kept = time.monotonic(), []
+        for job in self._jobs:
+            if job.deadline <= now:
+                _fail(job, EncodingTimeoutError(_TOO_SLOW))
+            elif not job.future.cancelled():
+                kept.append(job)
+        self._jobs = kept
+
+    def _next(self) -> _Job | None:
+        """Wait for the first task by priority and take it; None once closed."""
+        with self._changed:
+            while not self._closed:
+                self._drop_stale()
+                if not self._jobs:
+                    self._changed.wait()
+                    continue
+                job = min(self._jobs, key=_rank)
+                self._jobs.remove(job)
+                if job.future.set_running_or_notify_cancel():
+                    self._busy += 1
+                    return job
+            return None
+
+    def _serve(self, slot: _Slot) -> None:
+        """Feed a slot's process until the pool is closed; a process ends with the thread that starts it."""
+        try:
+            while not self._closed:
+                # Before there is a task for it: starting takes longer than decoding.
+                self._keep_running(slot)
+                job = self._next()
+                if job is not None:
+                    self._work(job, slot)
+        finally:
+            if slot.process is not None:
+                slot.process.end()
+
+    def _keep_running(self, slot: _Slot) -> DecodingProcess | None:
+        """Return the slot's process, started if there is none; None if it cannot be."""
+        if slot.process is not None:
+            if slot.process.alive:
+                return slot.process
+            slot.process.end()
+            self._report_restart(slot.ended_for)
+        try:
+            started = DecodingProcess(self._limits.decoder)
+        except DecoderStartError as error:
+            _log.error("decoding process does not start", reason=str(error))
+            started = None
+        with self._changed:
+            slot.process, slot.ended_for = started, "crash"
+            if started is not None and self._closed:
+                started.kill()
+        return started
+
+    def _work(self, job: _Job, slot: _Slot) -> None:
+        """Have a task done; the error, whatever it is, goes to its caller."""
+        # It may have been killed while it waited.
+        process = self._keep_running(slot)
+        if process is None:
+            error: BaseException = DecoderStartError("Images cannot be decoded now; try again in a moment.")
+            self._finish(job, "crash", error)
+            return
+        try:
+            answer = process.ask(job.task, job.deadline)
+        except DecoderLostError as lost:
+            if lost.reason != "closed":
+                slot.ended_for = lost.reason
+            self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder))
+        except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
+            process.end()
+            self._finish(job, "crash", error)
+        else:
+            if answer.outcome == "memory":
+                slot.ended_for = "memory"
+                process.end()
+            self._finish(job, answer.outcome, _refusal(answer, self._limits.decoder) or answer)
+
+    def _finish(self, job: _Job, outcome: DecodeOutcome, result: Answer | BaseException) -> None:
+        with self._changed:
+            self._busy -= 1
+        if self._observer is not None:
+            self._observer.decoded(outcome)
+        if isinstance(result, BaseException):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)
+
+    def _report_restart(self, reason: RestartReason) -> None:
+        if self._closed:
+            return
+        _log.warning("decoding process replaced", reason=reason)
+        if self._observer is not None:
+            self._observer.decoder_restarted(reason)
+
+
+def _rank(job: _Job) -> tuple[Priority, int]:
+    return job.rank
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if job.future.set_running_or_notify_cancel():
+        job.future.set_exception(error)
+
+
+def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
+    if answer.outcome == "done":
+        return None
+    if answer.outcome == "memory":
+        return _error_of("memory", limits)
+    reason = str(answer.header.get("reason", ""))[:_MOST_REASON]
+    return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
+
+
+def _error_of(reason: LossReason | Literal["memory"], limits: DecoderLimits) -> Exception:
+    match reason:
+        case "memory":
+            megabytes = limits.memory_bytes / 1e6
+            return ImageTooLargeError(
+                f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; send "
+                "a smaller one."
+            )
+        case "cpu":
+            return ImageTooLargeError(
+                f"Decoding the image takes more than {limits.cpu_s} seconds of work; send a smaller one, or "
+                "save it anew."
+            )
+        case "crash":
+            return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+        case "wall":
+            return EncodingTimeoutError(_TOO_SLOW)
+        case "closed":
+            return QueueClosedError(_CLOSED)

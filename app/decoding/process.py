@@ -1,0 +1,175 @@
+"""A decoding process as the service sees it: started, asked, and killed when it overruns."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from app.decoding.messages import BrokenMessageError, receive, send
+from training.errors import RecoquestError
+
+Outcome = Literal["done", "refused", "too-large", "memory"]
+LossReason = Literal["crash", "cpu", "wall", "closed"]
+
+_START_S: Final = 60.0
+_EXIT_S: Final = 5.0
+_OUTCOMES: Final = frozenset({"done", "refused", "too-large", "memory"})
+# One thread each, and no memory kept after an image.
+_ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
+}
+# What a decoder of files from outside has no use for.
+_SECRETS: Final = "RECOQUEST_"
+
+
+class DecoderStartError(RecoquestError):
+    """No decoding process can be started."""
+
+
+class DecoderLostError(Exception):
+    """The process ended, or was killed, before it answered."""
+
+    def __init__(self, reason: LossReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLimits:
+    """What one image may cost a decoding process.
+
+    Attributes:
+        memory_bytes: Address space beyond that of the idle process.
+        cpu_s: Seconds of CPU time.
+    """
+
+    memory_bytes: int
+    cpu_s: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a process is to do.
+
+    Attributes:
+        header: JSON values; `task` names it.
+        answer_bytes: The most that the answer's body may have.
+        content: The file that it is about.
+    """
+
+    header: dict[str, Any]
+    answer_bytes: int
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a process has answered, of the right form but not believed."""
+
+    outcome: Outcome
+    header: dict[str, Any]
+    body: bytearray
+
+
+class DecodingProcess:
+    """One process. All methods but `kill` belong to the thread that made it, and it ends with that thread."""
+
+    def __init__(self, limits: DecoderLimits) -> None:
+        """Start it, and wait until it takes tasks.
+
+        Raises:
+            DecoderStartError: It cannot be started.
+        """
+        own, theirs = socket.socketpair()
+        command = (
+            "-m",
+            "app.decoding.worker",
+            os.getpid(),
+            theirs.fileno(),
+            limits.memory_bytes,
+            limits.cpu_s,
+        )
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, *map(str, command)],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**kept, **_ENVIRONMENT},
+                    # Ctrl-C in a terminal is for the service.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            own.close()
+            raise DecoderStartError("No process that decodes images can be started.") from error
+        self._connection = own
+        self._closed = False
+        try:
+            receive(own, 0, time.monotonic() + _START_S)
+        except (OSError, BrokenMessageError) as error:
+            self.end()
+            raise DecoderStartError("The process that decodes images does not start.") from error
+
+    @property
+    def pid(self) -> int:
+        """Its number in the system."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a task."""
+        return self._process.poll() is None
+
+    def ask(self, task: Task, until: float) -> Answer:
+        """Give a task and wait for the answer, on the clock of `time.monotonic` up to `until`.
+
+        Raises:
+            DecoderLostError: It ended before it answered, or was killed because it did not answer in time.
+        """
+        try:
+            self._connection.settimeout(max(0.001, until - time.monotonic()))
+            send(self._connection, task.header, task.content)
+            header, body = receive(self._connection, task.answer_bytes, until)
+        except TimeoutError:
+            self.end()
+            raise DecoderLostError("wall") from None
+        except (OSError, BrokenMessageError):
+            raise DecoderLostError(self._reason()) from None
+        outcome = header.get("outcome")
+        if outcome not in _OUTCOMES:
+            self.end()
+            raise DecoderLostError("crash")
+        return Answer(outcome, header, body)
+
+    def kill(self) -> None:
+        """Kill it from any thread; whoever waits for its answer is told."""
+        self._closed = True
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill it, wait for its end, and let go of it."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+    def _reason(self) -> LossReason:
+        """Why the process has ended; one that has only closed its side is ended."""
+        try:
+            code = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self.end()
+        if self._closed:
+            return "closed"
+        return "cpu" if code == -signal.SIGXCPU else "crash"

@@ -1,0 +1,106 @@
+"""The process that decodes: it reads tasks from a socket and answers each, within its limits.
+
+It imports Pillow, numpy and modules of ours without torch. The process that has started it sets the threads
+of the libraries in its environment.
+"""
+
+import math
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from app.decoding.messages import BrokenMessageError, receive, send
+from app.processes.lifeline import end_with
+from index.thumbnails import make_thumbnail
+from training.data.images import ImageLimits, decode_whole
+from training.errors import ImageError, ImageTooLargeError
+from training.models.resize import to_square
+
+_MOST_BYTES: Final = 1 << 40
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+def main(parent: int, descriptor: int, memory_bytes: int, cpu_s: int) -> None:
+    """Answer tasks until the other side closes the socket.
+
+    Args:
+        parent: The process that has started this one.
+        descriptor: Of the socket.
+        memory_bytes: Address space that the process may have beyond what it has now.
+        cpu_s: CPU seconds that a task may take.
+    """
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    space = _address_space() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    with socket.socket(fileno=descriptor) as connection:
+        send(connection, {"outcome": "ready"})
+        while True:
+            try:
+                header, content = receive(connection, _MOST_BYTES)
+            except BrokenMessageError:
+                return
+            except MemoryError:
+                send(connection, {"outcome": "memory"})
+                return
+            _allow(cpu_s)
+            outcome, body = _answer(header, content)
+            del content
+            send(connection, outcome, body)
+            if outcome["outcome"] == "memory":
+                # Libraries seldom test how they go on after a failed allocation.
+                return
+
+
+def _address_space() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    return int(pages) * resource.getpagesize()
+
+
+def _allow(cpu_s: int) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+
+def _answer(header: Mapping[str, Any], content: bytearray) -> Answer:
+    try:
+        return _TASKS[header["task"]](header, content)
+    except ImageTooLargeError as error:
+        return {"outcome": "too-large", "reason": str(error)}, b""
+    except ImageError as error:
+        return {"outcome": "refused", "reason": str(error)}, b""
+    except MemoryError:
+        return {"outcome": "memory"}, b""
+
+
+def _prepare(header: Mapping[str, Any], content: bytearray) -> Answer:
+    """Decode an image and resize it to an encoder's input, uint8 (3, S, S)."""
+    encoder = header["encoder"]
+    decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]))
+    square = to_square(decoded.pixels, encoder["size"], encoder["resize"])
+    planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+    about = {"media_type": decoded.header.media_type, "width": decoded.width, "height": decoded.height}
+    return {"outcome": "done", **about}, planes.tobytes()
+
+
+def _thumbnail(header: Mapping[str, Any], _: bytearray) -> Answer:
+    return {"outcome": "done"}, make_thumbnail(Path(header["path"]))
+
+
+_TASKS: Final[Mapping[str, Callable[[Mapping[str, Any], bytearray], Answer]]] = {
+    "prepare": _prepare,
+    "thumbnail": _thumbnail,
+}
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:5]))

@@ -1,0 +1,46 @@
+"""A decoded image as the square of an encoder's input; needs Pillow alone."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+from PIL import Image
+
+Resize = Literal["crop", "squash", "pad"]
+
+
+def to_square(image: Image.Image, size: int, resize: Resize) -> Image.Image:
+    """Resize an image to `size` x `size` pixels of RGB with an antialiased bicubic filter.
+
+    Args:
+        image: Of any size and mode.
+        size: Side of the result.
+        resize: Crop the centre, stretch, or pad with black.
+    """
+    rgb = image if image.mode == "RGB" else image.convert("RGB")
+    return _RESIZE[resize](rgb, size)
+
+
+def _crop(image: Image.Image, size: int) -> Image.Image:
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+
+
+def _squash(image: Image.Image, size: int) -> Image.Image:
+    return image.resize((size, size), Image.Resampling.BICUBIC)
+
+
+def _pad(image: Image.Image, size: int) -> Image.Image:
+    scale = size / max(image.size)
+    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    square = Image.new("RGB", (size, size))
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+_RESIZE: Final[Mapping[Resize, Callable[[Image.Image, int], Image.Image]]] = {
+    "crop": _crop,
+    "squash": _squash,
+    "pad": _pad,
+}
