@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
 from app.encoders import LoadedEncoder
+from app.encoding import Priority
 from app.schemas_writes import ImageChanges, Written
 from app.state import Services
 from app.uploads import SentImage, changed_record
@@ -63,6 +65,10 @@ async def change_one(
     Raises:
         RecoquestError: Nothing is written, as with `write_sent`.
     """
+    if changes.texts:
+        # Refused before anything is embedded.
+        probe = Record(image_id, "sent", "train")
+        changed_record(probe, ImageChanges(texts=changes.texts), services.settings)
 
     async def once() -> tuple[ActiveGeneration, Outcome]:
         active = await anyio.to_thread.run_sync(services.engine.active, collection)
@@ -151,7 +157,7 @@ async def _prepare(services: Services, intake: Intake, loaded: LoadedEncoder, im
         return _Ready(image, error=error)
     if prepared is None or prepared.picture is None:
         return _Ready(image, prepared)
-    encoded = await loaded.queue.encode_image(prepared.picture.pixels)
+    encoded = await loaded.queue.encode_image(prepared.picture.pixels, priority=Priority.UPLOAD)
     return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
 
 
@@ -159,7 +165,8 @@ async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequenc
     different = list(dict.fromkeys(texts))
     if not different or "text" not in loaded.encoder.modalities:
         return {}
-    encoded = await _each(services, [loaded.queue.encode_text(text) for text in different])
+    encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
+    encoded = await _each(services, [encode(text) for text in different])
     vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
     return dict(zip(different, vectors, strict=True))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.endings import DEBUG_VARIABLE
+from app.cli.endings import DEBUG_VARIABLE, leave_hanging
 from app.cli.listening import bind, url_of
 from app.cli.options import Device, EnvFile, Home
 
@@ -53,7 +53,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     open_engine(settings).close()
     configure_logging(settings.log_level)
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(settings, give_up=leave_hanging),
         log_config=None,
         access_log=False,
         server_header=False,
