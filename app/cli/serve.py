@@ -8,6 +8,7 @@ import typer
 from app.cli.endings import DEBUG_VARIABLE, leave_hanging
 from app.cli.listening import bind, url_of
 from app.cli.options import Device, EnvFile, Home
+from training.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -27,6 +28,7 @@ def serve(
     env_file: EnvFile = None,
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
+    keep_waiting_threads_quiet()
     from app.settings import load_settings, unknown_variables
 
     settings = load_settings(env_file, host=host, port=port, home=home, device=device)

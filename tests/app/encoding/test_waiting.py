@@ -21,6 +21,10 @@ def put(line: WaitingLine, *names: Name, kind: Kind = "text", seconds: float = 6
     return jobs
 
 
+def _many(name: Name, count: int) -> list[Name]:
+    return [name] * count
+
+
 def payloads(jobs: list[Job]) -> list[object]:
     return [job.payload for job in jobs]
 
@@ -36,10 +40,10 @@ def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> 
 
 def test_uploads_are_served_in_part_while_searches_never_end() -> None:
     line = WaitingLine(64)
-    put(line, *["upload"] * 8)
+    put(line, *_many("upload", 8))
     served: list[object] = []
     for _ in range(15):
-        put(line, *["search"] * 4)
+        put(line, *_many("search", 4))
         served += payloads(line.take(4))
     assert served.count("upload") == 3
     assert served[:17] == ["search"] * 16 + ["upload"]
@@ -47,7 +51,7 @@ def test_uploads_are_served_in_part_while_searches_never_end() -> None:
 
 def test_without_searches_uploads_get_whole_batches() -> None:
     line = WaitingLine(64)
-    put(line, *["upload"] * 8)
+    put(line, *_many("upload", 8))
     assert len(line.take(8)) == 8
 
 
