@@ -2,29 +2,41 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import structlog
+import torch
 from PIL import Image
 from torch import Tensor
 
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
+from app.encoding.threads import ComputeThreads
 from index.bundles import check_digest
 from index.results import ActiveGeneration
-from training.errors import RecoquestError
+from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import Encoder
 
 LoadEncoder = Callable[[Path], Encoder]
 _FIRST_TEXT = "ready"
+_MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
+
+_FIRST_REST_S = 1.0
+_LONGEST_REST_S = 60.0
+_LOOK_S = 1.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class EncoderLoadingError(RecoquestError):
     """The encoder was not loaded in time; it may be a moment later."""
+
+
+class EncoderBrokenError(BundleError):
+    """The encoder could not be loaded; it is tried again later, or when its folder changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +57,53 @@ class LoadedEncoder:
 
 
 def warm_up(encoder: Encoder) -> None:
-    """Embed an image, and a text if the encoder reads any: what is broken shows before a query needs it."""
-    encoder.embed_images(encoder.prepare_image(Image.new("RGB", (8, 8)))[None])
-    if "text" in encoder.modalities:
-        encoder.embed_texts([_FIRST_TEXT])
+    """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
+    for one in _passes(encoder, size=1, text=_FIRST_TEXT):
+        one()
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A bundle that could not be loaded, and how often; `rest` keeps it from being tried again at once."""
+
+    tries: int = 0
+    rest: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def rests(self) -> bool:
+        return self.rest is not None and not self.rest.done()
 
 
 class Encoders:
     """Loads encoders when they are first needed and closes them when no active generation is theirs.
 
-    All methods but `load` belong to the event loop's thread.
+    A bundle that cannot be loaded is tried again after 1 s, 2 s, ... 60 s, and at once when its folder
+    changes. All methods but `load` belong to the event loop's thread.
+
+    Args:
+        load: Opens a bundle.
+        limits: Of each queue.
+        observer: Receives the queues' figures.
+        threads: Of a forward pass on the CPU; None measures the quickest number for each encoder.
+        give_up: Called when an encoder hangs for good: the process has to end.
     """
 
-    def __init__(self, load: LoadEncoder, limits: QueueLimits, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        load: LoadEncoder,
+        limits: QueueLimits,
+        observer: QueueObserver | None = None,
+        *,
+        threads: int | None = None,
+        give_up: Callable[[], object] | None = None,
+    ) -> None:
         self._load = load
         self._limits = limits
         self._observer = observer
+        self._threads = threads
+        self._give_up = give_up
         self._loading: dict[str, asyncio.Task[LoadedEncoder]] = {}
+        self._failures: dict[str, _Failure] = {}
         self._last_active: dict[str, float] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -70,15 +112,23 @@ class Encoders:
 
         Raises:
             EncoderLoadingError: Loading takes longer than a query may wait; it goes on.
-            BundleError: The bundle is missing or damaged; the next call tries again.
+            EncoderBrokenError: The bundle is missing or damaged and is not tried again at once.
         """
         task = self._start_loading(active.digest, active.bundle)
+        if task is None:
+            raise EncoderBrokenError("The collection's encoder cannot be loaded; the service's log says why.")
+        if task.done() and not task.cancelled() and task.exception() is None:
+            return task.result()
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._limits.deadline_s)
         except TimeoutError:
             raise EncoderLoadingError(
                 "The collection's encoder is still being loaded; try again shortly."
             ) from None
+
+    def is_broken(self, digest: str) -> bool:
+        """Whether the last try to load this encoder failed and none has succeeded since."""
+        return digest in self._failures
 
     def follow(self, actives: Iterable[ActiveGeneration]) -> None:
         """Load the encoders of these generations and close those that have been in none for a while."""
@@ -107,14 +157,19 @@ class Encoders:
     async def close(self) -> None:
         """Stop every queue and wait for the batches in work."""
         queues = [loaded.queue for loaded in self.loaded().values()]
-        for task in self._loading.values():
+        rests = [failure.rest for failure in self._failures.values() if failure.rest is not None]
+        for task in (*self._loading.values(), *rests):
             task.cancel()
         self._loading.clear()
+        self._failures.clear()
         await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in queues), *self._closing)
 
-    def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder]:
+    def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder] | None:
+        """The task that loads an encoder, begun now if it has to be; None while a broken bundle rests."""
         task = self._loading.get(digest)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            if digest in self._failures and self._failures[digest].rests:
+                return None
             task = asyncio.create_task(self._open(digest, bundle))
             # Someone must look at the outcome even when every caller has gone.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -124,23 +179,59 @@ class Encoders:
 
     async def _open(self, digest: str, bundle: Path) -> LoadedEncoder:
         started = time.monotonic()
+        before = await asyncio.to_thread(_state_of, bundle)
         try:
             encoder = await asyncio.to_thread(self._load_checked, digest, bundle)
+            loaded = await self._warmed(encoder)
         except Exception as error:
-            _log.error(
-                "encoder cannot be loaded", digest=digest, error=type(error).__name__, reason=str(error)
-            )
+            self._failed(digest, bundle, before, error)
             raise
+        self._failures.pop(digest, None)
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
-        return LoadedEncoder(encoder, EncodingQueue(encoder, self._limits, self._observer))
+        return loaded
 
     def _load_checked(self, digest: str, bundle: Path) -> Encoder:
-        """Load an encoder, which must have this digest; its first pass, a slow one, is made here."""
+        """Load an encoder, which must have this digest."""
         encoder = self._load(bundle)
         if encoder.info is not None:
             check_digest(encoder.info, digest)
-        warm_up(encoder)
         return encoder
+
+    async def _warmed(self, encoder: Encoder) -> LoadedEncoder:
+        """Put an encoder behind a queue, whose thread makes the first pass and settles its threads."""
+        threads = ComputeThreads(self._threads)
+        queue = EncodingQueue(
+            encoder, self._limits, self._observer, enter=threads.enter, give_up=self._give_up
+        )
+        try:
+            await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads, self._limits.batch_size)))
+        except BaseException:
+            self._close_queue(queue)
+            raise
+        return LoadedEncoder(encoder, queue)
+
+    def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
+        failure = self._failures.setdefault(digest, _Failure())
+        rest_s = min(_FIRST_REST_S * 2**failure.tries, _LONGEST_REST_S)
+        failure.tries += 1
+        failure.rest = asyncio.create_task(self._rest(digest, bundle, state, rest_s))
+        _log.error(
+            "encoder cannot be loaded",
+            digest=digest,
+            error=type(error).__name__,
+            reason=str(error),
+            tries=failure.tries,
+            next_try_s=rest_s,
+        )
+
+    async def _rest(self, digest: str, bundle: Path, state: object, seconds: float) -> None:
+        """Wait until a broken bundle may be tried again: time has passed, or its folder has changed."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK_S))
+            if await asyncio.to_thread(_state_of, bundle) != state:
+                self._failures[digest].tries = 0
+                return
 
     def _is_loading(self, digest: str) -> bool:
         task = self._loading.get(digest)
@@ -149,8 +240,38 @@ class Encoders:
     def _close(self, digest: str) -> None:
         self._last_active.pop(digest)
         task = self._loading.pop(digest, None)
+        failure = self._failures.pop(digest, None)
+        if failure is not None and failure.rest is not None:
+            failure.rest.cancel()
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
             _log.info("encoder closed", digest=digest)
-            closing = asyncio.create_task(asyncio.to_thread(task.result().queue.close))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._close_queue(task.result().queue)
+
+    def _close_queue(self, queue: EncodingQueue) -> None:
+        closing = asyncio.create_task(asyncio.to_thread(queue.close))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _settle(encoder: Encoder, threads: ComputeThreads, batch_size: int) -> None:
+    """Make the first pass, and on a CPU measure how many threads are quickest for batches."""
+    warm_up(encoder)
+    if encoder.device.type == "cpu":
+        threads.measure(_passes(encoder, size=batch_size, text=_MEASURED_TEXT))
+
+
+def _passes(encoder: Encoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:
+    """A pass of a batch for each kind of query that the encoder takes."""
+    images = torch.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
+    passes: list[Callable[[], object]] = [lambda: encoder.embed_images(images)]
+    if "text" in encoder.modalities:
+        passes.append(lambda: encoder.embed_texts([text] * size))
+    return passes
+
+
+def _state_of(folder: Path) -> object:
+    """Names, sizes and times of the files of a folder; empty if it cannot be read."""
+    try:
+        return sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
+    except OSError:
+        return []

@@ -9,32 +9,43 @@ import structlog
 from PIL import Image
 
 from app.encoders import Encoders, LoadedEncoder
-from app.encoding import QueueFullError
+from app.encoding import Priority, QueueFullError
 from app.threads import Threads
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.results import ActiveGeneration
 
+DEGRADED = "degraded: the encoder cannot be loaded"
+
 _PROBE = "ready"
+_BROKEN = "cannot be loaded"
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks said: for each its result, `ok` or what is wrong."""
+    """Result of each check: `ok`, `degraded: ...`, or a failure in words.
+
+    A degraded check concerns collections whose encoder cannot be loaded, while others are searched.
+    """
 
     checks: dict[str, str]
 
     @property
     def ready(self) -> bool:
-        """Whether every check passed."""
+        """Whether no check failed."""
         return not self.failures
 
     @property
+    def degraded(self) -> bool:
+        """Whether some collections cannot be searched."""
+        return DEGRADED in self.checks.values()
+
+    @property
     def failures(self) -> dict[str, str]:
-        """The checks that did not pass."""
-        return {name: result for name, result in self.checks.items() if result != "ok"}
+        """The checks that failed."""
+        return {name: result for name, result in self.checks.items() if result not in ("ok", DEGRADED)}
 
 
 class Readiness:
@@ -87,6 +98,8 @@ class Readiness:
         views, *results = await asyncio.gather(
             self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
         )
+        if "ok" in results:
+            results = [DEGRADED if result == _BROKEN else result for result in results]
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
         return Verdict({"catalogue": "ok", "views": views, **named})
 
@@ -99,6 +112,8 @@ class Readiness:
         return "ok"
 
     async def _check_encoder(self, active: ActiveGeneration) -> str:
+        if self._encoders.is_broken(active.digest):
+            return _BROKEN
         try:
             async with asyncio.timeout(self._timeout_s):
                 loaded = await self._encoders.of(active)
@@ -106,15 +121,19 @@ class Readiness:
         except TimeoutError:
             return "took too long"
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+            if self._encoders.is_broken(active.digest):
+                return _BROKEN
             _log.warning("encoder check failed", digest=active.digest, error=type(error).__name__)
             return "failed"
 
     async def _pass_through(self, loaded: LoadedEncoder) -> str:
         try:
             if "text" in loaded.encoder.modalities:
-                await loaded.queue.encode_text(_PROBE, urgent=True)
+                await loaded.queue.encode_text(_PROBE, priority=Priority.PROBE)
             else:
-                await loaded.queue.encode_image(loaded.prepare(Image.new("RGB", (8, 8))), urgent=True)
+                await loaded.queue.encode_image(
+                    loaded.prepare(Image.new("RGB", (8, 8))), priority=Priority.PROBE
+                )
         except QueueFullError:
             # A full queue that moves is busy, not broken: others' queries have just been a real pass.
             return "ok" if loaded.queue.seconds_since_success < self._timeout_s else "stuck"

@@ -13,8 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from app.decoding.process import DecoderStartError
-from app.encoders import EncoderLoadingError
-from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
+from app.encoders import EncoderBrokenError, EncoderLoadingError
+from app.encoding import (
+    EncoderMemoryError,
+    EncodingFailedError,
+    EncodingTimeoutError,
+    InvalidTextError,
+    QueueClosedError,
+    QueueFullError,
+)
 from app.field_errors import FieldError, describe_errors, field_errors
 from app.logging import where
 from index.errors import (
@@ -149,7 +156,21 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     EncoderLoadingError: Kind(
         "encoder-loading", "The encoder is being loaded", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=2
     ),
+    EncoderMemoryError: Kind(
+        "encoder-out-of-memory",
+        "The encoder has too little memory",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        retry_after_s=5,
+    ),
+    InvalidTextError: Kind("invalid-text", "The text is not valid", INVALID.status, field="text"),
     EncodingFailedError: Kind("encoding-failed", "The encoder failed", HTTPStatus.INTERNAL_SERVER_ERROR),
+    # The log has its reason once for each try, not for each request.
+    EncoderBrokenError: Kind(
+        "encoder-unavailable",
+        "The encoder cannot be loaded",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        retry_after_s=10,
+    ),
     BundleError: Kind(
         "encoder-unavailable",
         "The encoder cannot be loaded",

@@ -245,9 +245,9 @@ class Live(Answer):
 
 
 class Ready(Answer):
-    """Searches are answered."""
+    """Searches are answered; `degraded`: not those of collections whose encoder cannot be loaded."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready", "degraded"] = "ready"
     checks: dict[str, str]
 
 

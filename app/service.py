@@ -1,8 +1,7 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -51,12 +50,18 @@ class RecoquestService(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    *,
+    load: LoadEncoder | None = None,
+    give_up: Callable[[], object] | None = None,
+) -> FastAPI:
     """Build the application; nothing is opened before it starts.
 
     Args:
         settings: None reads them from the environment.
         load: Opens a bundle; None loads it onto the device of the settings.
+        give_up: Ends the process, once an encoder hangs for good; None: nothing does.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -69,7 +74,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
-        lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
+        lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.state.admin_key = settings.admin_key
     application.state.open_feedback = settings.open_feedback
@@ -100,10 +105,16 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
 
 @asynccontextmanager
 async def _run(
-    application: FastAPI, *, settings: Settings, metrics: Metrics, load: LoadEncoder | None
+    application: FastAPI,
+    *,
+    settings: Settings,
+    metrics: Metrics,
+    load: LoadEncoder | None,
+    give_up: Callable[[], object] | None,
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
-    torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
+    # The thread of each encoder takes more; no other thread computes by torch.
+    torch.set_num_threads(1)
     threads = Threads()
     decoders = ImageDecoders(settings, metrics)
     metrics.watch_decoders(lambda: decoders.pool.waiting)
@@ -116,7 +127,13 @@ async def _run(
         capacity=settings.encode_queue_size,
         deadline_s=settings.encode_deadline_s,
     )
-    encoders = Encoders(load or partial(load_encoder, device=settings.device), limits, metrics)
+    encoders = Encoders(
+        load or partial(load_encoder, device=settings.device),
+        limits,
+        metrics,
+        threads=settings.threads,
+        give_up=give_up,
+    )
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s

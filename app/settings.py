@@ -44,7 +44,7 @@ class Settings(BaseSettings):
         description="Where encoders run and are trained and `gpu` views lie: auto, cpu, cuda or cuda:N.",
     )
     threads: int | None = Field(
-        default=None, ge=1, description="Threads of one forward pass on the CPU; None: the number of cores."
+        default=None, ge=1, description="Threads of one forward pass on the CPU; None: measured at the start."
     )
 
     admin_key: SecretStr | None = Field(
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
         default=3.0, ge=0, le=1000, description="How long a busy worker waits for a batch to fill."
     )
     encode_queue_size: int = Field(
-        default=64, ge=1, description="Most queries that wait; more get status 429."
+        default=64, ge=1, description="Most searches, and most uploads, that wait; more get status 429."
     )
     encode_deadline_s: float = Field(default=10.0, gt=0, description="Longest a query waits for its vector.")
     readiness_timeout_s: float = Field(default=5.0, gt=0, description="Longest a readiness pass may take.")

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from app.encoders import LoadedEncoder
+from app.encoding import Priority
 from app.schemas_writes import ImageChanges, Written
 from app.state import Services
 from app.uploads import SentImage, changed_record
@@ -61,6 +63,10 @@ async def change_one(
     Raises:
         RecoquestError: Nothing is written, as with `write_sent`.
     """
+    if changes.texts:
+        # Refused before anything is embedded.
+        probe = Record(image_id, "sent", "train")
+        changed_record(probe, ImageChanges(texts=changes.texts), services.settings)
 
     async def once() -> tuple[ActiveGeneration, Outcome]:
         active = await services.threads.read(services.engine.active, collection)
@@ -152,7 +158,7 @@ async def _prepare(
     except ImageError as error:
         return _Ready(image, error=error)
     prepared = compared.with_picture(decoded.media_type, decoded.width, decoded.height, decoded.pixels)
-    encoded = await loaded.queue.encode_image(decoded.pixels)
+    encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
     return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
 
 
@@ -160,7 +166,8 @@ async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequenc
     different = list(dict.fromkeys(texts))
     if not different or "text" not in loaded.encoder.modalities:
         return {}
-    encoded = await _each(services, [loaded.queue.encode_text(text) for text in different])
+    encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
+    encoded = await _each(services, [encode(text) for text in different])
     vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
     return dict(zip(different, vectors, strict=True))
 

@@ -29,6 +29,7 @@ from index.vectors.cosine import CosineView
 from index.vectors.kinds import StoredView, new_view
 from index.vectors.planned import MovedError
 from index.vectors.protocol import Vectors, VectorView
+from index.vectors.threads import yield_cores
 
 _ROWS_AT_ONCE: Final = 4096
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
@@ -91,8 +92,8 @@ class Views:
         self._gpu = gpu
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], HeldView] = {}
-        # One build at a time: it takes every core.
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes")
+        # One build at a time: it takes every core that searches leave.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=yield_cores)
 
     def close(self) -> None:
         """Begin no further build; one that has begun is waited for."""

@@ -35,3 +35,14 @@ def keep_order_of_sums() -> None:
     bits. The mode costs no time. It is heeded only until the first product, and a choice of the user stays.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")
+
+
+def keep_waiting_threads_quiet() -> None:
+    """Let threads that have nothing to compute sleep, instead of spinning on cores that others need.
+
+    OpenBLAS, which NumPy uses, begins a pool that spins, while a service's products are small: it gets one
+    thread. The threads of OpenMP, which torch and FAISS use, wait for each other asleep. Libraries read these
+    variables once, when they are loaded, so it comes before any import of theirs; a choice of the user stays.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

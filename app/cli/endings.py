@@ -1,7 +1,7 @@
 """How a command ends: one sentence on standard error, an exit code, and a traceback only for those who ask.
 
-0 done; 1 something the user can mend; 2 wrong use of the command line; 70 a defect; 130 stopped by Ctrl-C;
-143 stopped by SIGTERM, as a system does that shuts down.
+0 done; 1 something the user can mend; 2 wrong use of the command line; 69 an encoder that hangs for good;
+70 a defect; 130 stopped by Ctrl-C; 143 stopped by SIGTERM, as a system does that shuts down.
 """
 
 import os
@@ -20,6 +20,7 @@ from training.trainer.errors import AnotherProcessFailedError, TrainingInterrupt
 
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"
 MENDABLE = 1
+HANGING = 69
 DEFECT = 70
 STOPPED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -64,6 +65,12 @@ def ended(command: Callable[[], object]) -> NoReturn:
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code)
+
+
+def leave_hanging() -> NoReturn:
+    """End a process whose threads hang, at once: they would keep any orderly end from coming."""
+    print("recoquest: The encoder hangs: start the process again.", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(HANGING)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

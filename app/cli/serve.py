@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.endings import DEBUG_VARIABLE
+from app.cli.endings import DEBUG_VARIABLE, leave_hanging
 from app.cli.listening import bind, url_of
 from app.cli.options import Device, EnvFile, Home
+from training.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -25,6 +26,7 @@ def serve(
     env_file: EnvFile = None,
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
+    keep_waiting_threads_quiet()
     from app.settings import load_settings, unknown_variables
 
     settings = load_settings(env_file, host=host, port=port, home=home, device=device)
@@ -54,7 +56,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     open_engine(settings).close()
     configure_logging(settings.log_level)
     allow_descriptors(settings.max_connections)
-    application = create_app(settings)
+    application = create_app(settings, give_up=leave_hanging)
     config = uvicorn.Config(
         application,
         http=bounded(application.state.connections),

@@ -21,15 +21,16 @@ async def get_liveness() -> Live:
 
 @router.get("/readyz", summary="Readiness", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
 async def get_readiness(services: InjectedServices) -> Ready:
-    """A real query went through every encoder in use a moment ago, and views were loaded since the start.
+    """A real query went through every loaded encoder a moment ago, and views were loaded since the start.
 
-    Send searches only while this is so.
+    Send searches only while this is so. While an encoder cannot be loaded and another answers, the status is
+    `degraded`, and searches of the collections of the first get 503.
     """
     verdict = await services.readiness.judge()
     if not verdict.ready:
         failed = [FieldError(field=name, message=result) for name, result in verdict.failures.items()]
         raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
-    return Ready(checks=verdict.checks)
+    return Ready(status="degraded" if verdict.degraded else "ready", checks=verdict.checks)
 
 
 @router.get(

@@ -1,10 +1,14 @@
 """How many threads FAISS takes: one for a query, as others run beside it, and every core for many."""
 
 import os
+import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 
 import faiss
+
+# A tenth of a core's time where others want all of it, and all of it where they do not.
+_PRIORITY_OF_BUILDS = 10
 
 
 def cores() -> int:
@@ -17,6 +21,14 @@ def use_threads(count: int) -> None:
     # OpenMP keeps the number for each thread that asks. A query that waits for a second thread waits for a
     # whole time slice of the scheduler whenever the other cores are busy.
     faiss.omp_set_num_threads(count)
+
+
+def yield_cores() -> None:
+    """Lower the priority of this thread, and of all that it begins, below those that answer searches.
+
+    Linux keeps a priority for each thread. A pool of OpenMP takes that of the thread which begins it.
+    """
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY_OF_BUILDS)
 
 
 def scanners() -> Executor:

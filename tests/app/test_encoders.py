@@ -2,18 +2,22 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
 
-from app.encoders import Encoders
+from app.encoders import EncoderBrokenError, Encoders
 from app.encoding import EncodingQueue, QueueLimits
 from index.results import ActiveGeneration
+from training.errors import BundleError
 from training.models.encoder import Encoder
 
 PATIENCE = 30.0
@@ -24,6 +28,7 @@ class FakeEncoder:
 
     info = None
     modalities = ("image",)
+    device = torch.device("cpu")
 
     def prepare_image(self, image: Image.Image) -> Tensor:
         return torch.zeros(3, 2, 2)
@@ -43,8 +48,8 @@ class Queues:
         queues = self
 
         class Counted(EncodingQueue):
-            def __init__(self, *arguments: object) -> None:
-                super().__init__(*arguments)  # type: ignore[arg-type]
+            def __init__(self, *arguments: object, **named: object) -> None:
+                super().__init__(*arguments, **named)  # type: ignore[arg-type]
                 queues.made += 1
 
             def close(self, timeout_s: float = PATIENCE) -> None:
@@ -60,8 +65,8 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> Queues:
     return Queues(monkeypatch)
 
 
-def active(digest: str) -> ActiveGeneration:
-    return ActiveGeneration("c", 1, "m", digest, 2, 1, False, Path(digest), 0)
+def active(digest: str, bundle: Path | None = None) -> ActiveGeneration:
+    return ActiveGeneration("c", 1, "m", digest, 2, 1, False, bundle or Path(digest), 0)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -86,7 +91,7 @@ def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Q
         encoders.follow([])
         assert encoders.loaded() == {}
         gate.set()
-        await until(lambda: queues.made == 1)
+        await until(lambda: len(encoders.loaded()) == 1)
         encoders.follow([])
         await until(lambda: queues.closed == 1)
         assert encoders.loaded() == {}
@@ -112,3 +117,121 @@ def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) ->
         assert queues.closed == 2
 
     asyncio.run(work())
+
+
+class Bundles:
+    """Loads any bundle but the broken ones, and counts the tries."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = set(broken)
+        self.tries: list[str] = []
+
+    def load(self, bundle: Path) -> Encoder:
+        self.tries.append(bundle.name)
+        if bundle.name in self.broken:
+            raise BundleError(f"{bundle} is damaged.")
+        return cast(Encoder, FakeEncoder())
+
+
+async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float) -> None:
+    """Follow and ask all the time, as a service under load does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        encoders.follow([wanted])
+        with suppress(BundleError):
+            await encoders.of(wanted)
+        await asyncio.sleep(0.01)
+
+
+def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.encoders._FIRST_REST_S", 0.2)
+    bundles = Bundles("broken")
+
+    async def work() -> None:
+        encoders = Encoders(bundles.load, QueueLimits())
+        await _ask_for(encoders, active("broken"), 1.2)
+        # After 0, .2, .6 s; the fourth try is due at 1.4 s.
+        assert 2 <= len(bundles.tries) <= 3
+        assert encoders.is_broken("broken")
+        with pytest.raises(EncoderBrokenError) as refused:
+            await encoders.of(active("broken"))
+        assert "damaged" not in str(refused.value)
+        await encoders.close()
+
+    asyncio.run(work())
+
+
+def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.encoders._FIRST_REST_S", 1000.0)
+    monkeypatch.setattr("app.encoders._LONGEST_REST_S", 1000.0)
+    monkeypatch.setattr("app.encoders._LOOK_S", 0.01)
+    bundles, folder = Bundles("b"), tmp_path / "b"
+    folder.mkdir()
+    wanted = active("digest", folder)
+
+    async def work() -> None:
+        encoders = Encoders(bundles.load, QueueLimits())
+        await _ask_for(encoders, wanted, 0.3)
+        assert bundles.tries == ["b"]
+        bundles.broken.clear()
+        (folder / "model.safetensors").write_bytes(b"mended")
+
+        def mended() -> bool:
+            encoders.follow([wanted])
+            return "digest" in encoders.loaded()
+
+        await until(mended)
+        assert not encoders.is_broken("digest")
+        await encoders.close()
+
+    asyncio.run(work())
+
+
+def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
+    async def work() -> None:
+        encoders = Encoders(Bundles("broken").load, QueueLimits(deadline_s=0.01))
+        encoders.follow([active("broken")])
+        await until(lambda: encoders.is_broken("broken"))
+        await asyncio.sleep(0.05)
+        encoders.follow([])
+        assert not encoders.is_broken("broken")
+        await encoders.close()
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    asyncio.run(work())
+
+
+def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Queues) -> None:
+    class Failing(FakeEncoder):
+        def embed_images(self, images: Tensor) -> Tensor:
+            raise RuntimeError
+
+    async def work() -> None:
+        encoders = Encoders(lambda _: cast(Encoder, Failing()), QueueLimits())
+        encoders.follow([active("a")])
+        await until(lambda: encoders.is_broken("a"))
+        await encoders.close()
+        assert queues.made == queues.closed == 1
+
+    asyncio.run(work())
+
+
+def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:
+    seen: set[int] = set()
+
+    class Noting(FakeEncoder):
+        def embed_images(self, images: Tensor) -> Tensor:
+            seen.add(threading.get_ident())
+            return cast(Tensor, np.zeros((len(images), 2), np.float32))
+
+    async def work() -> None:
+        encoders = Encoders(lambda _: cast(Encoder, Noting()), QueueLimits())
+        loaded = await encoders.of(active("a"))
+        await loaded.queue.encode_image(torch.zeros(3, 2, 2))
+        await encoders.close()
+
+    asyncio.run(work())
+    assert len(seen) == 1
+    assert threading.get_ident() not in seen

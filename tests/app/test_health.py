@@ -22,7 +22,7 @@ from index.errors import ViewError
 from index.reindex import generation_for, reindex
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_search import SEARCH, problem
-from training.models.bundle import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.config import (
     AudioTowerConfig,
     DualEncoderConfig,
@@ -96,14 +96,20 @@ def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None
         problem(client.post(SEARCH, json={"text": "x"}), 404, "unknown-collection")
 
 
-def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(quick: Settings) -> None:
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [("unspecified launch failure", 500, "encoding-failed"), ("out of memory", 503, "encoder-out-of-memory")],
+)
+def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(
+    quick: Settings, error: str, status: int, kind: str
+) -> None:
     trouble = Trouble()
     with served(quick, trouble.load) as client:
         assert client.get("/readyz").status_code == 200
-        trouble.error = RuntimeError("CUDA error: out of memory")
+        trouble.error = RuntimeError(f"CUDA error: {error}")
         document = problem(client.get("/readyz"), 503, "not-ready", f"encoder {_digest(client)[:12]}")
         assert "CUDA" not in str(document)
-        problem(client.post(SEARCH, json={"text": "x"}), 500, "encoding-failed")
+        problem(client.post(SEARCH, json={"text": "x"}), status, kind)
         assert client.get("/livez").status_code == 200
         trouble.error = None
         assert client.get("/readyz").status_code == 200
@@ -172,6 +178,43 @@ def test_a_bundle_that_cannot_be_loaded_is_told_without_its_path(own: Indexed) -
         assert client.get("/readyz").status_code == 503
         models = client.get("/v1/models").json()["models"]
         assert [model["loaded"] for model in models] == [False]
+
+
+def test_a_broken_bundle_makes_only_its_own_collections_unsearchable(own: Indexed, tmp_path: Path) -> None:
+    other = make_bundle(tmp_path / "other", seed=1)
+    own.index("broken", other)
+    digest = read_bundle(other).digest
+    (own.settings.home / "bundles" / digest / "model.safetensors").write_bytes(b"broken")
+    with served(own.settings.model_copy(update={"readiness_cache_s": 0.0})) as client:
+        assert client.post(SEARCH, json={"text": "x"}).status_code == 200
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        answer = client.get("/readyz").json()
+        assert answer["status"] == "degraded"
+        assert answer["checks"] == {
+            "catalogue": "ok",
+            "views": "ok",
+            f"encoder {read_bundle(own.bundle).digest[:12]}": "ok",
+            f"encoder {digest[:12]}": "degraded: the encoder cannot be loaded",
+        }
+        problem(client.post("/v1/collections/broken/search", json={"text": "x"}), 503, "encoder-unavailable")
+        assert client.post(SEARCH, json={"text": "x"}).status_code == 200
+
+
+def test_a_loaded_encoder_that_fails_beside_a_broken_bundle_makes_the_service_unready(
+    own: Indexed, tmp_path: Path
+) -> None:
+    trouble, broken = Trouble(), make_bundle(tmp_path / "other", seed=1)
+    own.index("broken", broken)
+    digest = read_bundle(broken).digest
+    (own.settings.home / "bundles" / digest / "model.safetensors").write_bytes(b"broken")
+    with served(own.settings.model_copy(update={"readiness_cache_s": 0.0}), trouble.load) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        trouble.error = RuntimeError()
+        names = [f"encoder {found[:12]}" for found in sorted([read_bundle(own.bundle).digest, digest])]
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert sorted(error["field"] for error in answer.json()["errors"]) == names
+        assert "cannot be loaded" in answer.json()["detail"]
 
 
 def test_an_answer_is_reused_for_a_moment(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:

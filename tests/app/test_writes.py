@@ -182,6 +182,27 @@ def test_pictures_are_turned_upright(local: TestClient) -> None:
     assert (image["width"], image["height"]) == (30, 60)
 
 
+def test_half_of_a_surrogate_pair_is_refused_before_anything_is_embedded(local: TestClient) -> None:
+    assert put(local, "paired", picture(9), {"texts": ["one"]}).status_code == 201
+    before = _passes(local)
+    answer = local.patch(
+        f"{IMAGES}/paired",
+        content=b'{"texts": ["fine", "\\ud800"]}',
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 422, answer.text
+    assert _passes(local) == before
+    assert local.get(f"{IMAGES}/paired").json()["texts"] == ["one"]
+
+
+def _passes(local: TestClient) -> str:
+    """How many texts were encoded so far, as /metrics has it."""
+    lines = local.get("/metrics").text.splitlines()
+    return next(
+        (line for line in lines if line.startswith('recoquest_encode_batch_size_sum{kind="text"}')), ""
+    )
+
+
 def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
     record = {"texts": ["one", "two"], "report": "r", "group": "g", "metadata": {"age": 1, "view": "AP"}}
     put(local, "changed", picture(9), record)

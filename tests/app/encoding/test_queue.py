@@ -3,78 +3,24 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from app.encoding import (
     EncodingFailedError,
     EncodingQueue,
     EncodingTimeoutError,
-    Kind,
+    Priority,
     QueueClosedError,
     QueueFullError,
     QueueLimits,
 )
+from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
 from training.models.encoder import TextEmbeddings
-
-
-def _vector(text: str) -> NDArray[np.float32]:
-    return np.array([len(text), sum(map(ord, text))], dtype=np.float32)
-
-
-class FakeEncoder:
-    """Vectors that tell which text they are of; a gate holds it, and `before` may raise."""
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-        self.texts: list[str] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.started = threading.Event()
-        self.before: Callable[[Sequence[str]], None] = lambda _texts: None
-
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        self.started.set()
-        self.gate.wait(10)
-        self.before(texts)
-        self.batches.append(len(texts))
-        self.texts.extend(texts)
-        return TextEmbeddings(np.stack([_vector(text) for text in texts]), (None,) * len(texts))
-
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
-        self.batches.append(len(images))
-        return images.float().mean((2, 3)).numpy()
-
-
-class Observer:
-    def __init__(self) -> None:
-        self.sizes: list[tuple[Kind, int]] = []
-        self.restarts = 0
-
-    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
-        assert seconds >= 0
-        self.sizes.append((kind, size))
-
-    def restarted(self) -> None:
-        self.restarts += 1
-
-
-@contextmanager
-def queue_of(
-    encoder: FakeEncoder, limits: QueueLimits | None = None, observer: Observer | None = None
-) -> Iterator[EncodingQueue]:
-    queue = EncodingQueue(encoder, limits, observer)
-    try:
-        yield queue
-    finally:
-        encoder.gate.set()
-        queue.close()
 
 
 async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[object]":
@@ -93,7 +39,7 @@ def test_each_caller_gets_the_vector_of_its_own_query() -> None:
         texts = [f"text {n}" for n in range(40)]
         answers = await asyncio.gather(*(queue.encode_text(text) for text in texts))
         for text, answer in zip(texts, answers, strict=True):
-            np.testing.assert_array_equal(answer.vector, _vector(text))
+            np.testing.assert_array_equal(answer.vector, vector_of(text))
 
     with queue_of(encoder, QueueLimits(batch_size=7, capacity=64)) as queue:
         asyncio.run(ask(queue))
@@ -256,33 +202,6 @@ def test_queries_whose_callers_have_gone_make_room_in_a_full_queue() -> None:
         asyncio.run(ask(queue))
 
 
-def test_a_failing_batch_reaches_every_caller_and_the_worker_lives_on() -> None:
-    encoder = FakeEncoder()
-    observer = Observer()
-
-    def refuse(texts: Sequence[str]) -> None:
-        if "bad" in texts:
-            raise MemoryError("out of memory on a text that nobody may read in a log")
-
-    encoder.before = refuse
-
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        waiting = [asyncio.create_task(queue.encode_text(text)) for text in ("good", "bad", "good")]
-        await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await held
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [EncodingFailedError] * 3
-        assert len({id(outcome) for outcome in outcomes}) == 3
-        assert "nobody" not in str(outcomes[0])
-        await queue.encode_text("good")
-
-    with queue_of(encoder, observer=observer) as queue:
-        asyncio.run(ask(queue))
-    assert observer.restarts == 0
-
-
 @pytest.mark.parametrize("broken", [np.full((1, 2), np.nan, np.float32), np.zeros((0, 2), np.float32)])
 def test_vectors_that_cannot_be_searched_are_a_failure(broken: NDArray[np.float32]) -> None:
     class Broken(FakeEncoder):
@@ -323,7 +242,7 @@ def test_an_urgent_query_goes_first() -> None:
         held = await _hold(queue, encoder)
         waiting = [asyncio.create_task(queue.encode_text("patient")) for _ in range(2)]
         await asyncio.sleep(0.02)
-        urgent = asyncio.create_task(queue.encode_text("urgent", urgent=True))
+        urgent = asyncio.create_task(queue.encode_text("urgent", priority=Priority.PROBE))
         await asyncio.sleep(0.02)
         encoder.gate.set()
         await asyncio.gather(held, urgent, *waiting)

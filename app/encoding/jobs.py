@@ -1,0 +1,113 @@
+"""Queries on their way through the queue, its bounds, and the interfaces of encoder and observer."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.errors import RecoquestError
+from training.models.encoder import TextEmbeddings
+from training.models.preprocessing import Truncation
+
+Kind = Literal["text", "image"]
+
+# A pass that outlives the deadline has no caller left, but a paused machine is not yet a hanging encoder.
+_DEADLINES_OF_A_PASS = 2.0
+_SHORTEST_PASS_LIMIT_S = 10.0
+
+
+class Priority(IntEnum):
+    """Order of service; the lowest number goes first."""
+
+    PROBE = 0
+    SEARCH = 1
+    UPLOAD = 2
+
+
+class QueryEncoder(Protocol):
+    """The interface of an encoder that the queue uses."""
+
+    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+        """Vectors (B, D) of uint8 images (B, 3, S, S)."""
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, with how each was cut."""
+
+
+class QueueObserver(Protocol):
+    """Receiver of a queue's figures."""
+
+    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
+        """A batch has been through the encoder."""
+
+    def restarted(self) -> None:
+        """A worker died or hung and was replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of a queue: items, and seconds.
+
+    Attributes:
+        batch_size: Most queries of one forward pass.
+        batch_wait_s: How long a busy worker waits for a batch to fill.
+        capacity: Most queries of each priority that wait.
+        deadline_s: Longest a query waits for its vector.
+        hang_s: Longest forward pass; None derives it from the deadline.
+    """
+
+    batch_size: int = 16
+    batch_wait_s: float = 0.003
+    capacity: int = 64
+    deadline_s: float = 10.0
+    hang_s: float | None = None
+
+    @property
+    def pass_limit_s(self) -> float:
+        """Seconds after which a forward pass is taken to hang."""
+        if self.hang_s is not None:
+            return self.hang_s
+        return max(_DEADLINES_OF_A_PASS * self.deadline_s, _SHORTEST_PASS_LIMIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Vector (D,) of one query and how its text was cut."""
+
+    vector: NDArray[np.float32]
+    truncation: Truncation | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A query with its deadline (monotonic seconds) and the future of its vector."""
+
+    kind: Kind
+    payload: str | Tensor
+    deadline: float
+    priority: Priority = Priority.SEARCH
+    future: Future[Encoded] = field(default_factory=Future)
+
+
+def succeed(job: Job, result: Encoded) -> None:
+    """Give a query its vector, unless it was answered meanwhile."""
+    with suppress(InvalidStateError):
+        job.future.set_result(result)
+
+
+def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None = None) -> None:
+    """Give the queries that have no answer yet an error, each an object of its own."""
+    for job in jobs:
+        if job.future.running() or (not job.future.done() and job.future.set_running_or_notify_cancel()):
+            # One error object for several waiting callers would gather all their tracebacks.
+            own = type(error)(*error.args)
+            # The frames of a traceback keep the tensors of a failed pass alive.
+            own.__cause__ = None if cause is None else cause.with_traceback(None)
+            with suppress(InvalidStateError):
+                job.future.set_exception(own)

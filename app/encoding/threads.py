@@ -1,0 +1,93 @@
+"""Threads of a forward pass on the CPU: given, or the number that is quickest in a short measurement."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from threading import Thread
+
+import structlog
+import torch
+
+# One more number of threads is tried only while time is left, so a start is delayed by about a second.
+_MEASURE_S = 0.8
+_LEAST_PASSES = 2
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class ComputeThreads:
+    """The number of threads that torch uses in the thread of one encoder.
+
+    torch keeps the number, and a pool, for each thread that computes. All other threads of the process keep
+    one, so that no pool but the encoder's competes for the cores.
+
+    Args:
+        count: Given by an operator; None measures.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self._given = count
+        self._count = count or 1
+
+    def enter(self) -> None:
+        """Set up the calling thread, which is the encoder's."""
+        use_torch_threads(self._count)
+
+    def measure(self, passes: Sequence[Callable[[], object]]) -> None:
+        """Choose the number under which these passes are quickest, unless one was given.
+
+        Call it in the encoder's thread, after a first pass.
+        """
+        if self._given is None and passes:
+            self._count = quickest_count(passes, len(os.sched_getaffinity(0)))
+            _log.info("threads measured", threads=self._count)
+        self.enter()
+
+
+def use_torch_threads(count: int) -> None:
+    """Let torch compute on `count` threads in this thread, and on one in threads that come later."""
+    # A thread takes over the number that was set last, by whichever thread, when it first asks or computes.
+    torch.get_num_threads()
+    torch.set_num_threads(count)
+    later = Thread(target=torch.set_num_threads, args=(1,))
+    later.start()
+    later.join()
+
+
+def quickest_count(passes: Sequence[Callable[[], object]], most: int) -> int:
+    """The number of threads, 1 to `most`, with the least time over all passes.
+
+    The times of different passes, such as texts and images, are weighed as shares of their times on one
+    thread. Numbers are doubled, and `most` itself is tried; the measurement ends when time is up.
+    """
+    end = time.perf_counter() + _MEASURE_S
+    share_s = _MEASURE_S / (len(_candidates(most)) * len(passes))
+    best, least = 1, float("inf")
+    alone: list[float] = []
+    for count in _candidates(most):
+        if alone and time.perf_counter() > end:
+            break
+        use_torch_threads(count)
+        times = [_least_time(one, share_s) for one in passes]
+        alone = alone or times
+        cost = sum(time_s / alone_s for time_s, alone_s in zip(times, alone, strict=True))
+        if cost < least:
+            best, least = count, cost
+    return best
+
+
+def _candidates(most: int) -> list[int]:
+    doubled = [2**power for power in range(most.bit_length()) if 2**power < most]
+    return [*doubled, most]
+
+
+def _least_time(one: Callable[[], object], seconds: float) -> float:
+    """The least time of a few passes within the seconds given, after one that is not counted."""
+    one()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < _LEAST_PASSES or time.perf_counter() < end:
+        began = time.perf_counter()
+        one()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,68 @@
+"""An encoder with a gate and an observer, for tests of the queue."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from app.encoding import EncodingQueue, Kind, QueueLimits
+from training.models.encoder import TextEmbeddings
+
+
+def vector_of(text: str) -> NDArray[np.float32]:
+    return np.array([len(text), sum(map(ord, text))], dtype=np.float32)
+
+
+class FakeEncoder:
+    """Vectors that tell which text they are of; a gate holds it, and `before` may raise."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.texts: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+        self.before: Callable[[Sequence[str]], None] = lambda _texts: None
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        self.started.set()
+        self.gate.wait(10)
+        self.before(texts)
+        self.batches.append(len(texts))
+        self.texts.extend(texts)
+        return TextEmbeddings(np.stack([vector_of(text) for text in texts]), (None,) * len(texts))
+
+    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+        self.batches.append(len(images))
+        return images.float().mean((2, 3)).numpy()
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.sizes: list[tuple[Kind, int]] = []
+        self.restarts = 0
+
+    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.sizes.append((kind, size))
+
+    def restarted(self) -> None:
+        self.restarts += 1
+
+
+@contextmanager
+def queue_of(
+    encoder: FakeEncoder,
+    limits: QueueLimits | None = None,
+    observer: Observer | None = None,
+    give_up: Callable[[], object] | None = None,
+) -> Iterator[EncodingQueue]:
+    queue = EncodingQueue(encoder, limits, observer, give_up=give_up)
+    try:
+        yield queue
+    finally:
+        encoder.gate.set()
+        queue.close()

@@ -1,0 +1,120 @@
+"""A forward pass that hangs is given up and its thread replaced; a second one ends the process."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from app.cli.endings import HANGING
+from app.encoding import EncodingTimeoutError, QueueLimits
+from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
+
+# Longer than anything takes on a busy machine; a test that passes waits for none of it.
+PATIENCE = 30.0
+LIMITS = QueueLimits(deadline_s=PATIENCE, hang_s=0.2)
+
+
+class Hanging(FakeEncoder):
+    """Texts that contain `hang` wait for the event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.before = self._maybe_hang
+
+    def _maybe_hang(self, texts: Sequence[str]) -> None:
+        if "hang" in texts:
+            self.release.wait(PATIENCE)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
+
+
+def workers() -> int:
+    return sum(thread.name == "encoding-worker" for thread in threading.enumerate())
+
+
+def test_a_pass_that_hangs_is_given_up_and_others_are_encoded_by_a_new_thread() -> None:
+    encoder, observer = Hanging(), Observer()
+    given_up: list[bool] = []
+    with queue_of(encoder, LIMITS, observer, lambda: given_up.append(True)) as queue:
+        hangs = queue.submit("text", "hang")
+        with pytest.raises(EncodingTimeoutError):
+            hangs.result(PATIENCE)
+        assert queue.submit("text", "harmless").result(PATIENCE).vector.shape == (2,)
+        assert observer.restarts == 1
+        assert not given_up
+        before = workers()
+        encoder.release.set()
+        wait_until(lambda: workers() == before - 1)
+        assert queue.submit("text", "again").result(PATIENCE).vector.shape == (2,)
+    assert not given_up
+
+
+def test_each_thread_that_encodes_is_set_up_first() -> None:
+    from app.encoding import EncodingQueue
+
+    encoder = Hanging()
+    entered: list[int] = []
+    queue = EncodingQueue(encoder, LIMITS, enter=lambda: entered.append(threading.get_ident()))
+    with pytest.raises(EncodingTimeoutError):
+        queue.submit("text", "hang").result(PATIENCE)
+    queue.submit("text", "harmless").result(PATIENCE)
+    assert len(set(entered)) == 2
+    encoder.release.set()
+    queue.close()
+
+
+def test_the_process_is_given_up_when_the_replacement_hangs_too() -> None:
+    encoder = Hanging()
+    given_up = threading.Event()
+    with queue_of(encoder, LIMITS, None, given_up.set) as queue:
+        for _ in range(2):
+            assert not given_up.is_set()
+            with pytest.raises(EncodingTimeoutError):
+                queue.submit("text", "hang").result(PATIENCE)
+        assert given_up.wait(PATIENCE)
+        # No third thread is lost to it; the queue goes on when one of the two comes back.
+        waits = queue.submit("text", "waits")
+        time.sleep(0.3)
+        assert not waits.done()
+        encoder.release.set()
+        assert waits.result(PATIENCE).vector.shape == (2,)
+
+
+def test_queries_behind_a_hanging_encoder_end_at_their_deadline() -> None:
+    encoder = Hanging()
+
+    async def ask(text: str) -> None:
+        await queue.encode_text(text)
+
+    with queue_of(encoder, QueueLimits(deadline_s=1.0, hang_s=0.2)) as queue:
+        for text in ("hang", "hang", "waits"):
+            with pytest.raises(EncodingTimeoutError):
+                asyncio.run(ask(text))
+        late = queue.submit("text", "late")
+        with pytest.raises(EncodingTimeoutError):
+            late.result(PATIENCE)
+        encoder.release.set()
+
+
+def test_the_limit_of_a_pass_follows_the_deadline_but_forgives_a_slow_machine() -> None:
+    assert QueueLimits(deadline_s=30.0).pass_limit_s == 60.0
+    assert QueueLimits(deadline_s=0.5).pass_limit_s == 10.0
+
+
+def test_the_end_of_a_hanging_process_has_a_reason_and_a_code_of_its_own() -> None:
+    script = "from app.cli.endings import leave_hanging; leave_hanging()"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert ended.returncode == HANGING == 69
+    assert "hangs" in ended.stderr

@@ -1,0 +1,85 @@
+"""Order of the waiting line: probes, searches, uploads; and uploads are served under a load of searches."""
+
+import time
+from typing import Literal
+
+import pytest
+
+from app.encoding import EncodingTimeoutError, Kind, Priority, QueueFullError
+from app.encoding.jobs import Job
+from app.encoding.waiting import WaitingLine
+
+Name = Literal["probe", "search", "upload"]
+_PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Priority.UPLOAD}
+
+
+def put(line: WaitingLine, *names: Name, kind: Kind = "text", seconds: float = 60.0) -> list[Job]:
+    now = time.monotonic()
+    jobs = [Job(kind, name, now + seconds, _PRIORITIES[name]) for name in names]
+    for job in jobs:
+        line.add(job, now)
+    return jobs
+
+
+def _many(name: Name, count: int) -> list[Name]:
+    return [name] * count
+
+
+def payloads(jobs: list[Job]) -> list[object]:
+    return [job.payload for job in jobs]
+
+
+def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> None:
+    line = WaitingLine(8)
+    put(line, "upload", "upload", "search", "probe", "search")
+    assert payloads(line.take(16)) == ["probe", "search", "search"]
+    assert payloads(line.take(16)) == ["upload", "upload"]
+    assert line.take(16) == []
+    assert len(line) == 0
+
+
+def test_uploads_are_served_in_part_while_searches_never_end() -> None:
+    line = WaitingLine(64)
+    put(line, *_many("upload", 8))
+    served: list[object] = []
+    for _ in range(15):
+        put(line, *_many("search", 4))
+        served += payloads(line.take(4))
+    assert served.count("upload") == 3
+    assert served[:17] == ["search"] * 16 + ["upload"]
+
+
+def test_without_searches_uploads_get_whole_batches() -> None:
+    line = WaitingLine(64)
+    put(line, *_many("upload", 8))
+    assert len(line.take(8)) == 8
+
+
+def test_uploads_fill_only_places_of_their_own() -> None:
+    line = WaitingLine(2)
+    put(line, "upload", "upload")
+    with pytest.raises(QueueFullError, match="uploads"):
+        put(line, "upload")
+    put(line, "search", "search", "probe")
+    with pytest.raises(QueueFullError, match="searches"):
+        put(line, "search")
+
+
+def test_one_kind_makes_a_batch_and_the_others_keep_their_order() -> None:
+    line = WaitingLine(8)
+    first = put(line, "search", kind="image") + put(line, "search") + put(line, "search", kind="image")
+    head = line.head()
+    assert head is first[0]
+    assert line.count(head) == 2
+    assert line.take(16) == [first[0], first[2]]
+    assert line.take(16) == [first[1]]
+
+
+def test_queries_past_their_deadline_are_failed_and_forgotten() -> None:
+    line = WaitingLine(8)
+    (late,) = put(line, "upload", seconds=0.0)
+    (waits,) = put(line, "search")
+    line.drop_stale(time.monotonic() + 1)
+    with pytest.raises(EncodingTimeoutError):
+        late.future.result(0)
+    assert line.take(16) == [waits]

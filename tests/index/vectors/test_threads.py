@@ -1,0 +1,61 @@
+"""Threads that build views leave the cores to those that answer."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from index.vectors.threads import yield_cores
+from index.views import Views
+
+_BUILD = """
+import json, os
+from concurrent.futures import ThreadPoolExecutor
+import faiss
+import numpy as np
+from index.vectors.threads import use_threads, yield_cores
+
+def build():
+    use_threads(3)
+    vectors = np.random.default_rng(0).random((4000, 16), dtype=np.float32)
+    made = faiss.index_factory(16, "IVF16,PQ4x4fs")
+    made.train(vectors)
+    made.add(vectors)
+
+ThreadPoolExecutor(1, initializer=yield_cores).submit(build).result()
+threads = [int(name) for name in os.listdir("/proc/self/task")]
+print(json.dumps(sorted(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads)))
+"""
+
+
+def _priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_thread_that_yields_lowers_no_other() -> None:
+    with ThreadPoolExecutor(1, initializer=yield_cores) as pool:
+        assert pool.submit(_priority).result() == 10
+    assert _priority() < 10
+
+
+def test_the_threads_that_faiss_begins_for_a_build_yield_too() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "3"}
+    shown = subprocess.run(
+        [sys.executable, "-c", _BUILD],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    priorities = json.loads(shown.stdout)
+    assert priorities.count(10) >= 2
+    assert priorities[0] < 10
+
+
+def test_views_are_built_by_a_thread_that_yields(tmp_path: Path) -> None:
+    views = Views(tmp_path)
+    assert views._builder.submit(_priority).result() == 10
+    views.close()
