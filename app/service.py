@@ -20,6 +20,8 @@ from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
+from app.http.hosts import AllowedHosts, HostCheck
+from app.http.origins import OriginCheck
 from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
@@ -182,6 +184,8 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             allow_headers=["Content-Type", REQUEST_ID_HEADER],
             expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
         )
+    application.add_middleware(OriginCheck, allowed=settings.cors_origins)
+    application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
     application.add_middleware(RequestContext, metrics=metrics)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)

@@ -166,7 +166,9 @@ def indexed(make_indexed: Callable[..., Indexed]) -> Indexed:
 @pytest.fixture(scope="session")
 def client(indexed: Indexed) -> Iterator[TestClient]:
     """A running service on the shared collection."""
-    with TestClient(create_app(indexed.settings), raise_server_exceptions=False) as running:
+    with TestClient(
+        create_app(indexed.settings), "http://localhost", raise_server_exceptions=False
+    ) as running:
         yield running
 
 

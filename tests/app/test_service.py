@@ -28,7 +28,7 @@ QUERY = "unusual cardiomegaly words"
 @contextmanager
 def served(indexed: Indexed, **settings: Any) -> Iterator[TestClient]:
     application = create_app(indexed.settings.model_copy(update=settings))
-    with TestClient(application, raise_server_exceptions=False) as client:
+    with TestClient(application, "http://localhost", raise_server_exceptions=False) as client:
         yield client
 
 
