@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from app.encoders import EncoderLoadingError
 from app.encoding import EncodingFailedError, EncodingTimeoutError, QueueClosedError, QueueFullError
 from app.field_errors import FieldError, describe_errors, field_errors
+from app.http.methods import allowed_methods
 from app.logging import where
 from index.errors import (
     CatalogueError,
@@ -274,7 +275,11 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     kind = _FRAMEWORK_KINDS.get(status, Kind(slug, status.phrase, status))
-    return problem_response(kind, error.detail, request_id=_request_id(request), headers=error.headers)
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names those of the first route that has this address.
+        headers["Allow"] = ", ".join(allowed_methods(request.app, request.scope))
+    return problem_response(kind, error.detail, request_id=_request_id(request), headers=headers)
 
 
 _FRAMEWORK_KINDS = {

@@ -21,7 +21,9 @@ from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
 from app.http.hosts import AllowedHosts, HostCheck
+from app.http.methods import Methods
 from app.http.origins import OriginCheck
+from app.http.ranges import Ranges
 from app.intake import QueryImages
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
@@ -173,6 +175,8 @@ async def _warm(engine: SearchEngine, generation: int) -> None:
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
     """Wrap the application, from the inside out."""
+    application.add_middleware(Methods)
+    application.add_middleware(Ranges)
     application.add_middleware(
         BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
     )

@@ -36,7 +36,7 @@ def test_unknown_addresses_and_methods_are_problems_too(client: TestClient) -> N
     problem(client.get("/v2"), 404, "not-found")
     answer = client.delete(SEARCH)
     problem(answer, 405, "method-not-allowed")
-    assert answer.headers["allow"] == "POST"
+    assert answer.headers["allow"] == "OPTIONS, POST"
 
 
 def test_collections_and_models_are_listed(client: TestClient) -> None:
