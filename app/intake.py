@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, TypeVar
 
 import anyio
@@ -19,7 +18,8 @@ from torch import Tensor
 
 from app.encoding import EncodingTimeoutError, QueueFullError
 from app.field_errors import FieldError
-from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, Kind, RequestError
+from app.http.content_type import UNREADABLE_FORM, check_form_type
+from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
 from index.errors import shortened
@@ -29,10 +29,8 @@ Result = TypeVar("Result")
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
-_UNREADABLE_FORM = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
 # By what the framework says.
 _UNREADABLE = {
-    "Missing boundary": f"The content type is {_MULTIPART} without a boundary: let the HTTP client write it.",
     "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
     "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
 }
@@ -104,6 +102,7 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
     Raises:
         RequestError: It is over one of them, or is no whole form.
     """
+    check_form_type(request.headers.get("content-type", ""))
     try:
         async with request.form(
             max_files=shape.most_files, max_fields=shape.most_texts, max_part_size=settings.max_json_bytes
@@ -126,7 +125,7 @@ def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> H
         return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
     for words, message in _UNREADABLE.items():
         if error.detail.startswith(words):
-            return RequestError(_UNREADABLE_FORM, message)
+            return RequestError(UNREADABLE_FORM, message)
     return error
 
 
