@@ -22,6 +22,7 @@ from app.http.content_type import UNREADABLE_FORM, check_form_type
 from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
+from app.whole_text import parse_json
 from index.errors import shortened
 from training.data.images import ImageLimits, decode_image, read_header
 
@@ -201,7 +202,7 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
 def _parse(content: bytes, whole: str) -> SearchQuery:
     """Read a query; `whole` is what it is called where no field of it is to blame."""
     try:
-        return SearchQuery.model_validate_json(content)
+        return parse_json(SearchQuery.model_validate_json, content)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None

@@ -8,8 +8,9 @@ _SHOWN: Final = 80
 
 
 def shortened(text: str) -> str:
-    """As much of a text that somebody sent as a message repeats."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    """As much of a text that somebody sent as a message repeats; half characters can be sent nowhere."""
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shown.encode("utf-8", "replace").decode("utf-8")
 
 
 class CatalogueError(RecoquestError):
