@@ -86,11 +86,9 @@ _CALLS = (
 
 
 @pytest.fixture(scope="module")
-def local(make_indexed: object) -> Iterator[TestClient]:
+def local(on_either: Indexed) -> Iterator[TestClient]:
     """Who may write to a collection of its own."""
-    assert callable(make_indexed)
-    own: Indexed = make_indexed()
-    application = create_app(own.settings)
+    application = create_app(on_either.settings)
     with TestClient(
         application, "http://127.0.0.1", raise_server_exceptions=False, client=("127.0.0.1", 50_000)
     ) as client:
