@@ -1,7 +1,8 @@
 """Headers that keep a browser from doing more with an answer than was meant, and who may change things."""
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -11,11 +12,13 @@ from pydantic import SecretStr
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.guesses import KeyGuesses, clients_of
 from app.http.hosts import is_loopback, parse_authority
 from app.http.origins import is_own_origin
 from app.problems import Kind, RequestError
 
 _NO_KEY = Kind("admin-key-needed", "The admin key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer")
+_TOO_EARLY = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)
 _NOT_LOCAL = Kind("only-from-this-machine", "Only this machine may do that", HTTPStatus.FORBIDDEN)
 # A proxy says with these for whom it asks, or that it does: beginnings of names, in lower case, ...
 _FORWARDING: Final = (
@@ -60,16 +63,28 @@ async def require_admin(
     With a key, this machine needs it too: behind a proxy every request comes from there.
 
     Raises:
-        RequestError: The key is missing or wrong, with status 401, or the request is not from here, with 403.
+        RequestError: The key is missing or wrong, with status 401; too many wrong ones came before, with 429;
+            or the request is not from here, with 403.
     """
     key: SecretStr | None = request.app.state.admin_key
     if key is None:
         _require_loopback(request)
         return
-    # As the bytes that were sent.
-    given = "" if credentials is None else credentials.credentials
-    if not hmac.compare_digest(given.encode("latin-1"), key.get_secret_value().encode()):
-        raise RequestError(_NO_KEY, "Changes need the admin key: send it as `Authorization: Bearer KEY`.")
+    if credentials is None:
+        raise _no_key()
+    guesses: KeyGuesses = request.app.state.key_guesses
+    clients = clients_of(request)
+    wait_s = guesses.wait_s(clients)
+    if wait_s:
+        raise RequestError(
+            replace(_TOO_EARLY, retry_after_s=wait_s),
+            f"Too many wrong admin keys came from here: the next one is looked at in {wait_s} s.",
+        )
+    # As the bytes that were sent; a digest hides the key's length, too.
+    given, wanted = credentials.credentials.encode("latin-1"), key.get_secret_value().encode()
+    if not hmac.compare_digest(sha256(given).digest(), sha256(wanted).digest()):
+        guesses.was_wrong(clients)
+        raise _no_key()
 
 
 async def require_feedback(
@@ -85,6 +100,10 @@ async def require_feedback(
     """
     if not request.app.state.open_feedback:
         await require_admin(request, credentials)
+
+
+def _no_key() -> RequestError:
+    return RequestError(_NO_KEY, "Changes need the admin key: send it as `Authorization: Bearer KEY`.")
 
 
 def _require_loopback(request: Request) -> None:

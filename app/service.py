@@ -20,6 +20,7 @@ from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine
 from app.health import Readiness, followed_generations
+from app.http.guesses import KeyGuesses
 from app.http.hosts import AllowedHosts, HostCheck
 from app.http.methods import Methods
 from app.http.origins import OriginCheck
@@ -73,6 +74,7 @@ def create_app(settings: Settings | None = None, *, load: LoadEncoder | None = N
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load),
     )
     application.state.admin_key = settings.admin_key
+    application.state.key_guesses = KeyGuesses(metrics.key_refused)
     application.state.open_feedback = settings.open_feedback
     install_problems(application)
     for module in (

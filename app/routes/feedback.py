@@ -16,6 +16,7 @@ router = APIRouter(prefix="/v1/collections/{collection}/feedback", tags=["feedba
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.SERVICE_UNAVAILABLE,

@@ -32,6 +32,7 @@ router = APIRouter(prefix="/v1/collections", tags=["writes"], dependencies=[Depe
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
