@@ -3,18 +3,15 @@
 import asyncio
 import io
 import json
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import structlog
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from app.logging import configure_logging
 from app.service import create_app
 from index.engine import SearchEngine
 from index.errors import CatalogueError, StoreError, ViewError
@@ -118,18 +115,6 @@ def test_a_defect_is_answered_without_its_internals(
     assert document["request_id"] in logged.out + logged.err
     assert "ValueError" in logged.out + logged.err
     assert PATIENT not in logged.out + logged.err
-
-
-@pytest.fixture
-def json_log() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    stream = io.StringIO()
-    configure_logging("debug", stream)
-    yield stream
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
