@@ -9,6 +9,7 @@ from index.errors import shortened
 
 # More help nobody, and there can be hundreds of thousands.
 _MOST: Final = 8
+_LONGEST: Final = 400
 # What pydantic says for programmers, said for who sends a request.
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
@@ -42,7 +43,10 @@ class FieldError(BaseModel):
 
 def field_errors(found: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     """Name the first of the wrong fields that pydantic has found; the values themselves are not repeated."""
-    return [FieldError(field=_name(error["loc"]), message=sentence(error)) for error in found[:_MOST]]
+    return [
+        FieldError(field=_name(error["loc"]), message=shortened(sentence(error), _LONGEST))
+        for error in found[:_MOST]
+    ]
 
 
 def describe_errors(errors: Sequence[FieldError], more: int = 0) -> str:
@@ -65,4 +69,4 @@ def _name(location: Sequence[str | int]) -> str:
         location = location[1:]
     if isinstance(location[0], int):
         return "body"
-    return ".".join(shortened(str(part)) for part in location)
+    return shortened(".".join(shortened(str(part)) for part in location), _LONGEST)

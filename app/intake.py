@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -13,17 +12,17 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
 from app.field_errors import FieldError
-from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, Kind, RequestError
+from app.http.content_type import UNREADABLE_FORM, check_form_type
+from app.problems import INVALID, TOO_LARGE, UNSUPPORTED, RequestError
 from app.requests import MAX_EXAMPLES, SearchQuery
 from app.settings import Settings
+from app.whole_text import parse_json
 from index.errors import shortened
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
-_UNREADABLE_FORM = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
 # By what the framework says.
 _UNREADABLE = {
-    "Missing boundary": f"The content type is {_MULTIPART} without a boundary: let the HTTP client write it.",
     "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
     "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
 }
@@ -95,6 +94,7 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
     Raises:
         RequestError: It is over one of them, or is no whole form.
     """
+    check_form_type(request.headers.get("content-type", ""))
     try:
         async with request.form(
             max_files=shape.most_files, max_fields=shape.most_texts, max_part_size=settings.max_json_bytes
@@ -117,7 +117,7 @@ def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> H
         return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
     for words, message in _UNREADABLE.items():
         if error.detail.startswith(words):
-            return RequestError(_UNREADABLE_FORM, message)
+            return RequestError(UNREADABLE_FORM, message)
     return error
 
 
@@ -154,7 +154,7 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
 def _parse(content: bytes, whole: str) -> SearchQuery:
     """Read a query; `whole` is what it is called where no field of it is to blame."""
     try:
-        return SearchQuery.model_validate_json(content)
+        return parse_json(SearchQuery.model_validate_json, content)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None

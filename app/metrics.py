@@ -15,6 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
+from app.http.guesses import Refusal
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -70,6 +71,12 @@ class Metrics:
         )
         self._decodes_waiting = Gauge(
             "recoquest_decodes_waiting", "Images that wait to be decoded.", registry=self.registry
+        )
+        self._keys = Counter(
+            "recoquest_admin_key_refusals",
+            "Admin keys that were wrong, or came too early after wrong ones to be looked at.",
+            ("reason",),
+            registry=self.registry,
         )
         self._depth = Gauge(
             "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
@@ -127,6 +134,10 @@ class Metrics:
     def restarted(self) -> None:
         """An encoding worker died and was replaced."""
         self._restarts.inc()
+
+    def key_refused(self, reason: Refusal) -> None:
+        """An admin key was not taken."""
+        self._keys.labels(reason).inc()
 
     def searched(self, seconds: float) -> None:
         """An index has been searched."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI, Request
@@ -23,6 +23,7 @@ from app.encoding import (
     QueueFullError,
 )
 from app.field_errors import FieldError, describe_errors, field_errors
+from app.http.methods import allowed_methods
 from app.logging import where
 from index.errors import (
     CatalogueError,
@@ -57,6 +58,8 @@ from training.errors import (
     RecoquestError,
 )
 
+# Some errors quote the request, or list names of the catalogue.
+_LONGEST: Final = 4_000
 MEDIA_TYPE = "application/problem+json"
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -251,7 +254,7 @@ def problem_response(
         type=f"urn:recoquest:{kind.slug}",
         title=kind.title,
         status=kind.status,
-        detail=kind.detail or detail,
+        detail=kind.detail or shortened(detail, _LONGEST),
         request_id=request_id,
         errors=list(errors),
     )
@@ -285,7 +288,8 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log_reason(error, kind)
     field = _field_of(error, kind)
-    errors = [FieldError(field=field, message=str(error))] if field is not None else []
+    message = shortened(str(error), _LONGEST)
+    errors = [FieldError(field=field, message=message)] if field is not None else []
     return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
 
 
@@ -309,7 +313,11 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     kind = _FRAMEWORK_KINDS.get(status, Kind(slug, status.phrase, status))
-    return problem_response(kind, error.detail, request_id=_request_id(request), headers=error.headers)
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names those of the first route that has this address.
+        headers["Allow"] = ", ".join(allowed_methods(request.app, request.scope))
+    return problem_response(kind, error.detail, request_id=_request_id(request), headers=headers)
 
 
 _FRAMEWORK_KINDS = {

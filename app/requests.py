@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
+from app.whole_text import refuse_halves
 from index.errors import QueryError
 from index.filters import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.request import SearchRequest
@@ -58,7 +59,7 @@ def _switch_or_field(value: Any) -> Any:
 
 
 class Request(BaseModel):
-    """Base of request bodies: unknown fields are refused, and so is "yes" for true."""
+    """Base of request bodies: unknown fields are refused, half characters, and "yes" for true."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -66,6 +67,7 @@ class Request(BaseModel):
     @classmethod
     def _are_known(cls, value: Any) -> Any:
         """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
+        refuse_halves(value)
         if isinstance(value, dict):
             for name in value:
                 if name not in cls.model_fields:

@@ -22,6 +22,11 @@ from app.engine import open_engine
 from app.health import Readiness, followed_generations
 from app.http.admission import Admission
 from app.http.connections import ConnectionLimits, Connections
+from app.http.guesses import KeyGuesses
+from app.http.hosts import AllowedHosts, HostCheck
+from app.http.methods import Methods
+from app.http.origins import OriginCheck
+from app.http.ranges import Ranges
 from app.jobs.queue import JobQueue
 from app.limits import BodyLimit
 from app.metrics import Metrics
@@ -77,6 +82,7 @@ def create_app(
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.state.admin_key = settings.admin_key
+    application.state.key_guesses = KeyGuesses(metrics.key_refused)
     application.state.open_feedback = settings.open_feedback
     application.state.stopping = asyncio.Event()
     application.state.connections = Connections(
@@ -211,6 +217,8 @@ async def _warm(services: Services, generation: int) -> None:
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
     """Wrap the application, from the inside out."""
+    application.add_middleware(Methods)
+    application.add_middleware(Ranges)
     application.add_middleware(Admission, settings=settings, refused=metrics.refused)
     application.add_middleware(
         BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
@@ -223,6 +231,8 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             allow_headers=["Content-Type", REQUEST_ID_HEADER],
             expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
         )
+    application.add_middleware(OriginCheck, allowed=settings.cors_origins)
+    application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
     application.add_middleware(RequestContext, metrics=metrics)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)

@@ -1,6 +1,7 @@
 """What a person who runs the service can set: the environment, an environment file, or arguments."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,9 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 _TIME_PARTS = ("minute", "hour", "day", "month", "weekday")
+
+# A name or an address, without a port; with a first dot, or `*.`, all names below it.
+_HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 
 MIB = 2**20
 
@@ -132,6 +136,11 @@ class Settings(BaseSettings):
         default=False, description="Search with what passes at once; False: it waits for a person."
     )
 
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names under which the service answers beside localhost, separated by commas, such as "
+        "images.example.org; .example.org: all below it, *: every name.",
+    )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins of other pages that may call the service, separated by commas."
     )
@@ -142,11 +151,19 @@ class Settings(BaseSettings):
         default="info", description="Least severe lines of the log that are written."
     )
 
-    @field_validator("cors_origins", "frame_ancestors", "retrain", mode="before")
+    @field_validator("allowed_hosts", "cors_origins", "frame_ancestors", "retrain", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name != "*" and not _HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is not a name without a port, such as images.example.org")
         return value
 
     @field_validator("frame_ancestors", "cors_origins")

@@ -15,6 +15,7 @@ from app.intake import FormShape, check_length, invalid, opened_form
 from app.problems import UNSUPPORTED, RequestError
 from app.schemas_writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
+from app.whole_text import parse_json
 from index.errors import DiskFullError, shortened
 from index.full_disk import is_disk_full
 from training.data.manifest import Record
@@ -145,7 +146,7 @@ def _only_text(form: FormData, name: str) -> str:
 
 def _parsed(adapter: TypeAdapter[_Model], text: str, name: str) -> _Model:
     try:
-        return adapter.validate_json(text)
+        return parse_json(adapter.validate_json, text)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**e, "loc": ("body", name, *e["loc"])} for e in errors]) from None

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import GenerationRow, ImageRow
 from index.completeness import count_missing_images, images_without_vectors
-from index.errors import ActiveChangedError, IncompleteGenerationError, UnknownGenerationError
+from index.errors import ActiveChangedError, IncompleteGenerationError, UnknownGenerationError, listed
 from index.generations import (
     Generation,
     find_generation,
@@ -128,7 +128,7 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
         .all()
     )
     if number not in numbers:
-        known = ", ".join(map(str, numbers)) or "none"
+        known = listed([str(known) for known in reversed(numbers)]) or "none"
         raise UnknownGenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
     return get_generation(session, number)[0]
 

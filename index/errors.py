@@ -1,15 +1,27 @@
 """The failures of the index that a person can act on."""
 
+from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 from training.errors import RecoquestError
 
 _SHOWN: Final = 80
+_LISTED: Final = 20
 
 
-def shortened(text: str) -> str:
-    """As much of a text that somebody sent as a message repeats."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def shortened(text: str, most: int = _SHOWN) -> str:
+    """As much of a text that somebody sent as a message repeats; half characters can be sent nowhere."""
+    shown = text if len(text) <= most else f"{text[:most]}..."
+    return shown.encode("utf-8", "replace").decode("utf-8")
+
+
+def listed(names: Collection[str]) -> str:
+    """As many of the names that there are as a message lists, and how many more."""
+    shown = [shortened(name) for name in islice(names, _LISTED)]
+    if len(names) > len(shown):
+        shown.append(f"and {len(names) - len(shown):,} more")
+    return ", ".join(shown)
 
 
 class CatalogueError(RecoquestError):
@@ -53,9 +65,7 @@ class UnknownCollectionError(RecoquestError):
 
     def __init__(self, collection: str, known: list[str]) -> None:
         self.collection = collection
-        have = (
-            f"There are: {', '.join(known)}." if known else "There is none yet: `recoquest index` makes one."
-        )
+        have = f"There are: {listed(known)}." if known else "There is none yet: `recoquest index` makes one."
         super().__init__(f"There is no collection {shortened(collection)!r}. {have}")
 
 
@@ -86,7 +96,7 @@ class UnknownImageError(RecoquestError):
     def __init__(self, collection: str, image_id: str) -> None:
         self.collection = collection
         self.image_id = image_id
-        super().__init__(f"Collection {collection!r} has no image {shortened(image_id)!r}.")
+        super().__init__(f"Collection {shortened(collection)!r} has no image {shortened(image_id)!r}.")
 
 
 class NoActiveGenerationError(RecoquestError):

@@ -5,7 +5,7 @@ satisfies no condition on it, so `not` of a condition also finds the images that
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -28,7 +28,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from index.errors import FilterError, shortened
+from index.errors import FilterError, listed, shortened
 
 FieldKind = Literal["text", "number", "boolean"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
@@ -38,6 +38,8 @@ MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
 _MAX_PARTS = 10_000
+_LONGEST_SLIP = 80
+_MOST_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
@@ -246,9 +248,17 @@ def _short(value: bool | int | float | str) -> str:
 
 def unknown_field(name: str, known: list[str], purpose: str) -> str:
     """Say that a collection has no such field, and which ones it has."""
-    near = get_close_matches(name, known, n=3, cutoff=0.6)
+    near = _near(name, known)
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
-    return f"There is no field {shortened(name)!r} {purpose}.{hint} Fields: {', '.join(known)}."
+    return f"There is no field {shortened(name)!r} {purpose}.{hint} Fields: {listed(known)}."
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    """Return names that the given one may be a slip for; long ones, or thousands, would take seconds."""
+    if len(name) > _LONGEST_SLIP:
+        return []
+    short = [other for other in known if len(other) <= _LONGEST_SLIP]
+    return get_close_matches(name, short[:_MOST_COMPARED], n=3, cutoff=0.6)
 
 
 def _check_shape(value: Any) -> None:

@@ -1,1 +1,1 @@
-"""Around the application: the server's protocol, admission, deadlines and the stop."""
+"""Around the application: the server's protocol, hosts and origins, admission, deadlines and the stop."""

@@ -18,6 +18,7 @@ router = APIRouter(
 
 _PROBLEMS = (
     HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.SERVICE_UNAVAILABLE,

@@ -20,6 +20,7 @@ router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], 
 _PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _CHANGE_PROBLEMS = problem_responses(
     HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,

@@ -29,7 +29,12 @@ router = APIRouter(
 )
 
 _LOOK_SECONDS = 0.5
-_COMMON = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+_COMMON = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
 _PROBLEMS = problem_responses(*_COMMON, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 _Limit = Annotated[int, Query(ge=1, le=1000, description="Most that are listed.")]

@@ -30,7 +30,7 @@ _PROBLEMS = problem_responses(
     HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
 )
 _CHANGE_PROBLEMS = _PROBLEMS | problem_responses(
-    HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT
+    HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT
 )
 _Digest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="Digest of the model.")]
 

@@ -1,6 +1,7 @@
 """A tiny encoder, a collection indexed with it, and a client of the service that searches it."""
 
 import io
+import logging
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.engine import open_engine
+from app.logging import configure_logging
 from app.service import create_app
 from app.settings import Settings
 from index.ingest import ingest_manifest
@@ -166,8 +169,23 @@ def indexed(make_indexed: Callable[..., Indexed]) -> Indexed:
 @pytest.fixture(scope="session")
 def client(indexed: Indexed) -> Iterator[TestClient]:
     """A running service on the shared collection."""
-    with TestClient(create_app(indexed.settings), raise_server_exceptions=False) as running:
+    with TestClient(
+        create_app(indexed.settings), "http://localhost", raise_server_exceptions=False
+    ) as running:
         yield running
+
+
+@pytest.fixture
+def json_log() -> Iterator[io.StringIO]:
+    """The log as JSON lines."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging("debug", stream)
+    yield stream
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 def png_of_size(width: int, height: int) -> bytes:

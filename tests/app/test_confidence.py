@@ -21,7 +21,7 @@ def all_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _service(indexed: Indexed, target: str) -> dict[str, bool | None]:
-    with TestClient(create_app(indexed.settings)) as client:
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
         path = f"/v1/collections/{COLLECTION}/search"
         return {
             text: client.post(path, json={"text": text, "target": target}).json()["confident"]

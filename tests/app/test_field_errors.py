@@ -6,7 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.field_errors import FieldError, describe_errors, field_errors
-from tests.app.conftest import COLLECTION
+from app.service import create_app
+from index.errors import UnknownCollectionError, listed
+from tests.app.conftest import COLLECTION, Indexed
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
 _SEARCH = f"/v1/collections/{COLLECTION}/search"
@@ -120,3 +122,37 @@ def test_a_long_name_is_not_repeated_whole(
     assert answer.status_code in (404, 422)
     assert f"{'x' * 80}..." in answer.json()["detail"]
     assert len(answer.content) < 2_000
+
+
+def test_however_many_fields_a_collection_has_few_are_listed(own: Indexed) -> None:
+    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000)) as client:
+        for number in range(3):
+            named = {f"{number}-{field}-{'x' * 200}": field for field in range(1_000)}
+            changed = client.patch(f"{_IMAGES}/image-{number}", json={"metadata": named})
+            assert changed.status_code == 200, changed.text
+        for query in ({"filter": {"field": "0-x", "eq": 1}}, {"group_by": "0-x"}):
+            answer = client.post(_SEARCH, json={"text": "dogs", **query})
+            assert answer.status_code == 422
+            assert "and 2,9" in answer.json()["detail"]
+            assert len(answer.content) < 6_000
+        # Not a slip for any of them, and long enough for seconds of comparing.
+        odd = client.post(_SEARCH, json={"text": "dogs", "filter": {"field": "x" * 990, "eq": 1}})
+        assert "Did you mean" not in odd.json()["detail"]
+        near = client.post(_SEARCH, json={"text": "dogs", "filter": {"field": "viev", "eq": 1}})
+        assert "Did you mean 'view'?" in near.json()["detail"]
+
+
+def test_however_many_collections_there_are_few_are_listed() -> None:
+    names = [f"collection-{number}" for number in range(5_000)]
+    message = str(UnknownCollectionError("none", names))
+    assert message.endswith("collection-19, and 4,980 more.")
+    assert listed(names[:2]) == "collection-0, collection-1"
+    assert listed(["x" * 100, "\ud800"]) == f"{'x' * 80}..., ?"
+
+
+def test_a_field_that_lies_deep_has_a_short_name() -> None:
+    found = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
+    (error, *others) = field_errors(found)
+    assert len(others) == 7
+    assert len(error.field) < 500
+    assert len(error.message) < 500

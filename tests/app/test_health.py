@@ -65,7 +65,9 @@ class Trouble:
 
 @contextmanager
 def served(settings: Settings, load: Callable[[Path], Encoder] | None = None) -> Iterator[TestClient]:
-    with TestClient(create_app(settings, load=load), raise_server_exceptions=False) as client:
+    with TestClient(
+        create_app(settings, load=load), "http://localhost", raise_server_exceptions=False
+    ) as client:
         yield client
 
 

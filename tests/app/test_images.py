@@ -114,7 +114,7 @@ def test_a_damaged_store_is_an_error_that_names_no_path(own: Indexed) -> None:
     for file in list(originals.rglob("*")):
         if file.is_file():
             file.unlink()
-    with TestClient(create_app(own.settings), raise_server_exceptions=False) as client:
+    with TestClient(create_app(own.settings), "http://localhost", raise_server_exceptions=False) as client:
         for variant in ("content", "thumbnail"):
             document = problem(client.get(f"{IMAGE}/{variant}"), 500, "image-file-unavailable")
             assert str(own.settings.home) not in str(document)

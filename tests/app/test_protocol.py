@@ -12,9 +12,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.http.connections import ConnectionLimits
 from app.http.heads import HeadLimits
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
-from tests.app.test_service import json_log
-
-__all__ = ["json_log"]
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /b HTTP/1.1\r\nHost: x\r\n"

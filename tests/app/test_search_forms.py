@@ -39,7 +39,9 @@ def grouped(on_either: Indexed) -> Indexed:
 
 @pytest.fixture(scope="module")
 def client(grouped: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(grouped.settings), raise_server_exceptions=False) as running:
+    with TestClient(
+        create_app(grouped.settings), "http://localhost", raise_server_exceptions=False
+    ) as running:
         yield running
 
 

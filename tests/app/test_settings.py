@@ -49,6 +49,7 @@ OTHERS: Final[dict[str, Any]] = {
     "retrain_at": "0 3 * * 0",
     "retrain_feedback": 15,
     "retrain_promote": True,
+    "allowed_hosts": ("images.example.org", ".b.org"),
     "cors_origins": ("https://a.org", "https://b.org"),
     "frame_ancestors": ("https://c.org",),
     "log_level": "error",

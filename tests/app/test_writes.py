@@ -349,8 +349,8 @@ CHANGES: list[tuple[str, str]] = [
         (LOCAL, "127.0.0.1", {"X-Forwarded-Proto": "https"}),
         (LOCAL, "127.0.0.1", {"Forwarded": "for=127.0.0.1"}),
         (LOCAL, "127.0.0.1", {"CF-Connecting-IP": "10.0.0.1"}),
-        (LOCAL, "rebound.example.org", {}),
-        (LOCAL, "127.0.0.1", {"Origin": "https://example.org"}),
+        (LOCAL, "named.example.org", {}),
+        (LOCAL, "127.0.0.1", {"Origin": "https://viewer.example.org"}),
     ],
 )
 def test_only_this_machine_may_change_anything(
@@ -362,7 +362,10 @@ def test_only_this_machine_may_change_anything(
     headers: dict[str, str],
 ) -> None:
     # Without its start there are no services to reach: the request must not get that far.
-    stranger = TestClient(create_app(home.settings), f"http://{host}", client=client)
+    settings = home.settings.model_copy(
+        update={"allowed_hosts": (".example.org",), "cors_origins": ("https://viewer.example.org",)}
+    )
+    stranger = TestClient(create_app(settings), f"http://{host}", client=client)
     problem(stranger.request(method, path, json={}, headers=headers), 403, "only-from-this-machine")
 
 
@@ -391,7 +394,9 @@ def test_where_a_key_is_set_nobody_changes_anything_without_it(
 
 
 def test_who_brings_the_key_may_change_things_from_anywhere(home: Indexed) -> None:
-    settings = home.settings.model_copy(update={"admin_key": SecretStr(KEY)})
+    settings = home.settings.model_copy(
+        update={"admin_key": SecretStr(KEY), "allowed_hosts": ("example.org",)}
+    )
     with serve(replace(home, settings=settings), client=("192.168.0.7", 1), host="example.org") as client:
         headers = {b"Authorization": f"Bearer {KEY}".encode(), b"X-Forwarded-For": b"10.0.0.1"}
         problem(client.delete(f"{IMAGES}/nobody", headers=headers), 404, "unknown-image")

@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from app.http.hosts import AllowedHosts, parse_authority
 from app.metrics import Metrics
 from app.settings import PREFIX, Settings
 from tests.docker.compose import merged_services, read_compose
@@ -111,6 +112,16 @@ def test_whatever_runs_is_asked_whether_it_is_well(name: str | None) -> None:
 def test_the_worker_is_asked_by_a_file_of_the_image(image: Stage) -> None:
     _, *words = read_compose()["services"]["worker"]["healthcheck"]["test"]
     assert words == [*image.last("HEALTHCHECK").words, "worker"]
+
+
+def test_the_service_answers_under_the_name_that_prometheus_asks(image: Stage) -> None:
+    config = yaml.safe_load((ROOT / "docker" / "monitoring" / "prometheus.yml").read_text("utf-8"))
+    (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
+    host = parse_authority(target)
+    assert host is not None
+    assert host.name in read_compose()["services"]
+    allowed = image.environment["RECOQUEST_ALLOWED_HOSTS"].split(",")
+    assert AllowedHosts(allowed, "0.0.0.0").has(host)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -54,7 +54,7 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
     ]
     # The service starts behind them: its log would go among their lines.
     found = [_ids(json.loads(_search(indexed, *options, "--json").stdout)) for options, _ in forms]
-    with TestClient(create_app(indexed.settings)) as client:
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
         for ids, (_, query) in zip(found, forms, strict=True):
             assert ids == _ids(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), query
 
