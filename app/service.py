@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app.context import REQUEST_ID_HEADER, RequestContext
 from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
-from app.engine import open_engine
+from app.engine import open_engine, service_patience
 from app.health import Readiness, followed_generations
 from app.intake import QueryImages
 from app.jobs.queue import JobQueue
@@ -96,7 +96,7 @@ async def _run(
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
-    engine = await anyio.to_thread.run_sync(open_engine, settings)
+    engine = await anyio.to_thread.run_sync(open_engine, settings, service_patience(settings))
     queue = await anyio.to_thread.run_sync(JobQueue, settings)
     await anyio.to_thread.run_sync(_tidy_up, engine)
     limits = QueueLimits(

@@ -133,7 +133,7 @@ class Column:
         if cut.part:
             return 0 if cut.part < 0 else len(self._values)
         bisect = bisect_right if cut.after else bisect_left
-        return bisect(self._values, cut.value)  # type: ignore[type-var]
+        return bisect(self._values, cut.value)
 
 
 class Columns:

@@ -45,12 +45,12 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     """
     import uvicorn
 
-    from app.engine import open_engine
+    from app.engine import open_engine, service_patience
     from app.logging import configure_logging
     from app.service import create_app
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
-    open_engine(settings).close()
+    open_engine(settings, service_patience(settings)).close()
     configure_logging(settings.log_level)
     config = uvicorn.Config(
         create_app(settings),
