@@ -1,23 +1,36 @@
 """Open the search engine that the settings describe; the service and the command line share it."""
 
+from typing import Final
+
 from app.settings import Settings
-from index.catalogue import open_catalogue
+from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
 from index.gpu import Gpu
 from index.store import ImageStore, MakeThumbnail
 from index.thumbnails import make_thumbnail
 
+# A request that writes is refused when others have been writing for so long.
+_LOCK_SECONDS: Final = 5.0
 
-def open_engine(settings: Settings, make: MakeThumbnail = make_thumbnail) -> SearchEngine:
+
+def service_patience(settings: Settings) -> Patience:
+    """How long those wait for the database who answer requests."""
+    return Patience(settings.database_timeout_s, _LOCK_SECONDS)
+
+
+def open_engine(
+    settings: Settings, patience: Patience = PATIENT, make: MakeThumbnail = make_thumbnail
+) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
 
     Args:
         settings: Say where.
+        patience: How long to wait for the database.
         make: Makes thumbnails; by itself in this process.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     return SearchEngine(
-        open_catalogue(settings.catalogue_url),
+        open_catalogue(settings.catalogue_url, patience),
         ImageStore(settings.home / "images", make),
         settings.home / "bundles",
         gpu=Gpu(settings.device),

@@ -26,7 +26,9 @@ from app.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
 from app.logging import where
 from index.errors import (
+    CatalogueBusyError,
     CatalogueError,
+    CatalogueTimeoutError,
     CollectionExistsError,
     CollectionNameError,
     CursorError,
@@ -185,6 +187,20 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "The catalogue cannot be read",
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The catalogue cannot be read; the service's log has the reason.",
+        retry_after_s=2,
+    ),
+    CatalogueBusyError: Kind(
+        "catalogue-busy",
+        "Another process writes to the catalogue",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="Another process is writing to the catalogue; nothing was written: send the request again.",
+        retry_after_s=2,
+    ),
+    CatalogueTimeoutError: Kind(
+        "catalogue-timeout",
+        "The catalogue took too long",
+        HTTPStatus.GATEWAY_TIMEOUT,
+        detail="The catalogue took too long to answer and was not waited for: ask for less, or try again.",
         retry_after_s=2,
     ),
     UnknownGenerationError: Kind("unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND),

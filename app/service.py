@@ -18,7 +18,7 @@ from app.context import REQUEST_ID_HEADER, RequestContext
 from app.decoding.images import ImageDecoders
 from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
-from app.engine import open_engine
+from app.engine import open_engine, service_patience
 from app.health import Readiness, followed_generations
 from app.http.admission import Admission
 from app.http.connections import ConnectionLimits, Connections
@@ -124,7 +124,8 @@ async def _run(
     threads = Threads()
     decoders = ImageDecoders(settings, metrics)
     metrics.watch_decoders(lambda: decoders.pool.waiting)
-    engine = await threads.background(open_engine, settings, decoders.thumbnail)
+    patience = service_patience(settings)
+    engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     queue = await threads.background(JobQueue, settings)
     await threads.background(_tidy_up, engine)
     limits = QueueLimits(

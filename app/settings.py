@@ -41,6 +41,11 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; None: SQLite inside the home folder."
     )
+    database_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="Longest the service waits for a statement that reads from a PostgreSQL catalogue.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     device: str = Field(

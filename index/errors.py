@@ -28,6 +28,14 @@ class CatalogueError(RecoquestError):
     """The catalogue's database cannot be used."""
 
 
+class CatalogueBusyError(CatalogueError):
+    """Another process has been writing to the catalogue for too long; nothing was written."""
+
+
+class CatalogueTimeoutError(CatalogueError):
+    """A read of the catalogue took too long and was cut off."""
+
+
 class DamagedCatalogueError(CatalogueError):
     """The catalogue's file is damaged, or is none of a database."""
 

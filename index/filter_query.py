@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue import Reading
-from index.catalogue.tables import AttributeRow, FieldRow, ImageRow
+from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
+from index.filter_columns import TEXT_COLUMNS, Columns
 from index.filters import (
     BUILT_IN_FIELDS,
     And,
@@ -23,15 +24,18 @@ from index.filters import (
     Range,
     check_filter,
     condition_values,
+    conditions,
     kind_of,
 )
 from index.followed import Followed, Place, all_keys, few, holds, read_keys, touched_since
 from index.generations import Target
 from index.vectors.protocol import Keys
 
-# Built-in fields that an image has one text of at most.
-TEXT_COLUMNS: Final = {"id": ImageRow.external_id, "split": ImageRow.split, "group": ImageRow.group_name}
 _REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+# Of so many conditions each reads its images by index, and the database joins them.
+_SEPARATE: Final = 8
+# The texts of so many images are looked up by image.
+_FEW_IMAGES: Final = 1000
 
 _Condition = Equals | AnyOf | Range
 
@@ -64,6 +68,8 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
         FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
     """
     check_filter(filter, known_fields(session, collection_id))
+    if _has_many(filter):
+        return _keys_by_columns(session, collection_id, filter, target)
     passes = _sql(filter, partial(_is_among, collection_id))
     return read_keys(session, all_keys(collection_id, target).where(passes))
 
@@ -84,6 +90,8 @@ def change_since(
     touched = touched_since(session, collection_id, sequence, target, most)
     if touched is None:
         return None
+    if _has_many(filter):
+        return Change(touched, _keys_by_columns(session, collection_id, filter, target, sequence))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
 
@@ -145,6 +153,26 @@ def _caught_up(
         return keys
     keys = np.delete(keys, np.searchsorted(keys, gone))
     return np.insert(keys, np.searchsorted(keys, more), more)
+
+
+def _has_many(filter: Filter) -> bool:
+    return sum(1 for _ in conditions(filter)) > _SEPARATE
+
+
+def _keys_by_columns(
+    session: Session, collection_id: int, filter: Filter, target: Target, since: int | None = None
+) -> Keys:
+    """Return the keys that pass, rising; with a sequence number, of what was written after it."""
+    images = Columns(session, collection_id, since).passing(filter)
+    if target == "images":
+        return images
+    if len(images) <= _FEW_IMAGES:
+        return read_keys(session, select(TextRow.id).where(TextRow.image_id.in_(images.tolist())))
+    query = all_keys(collection_id, target).add_columns(ImageRow.id)
+    if since is not None:
+        query = query.where(ImageRow.sequence > since)
+    found = np.array(session.execute(query).all(), dtype=np.int64).reshape(-1, 2)
+    return np.sort(found[holds(images, found[:, 1]), 0])
 
 
 def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:

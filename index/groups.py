@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filter_query import TEXT_COLUMNS, known_fields
+from index.filter_columns import TEXT_COLUMNS
+from index.filter_query import known_fields
 from index.filters import unknown_field
 from index.followed import Followed, Place, all_keys, few, holds, read_keys, touched_since
 from index.generations import Target

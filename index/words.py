@@ -169,16 +169,13 @@ _SQLITE: Final = text(
 ).bindparams(bindparam("query"), bindparam("collection"), bindparam("most"))
 # The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length.
 _POSTGRESQL: Final = text(
-    "WITH asked AS ("
+    "WITH asked AS MATERIALIZED ("
     "SELECT place, CAST(word AS tsquery) AS one "
     "FROM unnest(CAST(:words AS text[])) WITH ORDINALITY AS list (word, place)), "
-    "matched AS MATERIALIZED ("
-    "SELECT image_words.image_id, image_words.words FROM image_words "
-    "JOIN images ON images.id = image_words.image_id "
-    "WHERE image_words.words @@ CAST(array_to_string(CAST(:words AS text[]), ' | ') AS tsquery) "
-    "AND images.collection_id = :collection), "
     "found AS MATERIALIZED ("
-    "SELECT image_id, place, ts_rank(words, one, 1) AS rank FROM matched JOIN asked ON words @@ one), "
+    "SELECT image_words.image_id, place, ts_rank(image_words.words, one, 1) AS rank "
+    "FROM asked JOIN image_words ON image_words.words @@ one "
+    "JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection), "
     "rarity AS ("
     "SELECT place, ln(1 + (total - count(*) + 0.5) / (count(*) + 0.5)) AS weight FROM found, "
     "(SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size GROUP BY place, total) "

@@ -45,7 +45,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     """
     import uvicorn
 
-    from app.engine import open_engine
+    from app.engine import open_engine, service_patience
     from app.http.files import allow_descriptors
     from app.http.protocol import bounded
     from app.http.server import EndingServer
@@ -53,7 +53,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.service import create_app
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
-    open_engine(settings).close()
+    open_engine(settings, service_patience(settings)).close()
     configure_logging(settings.log_level)
     allow_descriptors(settings.max_connections)
     application = create_app(settings, give_up=leave_hanging)

@@ -1,30 +1,39 @@
 """Connections and transactions of the catalogue."""
 
 import sqlite3
-import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, Final
 
-from pydantic_core import from_json
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, ProgrammingError
+from sqlalchemy import Engine
+from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
+from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log
 from index.catalogue.direct import DirectRead
 from index.catalogue.kept_log import kept_log
 from index.catalogue.reading import Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
-from index.errors import CatalogueError, DamagedCatalogueError, DiskFullError
+from index.errors import (
+    CatalogueBusyError,
+    CatalogueError,
+    CatalogueTimeoutError,
+    DamagedCatalogueError,
+    DiskFullError,
+)
 from index.full_disk import is_disk_full
 from index.passwords import without_password
 
-BUSY_SECONDS = 60
 # Whoever writes batch after batch waits so long between two, for others to get their turn.
 PAUSE_SECONDS: Final = 0.01
+_SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# What PostgreSQL calls a lock that is not had in time, and two writers that wait for each other.
+_POSTGRESQL_BUSY: Final = ("55P03", "40P01")
+_POSTGRESQL_CUT: Final = "57014"
+# A writer that said nothing for so long that PostgreSQL has ended its transaction.
+_POSTGRESQL_IDLE: Final = "25P03"
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -34,8 +43,9 @@ class Catalogue:
     Any number of threads and processes may share one.
     """
 
-    def __init__(self, url: str) -> None:
-        self._engine = _create_engine(url)
+    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
+        self._patience = patience
+        self._engine = engine_of(url, patience)
         self._watch = Watch(self._engine)
 
     @property
@@ -82,8 +92,8 @@ class Catalogue:
         """
         with self._errors():
             if self._engine.dialect.name == "sqlite":
-                _use_write_ahead_log(self._engine)
-            upgrade_schema(self._writer, self.url)
+                use_write_ahead_log(self._engine, self._patience)
+            upgrade_schema(self._reader, self._writer, self.url)
 
     def close(self) -> None:
         """Close all connections."""
@@ -107,7 +117,7 @@ class Catalogue:
             yield
         except DatabaseError as error:
             # Its other kinds, such as a broken constraint, are defects of ours.
-            if type(error) not in (DatabaseError, OperationalError) and not _is_of_address(error):
+            if type(error) not in (DatabaseError, OperationalError) and not _is_of_use(error):
                 raise
             raise self._unusable(error.orig) from error
         except PoolTimeoutError as error:
@@ -121,101 +131,56 @@ class Catalogue:
             return DiskFullError(
                 f"The catalogue {self.url} cannot be used: the disk is full; free some space there."
             )
+        if _is_busy(error):
+            return CatalogueBusyError(
+                f"Another process has been writing to the catalogue {self.url} for {self._patience.lock_s:g} "
+                "seconds: nothing was written, try again."
+            )
+        if getattr(error, "sqlstate", None) == _POSTGRESQL_CUT:
+            return CatalogueTimeoutError(
+                f"A read of the catalogue {self.url} took too long and was cut off: ask for less, or raise "
+                "RECOQUEST_DATABASE_TIMEOUT_S."
+            )
         kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
         return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 
 
-def _is_of_address(error: DatabaseError) -> bool:
-    """Tell whether a driver refuses the parameters of an address, before any statement."""
-    return isinstance(error, ProgrammingError) and error.statement is None
+def _is_of_use(error: DatabaseError) -> bool:
+    """Tell whether a driver refuses the parameters of an address, or the server has ended a transaction."""
+    of_address = isinstance(error, ProgrammingError) and error.statement is None
+    return of_address or getattr(error.orig, "sqlstate", None) == _POSTGRESQL_IDLE
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return _sqlite_kind(error) in _SQLITE_BUSY or getattr(error, "sqlstate", None) in _POSTGRESQL_BUSY
 
 
 def _is_damage(error: BaseException | None) -> bool:
-    """Tell whether SQLite cannot read its file; the lowest byte of its number is the kind of error."""
-    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _SQLITE_DAMAGED
+    """Tell whether SQLite cannot read its file."""
+    return _sqlite_kind(error) in _SQLITE_DAMAGED
 
 
-def open_catalogue(url: str) -> Catalogue:
+def _sqlite_kind(error: BaseException | None) -> int:
+    """Return the lowest byte of SQLite's number, which is the kind of error."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:
     """Open the catalogue at an SQLAlchemy URL, made or brought up to date as needed.
+
+    Args:
+        url: Where it is.
+        patience: How long to wait for the database.
 
     Raises:
         CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it.
         DiskFullError: The disk has no space for what SQLite needs to read.
     """
-    catalogue = Catalogue(url)
+    catalogue = Catalogue(url, patience)
     try:
         catalogue.upgrade()
     except BaseException:
         catalogue.close()
         raise
     return catalogue
-
-
-def _create_engine(url: str) -> Engine:
-    try:
-        parsed = _parsed(url)
-        if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_pre_ping=True, json_deserializer=from_json)
-        if not parsed.database or parsed.database == ":memory:":
-            raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        # Readers that wait for a view to be loaded hold their connections; nobody else may wait for those.
-        engine = create_engine(
-            parsed, connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1, json_deserializer=from_json
-        )
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
-    except (TypeError, ValueError) as error:
-        shown = without_password(url)
-        raise CatalogueError(f"The address of the catalogue, {shown}, cannot be used: {error}.") from None
-    except OSError as error:
-        raise CatalogueError(f"The catalogue's folder cannot be made: {error}.") from error
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _parsed(url: str) -> URL:
-    """Return the parts of an address.
-
-    Raises:
-        ValueError: A part cannot be used; the message shows nothing of the password.
-    """
-    try:
-        parsed = make_url(url)
-    except ValueError:
-        # Its message may show a password, which goes as far as the port where it has an @.
-        raise ValueError("the port is not a number") from None
-    if "@" in (parsed.host or ""):
-        raise ValueError("write an @ in the password as %40")
-    return parsed
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Transactions are begun by _begin_sqlite; the driver's own rules would leave reads without one.
-    connection.isolation_level = None
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader that later wants to write could find itself behind; writers take the lock at once.
-    writes = connection.get_execution_options().get("recoquest_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _use_write_ahead_log(engine: Engine) -> None:
-    deadline = time.monotonic() + BUSY_SECONDS
-    connection = engine.raw_connection()
-    try:
-        while True:
-            try:
-                connection.cursor().execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                # The switch does not wait for other processes by itself.
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-    finally:
-        connection.close()

@@ -12,11 +12,12 @@ from index.errors import NewerCatalogueError
 _POSTGRESQL_LOCK = 7_236_911_045
 
 
-def upgrade_schema(engine: Engine, name: str) -> None:
+def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
     """Run the migrations that the database lacks, in one transaction.
 
     Args:
-        engine: Begins transactions that take the write lock at once.
+        reader: Begins transactions that wait for nobody: most often nothing is lacking.
+        writer: Begins transactions that take the write lock at once.
         name: How to call the database in messages.
 
     Raises:
@@ -24,10 +25,17 @@ def upgrade_schema(engine: Engine, name: str) -> None:
     """
     config = Config()
     config.set_main_option("script_location", "index.catalogue:migrations")
-    with engine.begin() as connection:
+    scripts = ScriptDirectory.from_config(config)
+    with reader.connect() as connection:
+        if _is_current(connection, scripts, name):
+            return
+    with writer.begin() as connection:
         if connection.dialect.name == "postgresql":
+            # Another process may take long over the same; whoever comes then finds it done.
+            connection.execute(text("SET LOCAL lock_timeout = 0"))
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRESQL_LOCK})
-        if not _is_current(connection, ScriptDirectory.from_config(config), name):
+        if not _is_current(connection, scripts, name):
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 

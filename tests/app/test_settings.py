@@ -17,6 +17,7 @@ from tests.needed import needed_module
 OTHERS: Final[dict[str, Any]] = {
     "home": "kept/here",
     "database_url": "sqlite:///kept/catalogue.sqlite3",
+    "database_timeout_s": 3.5,
     "host": "0.0.0.0",
     "port": 8123,
     "device": "cuda:1",

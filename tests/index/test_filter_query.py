@@ -121,7 +121,9 @@ def catalogue(engine: SearchEngine) -> Iterator[Catalogue]:
     yield engine.catalogue
 
 
-def test_sql_and_python_agree(engine: SearchEngine) -> None:
+@pytest.mark.parametrize("separate", [8, 0], ids=["by condition", "by field"])
+def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.filter_query._SEPARATE", separate)
     seen = {"passing": 0, "failing": 0, "refused": 0}
     counter = iter(range(10_000))
 

@@ -67,6 +67,12 @@ def collection(engine: SearchEngine) -> Collection:
     return Collection(engine)
 
 
+@pytest.fixture(params=[8, 0], ids=["by condition", "by field"])
+def separate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of how many conditions each is read by itself."""
+    monkeypatch.setattr("index.filter_query._SEPARATE", request.param)
+
+
 @pytest.fixture
 def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[Filter]:
     """Every filter whose keys were all read, by the memory."""
@@ -104,6 +110,7 @@ def test_what_passed_is_remembered_until_something_is_written(collection: Collec
     assert len(collection.get(condition)) == 2
 
 
+@pytest.mark.usefixtures("separate")
 def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew: list[Filter]) -> None:
     filters = [parse_filter(value) for value in FILTERS]
     source = random.Random(0)

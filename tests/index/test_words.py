@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ImageRow, TextRow
@@ -16,7 +17,7 @@ from index.errors import QueryError
 from index.generations import Generation
 from index.request import SearchRequest
 from index.vectors.protocol import Keys
-from index.words import fuse, matching, texts_with, tokens
+from index.words import MOST_WORDS, fuse, matching, texts_with, tokens
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -268,3 +269,34 @@ def test_written_images_are_found_by_their_words_on_either_database(engine: Sear
         assert set(found("dog beach")) == {0, 1, 4}
         for words in ("dog'", 'dog"', "dog & !", "dog | (", "dog:*", "\\dog", "dog\0", "<-> dog"):
             assert set(found(words)) == {0, 1}
+
+
+_MANY = 30_000
+_WRITTEN = (
+    "INSERT INTO images (id, collection_id, external_id, sha256, media_type, width, height, split, labels, "
+    "details, record_digest) SELECT number, :collection, number::text, '', '', 1, 1, 'train', '[]', '{}', '' "
+    "FROM generate_series(1, :many) AS number",
+    "INSERT INTO image_words (image_id, words) "
+    "SELECT number, ('word' || number || ' seen')::tsvector FROM generate_series(1, :many) AS number",
+    "ANALYZE image_words",
+)
+
+
+@pytest.mark.slow
+def test_long_words_are_looked_up_and_not_compared_with_every_image(
+    postgresql_url: str, tmp_path: Path
+) -> None:
+    engine = open_home(tmp_path / "home", postgresql_url)
+    collection = begin_generation(engine, "c", 2).collection_id
+    with engine.catalogue.write() as session:
+        for statement in _WRITTEN:
+            values = {"collection": collection, "many": _MANY}
+            session.execute(
+                text(statement), {name: values[name] for name in values if f":{name}" in statement}
+            )
+    asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MOST_WORDS - 1))]
+    with engine.catalogue.read() as session:
+        # To look them up takes a hundredth of it, to compare them with all many times as long.
+        session.execute(text("SET LOCAL statement_timeout = 1000"))
+        assert matching(session, collection, " ".join(asked), 9).tolist() == [7]
+    engine.close()

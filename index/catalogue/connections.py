@@ -1,0 +1,164 @@
+"""Connections to a catalogue's database, and how long a process waits for it."""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import from_json
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from index.errors import CatalogueError
+from index.passwords import without_password
+
+# How libpq finds out that a server is gone: at the start, and when it says nothing any more.
+_LIBPQ: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+_LIBPQ_DRIVERS: Final = ("psycopg", "psycopg2")
+# A writer that says nothing for so long, such as one that is stopped, lets others go on.
+_IDLE_MS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a process waits for a catalogue's database.
+
+    Attributes:
+        statement_s: For a statement that reads, on PostgreSQL; None: as long as it takes.
+        lock_s: For others that write, and for a connection, in seconds.
+    """
+
+    statement_s: float | None = None
+    lock_s: float = 60.0
+
+
+# Of a command, which somebody has asked for that one thing.
+PATIENT: Final = Patience()
+
+
+def engine_of(url: str, patience: Patience) -> Engine:
+    """Return what connects to the database at an SQLAlchemy URL.
+
+    Raises:
+        CatalogueError: The URL cannot be used.
+    """
+    try:
+        parsed = _parsed(url)
+        if parsed.get_backend_name() != "sqlite":
+            return _server_engine(parsed, patience)
+        if not parsed.database or parsed.database == ":memory:":
+            raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        # Readers that wait for a view to be loaded hold their connections; nobody else may wait for those.
+        engine = create_engine(
+            parsed, connect_args={"timeout": patience.lock_s}, max_overflow=-1, json_deserializer=from_json
+        )
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise CatalogueError(f"The address of the catalogue cannot be used: {error}.") from error
+    except (TypeError, ValueError) as error:
+        shown = without_password(url)
+        raise CatalogueError(f"The address of the catalogue, {shown}, cannot be used: {error}.") from None
+    except OSError as error:
+        raise CatalogueError(f"The catalogue's folder cannot be made: {error}.") from error
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _server_engine(url: URL, patience: Patience) -> Engine:
+    given = {}
+    if url.get_driver_name() in _LIBPQ_DRIVERS:
+        given = {name: value for name, value in _LIBPQ.items() if name not in url.query}
+    engine = create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_timeout=patience.lock_s,
+        connect_args=given,
+        json_deserializer=from_json,
+    )
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", partial(_prepare_postgresql, patience))
+        event.listen(engine, "begin", partial(_begin_postgresql, patience))
+    return engine
+
+
+def _prepare_postgresql(patience: Patience, connection: Any, _record: object) -> None:
+    if patience.statement_s is not None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET statement_timeout = {_milliseconds(patience.statement_s)}")
+        connection.commit()
+
+
+def _begin_postgresql(patience: Patience, connection: Connection) -> None:
+    if _writes(connection):
+        # A write is never cut off, since others wait for none of its statements but the locks.
+        limits = {
+            "statement_timeout": 0,
+            "lock_timeout": _milliseconds(patience.lock_s),
+            "idle_in_transaction_session_timeout": _IDLE_MS,
+        }
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
+        connection.exec_driver_sql(f"SELECT {settings}")
+
+
+def _milliseconds(seconds: float) -> int:
+    # PostgreSQL takes 0 for no limit.
+    return max(1, round(seconds * 1000))
+
+
+def _parsed(url: str) -> URL:
+    """Return the parts of an address.
+
+    Raises:
+        ValueError: A part cannot be used; the message shows nothing of the password.
+    """
+    try:
+        parsed = make_url(url)
+    except ValueError:
+        # Its message may show a password, which goes as far as the port where it has an @.
+        raise ValueError("the port is not a number") from None
+    if "@" in (parsed.host or ""):
+        raise ValueError("write an @ in the password as %40")
+    return parsed
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # Transactions are begun by _begin_sqlite; the driver's own rules would leave reads without one.
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that later wants to write could find itself behind; writers take the lock at once.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+
+
+def _writes(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("recoquest_writes", False))
+
+
+def use_write_ahead_log(engine: Engine, patience: Patience) -> None:
+    """Let readers of an SQLite database go on while others write."""
+    deadline = time.monotonic() + patience.lock_s
+    connection = engine.raw_connection()
+    try:
+        while True:
+            try:
+                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # The switch does not wait for other processes by itself.
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+    finally:
+        connection.close()
