@@ -25,7 +25,7 @@ class Outcome:
 
     Attributes:
         status: Of the first answer; None: the connection ended without one.
-        seconds: From the last byte that was sent, or the first pause, to the end.
+        seconds: From the last byte that was sent to the end.
         answer: All bytes that came back.
         open: The service had neither answered nor closed the connection when it was given up.
     """
@@ -93,25 +93,26 @@ async def _send(case: Case, port: int) -> Outcome:
 
 
 async def _write(case: Case, writer: asyncio.StreamWriter, reading: "asyncio.Task[bytes]") -> float:
-    """Send the parts of a case; the time from which an answer is awaited."""
-    awaited: float | None = None
+    """Send the parts of a case; the time from which an answer is awaited: that of the last byte."""
+    sent = time.monotonic()
     for part in case.parts[:-1] if case.repeat > 1 else case.parts:
         if isinstance(part, bytes):
             writer.write(part)
             await _drain(writer, reading)
+            sent = time.monotonic()
         else:
-            awaited = awaited or time.monotonic()
             await asyncio.wait([reading], timeout=part)
         if reading.done():
-            return awaited or time.monotonic()
+            return sent
     block = case.parts[-1]
     for _ in range(case.repeat if case.repeat > 1 and isinstance(block, bytes) else 0):
         assert isinstance(block, bytes)
         writer.write(block)
         await _drain(writer, reading)
+        sent = time.monotonic()
         if reading.done():
             break
-    return awaited or time.monotonic()
+    return sent
 
 
 async def _drain(writer: asyncio.StreamWriter, reading: "asyncio.Task[bytes]") -> None:
