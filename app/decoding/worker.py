@@ -5,6 +5,7 @@ of the libraries in its environment.
 """
 
 import math
+import os
 import resource
 import signal
 import socket
@@ -23,6 +24,8 @@ from training.errors import ImageError, ImageTooLargeError
 from training.models.resize import to_square
 
 _MOST_BYTES: Final = 1 << 40
+# What answers requests comes first: it has little to do, and at once.
+_NICENESS: Final = 5
 
 Answer = tuple[dict[str, Any], bytes]
 
@@ -37,6 +40,7 @@ def main(parent: int, descriptor: int, memory_bytes: int, cpu_s: int) -> None:
         cpu_s: CPU seconds that a task may take.
     """
     end_with(parent)
+    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     space = _address_space() + memory_bytes

@@ -18,6 +18,8 @@ _MOST_EXIF_SEGMENTS: Final = 64
 _MOST_JPEG_PADDING: Final = 65_536
 # libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
 _MOST_PNG_CHUNKS: Final = 50_000
+# One is the rule; each is decompressed to a megabyte.
+_MOST_PNG_PROFILES: Final = 16
 _MOST_WEBP_CHUNKS: Final = 20_000
 # A full block has 255 bytes: 82,000 in a file of 20 MB.
 _MOST_GIF_BLOCKS: Final = 400_000
@@ -80,10 +82,15 @@ def _check_jpeg(content: bytes) -> None:
 
 def _check_png(content: bytes) -> None:
     """Walk over the chunks (PNG, third edition, section 5)."""
-    place = 8
+    place, profiles = 8, 0
     for _ in range(_MOST_PNG_CHUNKS):
         if place + 12 > len(content) or content.startswith(b"IEND", place + 4):
             return
+        profiles += content.startswith(b"iCCP", place + 4)
+        if profiles > _MOST_PNG_PROFILES:
+            raise ImageTooLargeError(
+                f"The PNG image has over {_MOST_PNG_PROFILES} colour profiles; save it without metadata."
+            )
         place += 12 + int.from_bytes(content[place : place + 4])
     raise ImageTooLargeError(f"The PNG image has over {_MOST_PNG_CHUNKS:,} chunks; save it anew.")
 

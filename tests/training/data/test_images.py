@@ -255,6 +255,13 @@ def test_deep_grey_is_scaled_not_clipped() -> None:
     assert np.asarray(decode_image(encoded(flat, "PNG"))).max() == 0
 
 
+def test_a_wide_deep_image_is_scaled_as_a_whole() -> None:
+    values = np.arange(200_000, dtype=np.int32).reshape(2, 100_000) * 7
+    image = decode_image(encoded(Image.fromarray(values), "TIFF"))
+    scaled = np.rint((values - values.min()) * (255.0 / (values.max() - values.min()))).astype(np.uint8)
+    assert np.array_equal(np.asarray(image)[..., 0], scaled)
+
+
 def test_transparency_lies_on_white() -> None:
     image = Image.new("RGBA", (2, 1), (0, 0, 0, 0))
     image.putpixel((1, 0), (200, 0, 0, 255))

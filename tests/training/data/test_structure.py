@@ -1,6 +1,7 @@
 """Files of too many parts are refused before a decoder reads them, and honest ones are not."""
 
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ SEGMENTS = r"over 2,000 segments, or over 64 with Exif data; save it without met
         (jpeg_with(segment(0xF0, bytes(60_000)) * 4), "65,536 bytes between its segments"),
         (png_with(png_chunk(b"teSt") * 200_000), "over 50,000 chunks"),
         (png_with(png_chunk(b"IDAT") * 200_000), "over 50,000 chunks"),
+        (png_with(png_chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(1 << 20))) * 500), "over 16 colour"),
         (striped_tiff(500_000), "over 100,000 strips or tiles"),
         (striped_tiff(500_000, big=True), "over 100,000 strips or tiles"),
         (b"II+\0" + struct.pack("<HHQQ", 8, 0, 16, 900_000) + bytes(1_000_000), "over 4,096 tags"),

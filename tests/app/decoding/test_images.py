@@ -1,0 +1,100 @@
+"""The decoders as coroutines call them: a caller that leaves or comes too late frees no slot."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from app.decoding.images import ImageDecoders
+from app.encoding import EncodingTimeoutError, QueueFullError
+from app.settings import Settings
+from tests.app.decoding.test_pool import FILES, small, wait_until
+from training.data.images import decode_image
+from training.errors import ImageError, ImageTooLargeError
+from training.models.config import ImagePreprocessingConfig
+from training.models.preprocessing import ImagePreprocessing
+
+CONFIG = ImagePreprocessingConfig(size=24)
+
+
+@pytest.fixture
+def decoders() -> Iterator[ImageDecoders]:
+    made = ImageDecoders(Settings(concurrent_decodes=2, encode_queue_size=4, encode_deadline_s=30.0))
+    wait_until(lambda: len(made.pool.pids) == 2)
+    yield made
+    made.close()
+
+
+def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders) -> None:
+    for content in FILES.values():
+        pixels = asyncio.run(decoders.prepare(content, CONFIG))
+        expected = ImagePreprocessing(CONFIG).to_uint8(decode_image(content))
+        assert (pixels.dtype, pixels.shape, pixels.is_contiguous()) == (expected.dtype, (3, 24, 24), True)
+        assert np.array_equal(pixels.numpy(), expected.numpy())
+
+
+def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> None:
+    upload = asyncio.run(decoders.judge(FILES["turned"], CONFIG))
+    assert (upload.media_type, upload.width, upload.height) == ("image/jpeg", 70, 90)
+    assert upload.pixels.shape == (3, 24, 24)
+
+
+def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoders) -> None:
+    for pid in decoders.pool.pids:
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(ImageError, match="is not an image"):
+        asyncio.run(decoders.prepare(b"hello", CONFIG))
+    with pytest.raises(ImageTooLargeError, match="the limit is"):
+        asyncio.run(decoders.prepare(bytes(21 * 2**20), CONFIG))
+
+
+def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
+    pids = decoders.pool.pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    async def come(number: int) -> list[asyncio.Task[Tensor]]:
+        tasks = [asyncio.create_task(decoders.prepare(small(), CONFIG)) for _ in range(number)]
+        await asyncio.sleep(0)
+        return tasks
+
+    async def come_and_leave() -> None:
+        tasks = await come(2)
+        wait_until(lambda: decoders.pool.busy == 2)
+        tasks += await come(4)
+        assert decoders.pool.waiting == 4
+        with pytest.raises(QueueFullError):
+            await decoders.prepare(small(), CONFIG)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        # Those that wait make room; those at work do not.
+        (last,) = await come(1)
+        await asyncio.sleep(0.2)
+        assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        assert (await last).shape == (3, 24, 24)
+
+    asyncio.run(come_and_leave())
+
+
+def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
+    decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_deadline_s=0.5))
+    try:
+        wait_until(lambda: len(decoders.pool.pids) == 1)
+        (pid,) = decoders.pool.pids
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(EncodingTimeoutError):
+            asyncio.run(decoders.prepare(small(), CONFIG))
+        wait_until(lambda: decoders.pool.busy == 0)
+        wait_until(lambda: decoders.pool.pids not in ([], [pid]))
+    finally:
+        decoders.close()

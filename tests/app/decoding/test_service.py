@@ -1,0 +1,134 @@
+"""Hostile images over HTTP: each costs its own request, and no more than its decoder."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.decoding.images import ImageDecoders
+from app.service import create_app
+from tests.app.conftest import COLLECTION, Indexed
+from tests.app.decoding.test_pool import is_there, wait_until
+from tests.app.test_search import problem_of, search_image
+from tests.app.test_writes import LOCAL, picture, post, statuses
+from tests.training.data.hostile import deep_png, jpeg_with, png_chunk, png_with, rle_bmp, segment, slow_bmp
+
+IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"
+TOO_LARGE = (413, "image-too-large")
+
+HOSTILE = {
+    "bmp": rle_bmp(50_000_000, 1, b"\0\1"),
+    "jpeg": jpeg_with(segment(0xE1, b"Exif\0\0" + bytes(30)) * 20_000),
+    "png": png_with(png_chunk(b"teSt") * 200_000),
+    "memory": deep_png(),
+}
+
+
+@pytest.fixture
+def home(make_indexed: Callable[..., Indexed]) -> Indexed:
+    return make_indexed(decode_memory_bytes=200 * 2**20)
+
+
+@pytest.fixture
+def client(home: Indexed) -> Iterator[TestClient]:
+    with serve(home) as running:
+        yield running
+
+
+def serve(home: Indexed, **settings: Any) -> TestClient:
+    given = home.settings.model_copy(update=settings)
+    return TestClient(create_app(given), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL)
+
+
+def decoders(client: TestClient) -> ImageDecoders:
+    application = client.app
+    assert isinstance(application, FastAPI)
+    found = application.state.services.images
+    assert isinstance(found, ImageDecoders)
+    return found
+
+
+def counted(client: TestClient, name: str) -> dict[str, float]:
+    """Values of a counter by its only label."""
+    samples = [
+        sample
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    ]
+    return {
+        next(iter(sample.labels.values())): sample.value
+        for sample in samples
+        if sample.name == f"{name}_total"
+    }
+
+
+def test_hostile_queries_are_refused_and_the_next_is_answered(client: TestClient) -> None:
+    for content in HOSTILE.values():
+        assert problem_of(search_image(client, content)) == TOO_LARGE
+    assert search_image(client, picture(1)).status_code == 200
+    assert counted(client, "recoquest_decodes") == {"too-large": 3, "memory": 1, "done": 1}
+    assert counted(client, "recoquest_decoder_restarts") == {"memory": 1}
+
+
+def test_one_bad_image_among_good_ones_is_refused_alone(client: TestClient) -> None:
+    names = ["good", *HOSTILE, "none", "also-good"]
+    files = [picture(1), *HOSTILE.values(), b"hello", picture(2)]
+    answer = post(client, [{"id": name} for name in names], files)
+    bad = [(name, "refused") for name in (*HOSTILE, "none")]
+    assert statuses(answer) == [("good", "created"), *bad, ("also-good", "created")]
+
+
+def test_a_decoder_that_is_killed_costs_one_query(client: TestClient) -> None:
+    pool = decoders(client).pool
+    wait_until(lambda: len(pool.pids) == 2)
+    with ThreadPoolExecutor(1) as caller:
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGSTOP)
+        answer = caller.submit(search_image, client, picture(1))
+        wait_until(lambda: pool.busy == 1)
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert problem_of(answer.result()) == (415, "not-an-image")
+    assert search_image(client, picture(1)).status_code == 200
+
+
+def test_a_query_that_decodes_for_too_long_is_given_up(home: Indexed) -> None:
+    with serve(home, encode_deadline_s=1.0, decode_memory_bytes=560 * 2**20) as client:
+        pool = decoders(client).pool
+        assert problem_of(search_image(client, slow_bmp())) == (504, "encoding-timeout")
+        wait_until(lambda: pool.busy == 0 and len(pool.pids) == 2)
+        assert search_image(client, picture(1)).status_code == 200
+        assert counted(client, "recoquest_decoder_restarts") == {"wall": 1}
+
+
+def test_thumbnails_are_made_by_the_decoders(client: TestClient) -> None:
+    for _ in range(2):
+        answer = client.get(f"{IMAGE}/thumbnail")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/webp")
+    assert counted(client, "recoquest_decodes") == {"done": 1}
+
+
+def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
+    with serve(home, encode_deadline_s=0.5) as client:
+        pool = decoders(client).pool
+        wait_until(lambda: len(pool.pids) == 2)
+        pids = pool.pids
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        assert problem_of(client.get(f"{IMAGE}/thumbnail")) == (504, "encoding-timeout")
+        wait_until(lambda: not all(is_there(pid) for pid in pids))
+        assert client.get(f"{IMAGE}/thumbnail").status_code in (200, 504)
+
+
+def test_no_decoder_is_left_when_the_service_ends(home: Indexed) -> None:
+    with serve(home) as client:
+        pool = decoders(client).pool
+        wait_until(lambda: len(pool.pids) == 2)
+        pids = pool.pids
+    assert not any(is_there(pid) for pid in pids)
