@@ -56,7 +56,7 @@ class Catalogue:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
-        with self._errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
+        with self._write_errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
             yield session
             commit.enter_context(self._watch.commit(session))
 
@@ -102,6 +102,16 @@ class Catalogue:
         return self._engine.execution_options(recoquest_writes=True)
 
     @contextmanager
+    def _write_errors(self) -> Iterator[None]:
+        """Let errors say that the catalogue was to be written."""
+        try:
+            with self._errors():
+                yield
+        except (CatalogueError, DiskFullError) as error:
+            error.writing = True
+            raise
+
+    @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
@@ -118,9 +128,11 @@ class Catalogue:
 
     def _unusable(self, error: BaseException | None) -> CatalogueError | DiskFullError:
         if is_disk_full(error):
-            return DiskFullError(
+            full = DiskFullError(
                 f"The catalogue {self.url} cannot be used: the disk is full; free some space there."
             )
+            full.writing = False
+            return full
         kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
         return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 
