@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 
 # Another writer, or a change of the model, may come between what is read and what is written.
 _TRIES = 3
+_BLANK: Final = Record(id="-", image="-", split="test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ async def change_one(
     Raises:
         RecoquestError: Nothing is written, as with `write_sent`.
     """
+    # Whatever is there now; nothing is embedded for a change that is refused.
+    changed_record(_BLANK, changes, services.settings)
 
     async def once() -> tuple[ActiveGeneration, Outcome]:
         active = await anyio.to_thread.run_sync(services.engine.active, collection)
