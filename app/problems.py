@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem documents: which error gives which status, in one table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from index.errors import (
     QueryError,
     StaleWriteError,
     StoreError,
+    StoreWriteError,
     UnknownCollectionError,
     UnknownGenerationError,
     UnknownImageError,
@@ -225,9 +226,15 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",
-        "The image's file cannot be read or written",
+        "The image's file cannot be read",
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        detail="The file of an image is missing or damaged, or the disk of the service does not take it; "
+        detail="The file of an image is missing or damaged; the service's log has the reason.",
+    ),
+    StoreWriteError: Kind(
+        "file-not-written",
+        "A file cannot be written",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        detail="The disk of the service does not take a file, or does not let go of one; "
         "the service's log has the reason.",
     ),
     FeedbackFullError: Kind(
@@ -255,6 +262,19 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     ),
     RecoquestError: DEFECT,
 }
+
+
+# What fails while it is written is not told of as what cannot be read, and the other way round.
+_UNWRITABLE = replace(
+    KINDS[CatalogueError],
+    title="The catalogue cannot be written",
+    detail="The catalogue cannot be written; the service's log has the reason.",
+)
+_NO_SPACE_TO_READ = replace(
+    KINDS[DiskFullError],
+    detail="The disk of the service is full, so the catalogue cannot be read. Free some space there and "
+    "send it again.",
+)
 
 
 def problem_response(
@@ -300,13 +320,21 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     """Look the error's type up in the table."""
     if isinstance(error, RequestError):
         return problem_response(error.kind, str(error), request_id=_request_id(request), errors=error.errors)
-    kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    kind = _kind_of(error)
     if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log_reason(error, kind)
     field = _field_of(error, kind)
     message = shortened(str(error), _LONGEST)
     errors = [FieldError(field=field, message=message)] if field is not None else []
     return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
+
+
+def _kind_of(error: Exception) -> Kind:
+    if isinstance(error, CatalogueError) and error.writing:
+        return _UNWRITABLE
+    if isinstance(error, DiskFullError) and not error.writing:
+        return _NO_SPACE_TO_READ
+    return next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
 
 
 async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.encoders import LoadedEncoder
 from app.encoding import Priority
@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 
 # Another writer, or a change of the model, may come between what is read and what is written.
 _TRIES = 3
+_BLANK: Final = Record(id="-", image="-", split="test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,8 @@ async def change_one(
     Raises:
         RecoquestError: Nothing is written, as with `write_sent`.
     """
-    if changes.texts:
-        # Refused before anything is embedded.
-        probe = Record(image_id, "sent", "train")
-        changed_record(probe, ImageChanges(texts=changes.texts), services.settings)
+    # Whatever is there now; nothing is embedded for a change that is refused.
+    changed_record(_BLANK, changes, services.settings)
 
     async def once() -> tuple[ActiveGeneration, Outcome]:
         active = await services.threads.read(services.engine.active, collection)

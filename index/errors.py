@@ -25,7 +25,13 @@ def listed(names: Collection[str]) -> str:
 
 
 class CatalogueError(RecoquestError):
-    """The catalogue's database cannot be used."""
+    """The catalogue's database cannot be used.
+
+    Attributes:
+        writing: Whether it was to be written.
+    """
+
+    writing = False
 
 
 class CatalogueBusyError(CatalogueError):
@@ -48,8 +54,18 @@ class StoreError(RecoquestError):
     """A stored image file is missing or damaged."""
 
 
+class StoreWriteError(StoreError):
+    """The disk does not take a file, or does not let go of one."""
+
+
 class DiskFullError(RecoquestError):
-    """The disk has no space for what is to be written; nothing of it was."""
+    """The disk has no space for what is to be written; nothing of it was.
+
+    Attributes:
+        writing: Whether something was to be written; False where SQLite needs the space to read.
+    """
+
+    writing = True
 
 
 class ViewError(RecoquestError):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from index.errors import DiskFullError, StoreError
+from index.errors import DiskFullError, StoreError, StoreWriteError
 from index.file_lock import try_lock
 from index.full_disk import is_disk_full
 from index.thumbnails import make_thumbnail
@@ -84,7 +84,7 @@ class ImageStore:
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
-                    raise StoreError(f"{path} cannot be removed: {error.strerror or error}.") from error
+                    raise StoreWriteError(f"{path} cannot be removed: {error.strerror or error}.") from error
         for folder in sorted(folders):
             try:
                 # Also where nothing was left: whoever removed it may not have come to this.
@@ -92,7 +92,7 @@ class ImageStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise StoreError(f"{folder} cannot be written: {error.strerror or error}.") from error
+                raise StoreWriteError(f"{folder} cannot be written: {error.strerror or error}.") from error
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -160,7 +160,7 @@ class ImageStore:
             _make_folder(self._folder)
             lock = path.open("ab")
         except OSError as error:
-            raise StoreError(f"{path} cannot be opened: {error.strerror or error}.") from error
+            raise StoreWriteError(f"{path} cannot be opened: {error.strerror or error}.") from error
         with lock:
             yield lock
 
@@ -179,7 +179,7 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         if is_disk_full(error):
             raise DiskFullError(f"{path} cannot be written: the disk is full.") from error
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise StoreWriteError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def _make_folder(folder: Path) -> None:

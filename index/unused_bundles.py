@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from index.catalogue import Catalogue
 from index.catalogue.tables import ModelRow
-from index.errors import StoreError
+from index.errors import StoreWriteError
 from index.file_lock import try_lock
 from index.store import ImageStore
 from training.atomic import remove_folder, sync
@@ -50,7 +50,7 @@ def note_unused(bundles_folder: Path, digest: str) -> None:
         note.touch()
         sync(bundles_folder)
     except OSError as error:
-        raise StoreError(f"{note} cannot be written: {error.strerror or error}.") from error
+        raise StoreWriteError(f"{note} cannot be written: {error.strerror or error}.") from error
 
 
 def remove_unused(catalogue: Catalogue, store: ImageStore, bundles_folder: Path) -> None:
@@ -84,7 +84,7 @@ def _settle(note: Path, named: set[str]) -> None:
             remove_folder(note.with_name(digest))
         note.unlink()
     except OSError as error:
-        raise StoreError(f"{error.filename} cannot be removed: {error.strerror or error}.") from error
+        raise StoreWriteError(f"{error.filename} cannot be removed: {error.strerror or error}.") from error
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _opened(bundles_folder: Path) -> Iterator[int]:
         bundles_folder.mkdir(parents=True, exist_ok=True)
         folder = os.open(bundles_folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise StoreError(f"{bundles_folder} cannot be opened: {error.strerror or error}.") from error
+        raise StoreWriteError(f"{bundles_folder} cannot be opened: {error.strerror or error}.") from error
     try:
         yield folder
     finally:

@@ -66,7 +66,7 @@ class Catalogue:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
-        with self._errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
+        with self._write_errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
             yield session
             commit.enter_context(self._watch.commit(session))
 
@@ -112,6 +112,16 @@ class Catalogue:
         return self._engine.execution_options(recoquest_writes=True)
 
     @contextmanager
+    def _write_errors(self) -> Iterator[None]:
+        """Let errors say that the catalogue was to be written."""
+        try:
+            with self._errors():
+                yield
+        except (CatalogueError, DiskFullError) as error:
+            error.writing = True
+            raise
+
+    @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
@@ -128,9 +138,11 @@ class Catalogue:
 
     def _unusable(self, error: BaseException | None) -> CatalogueError | DiskFullError:
         if is_disk_full(error):
-            return DiskFullError(
+            full = DiskFullError(
                 f"The catalogue {self.url} cannot be used: the disk is full; free some space there."
             )
+            full.writing = False
+            return full
         if _is_busy(error):
             return CatalogueBusyError(
                 f"Another process has been writing to the catalogue {self.url} for {self._patience.lock_s:g} "

@@ -1,15 +1,17 @@
 """Writes over HTTP where the disk is full or does not take a file: nothing is left behind."""
 
+import sqlite3
+
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from app.engine import open_engine
 from index.catalogue.tables import ImageRow, LooseFileRow, TextEmbeddingRow
-from index.errors import DiskFullError, StoreError
+from index.errors import DiskFullError, StoreWriteError
 from index.store import ImageStore
 from tests.app.conftest import Indexed
-from tests.app.test_writes import IMAGES, files_of, home, local, nearest, picture, post, problem, put
+from tests.app.test_writes import IMAGES, files_of, home, local, nearest, picture, post, problem, put, serve
 
 __all__ = ["home", "local"]
 
@@ -38,11 +40,11 @@ def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
     before = files_of(home)
 
     def refuse(store: ImageStore, content: bytes) -> str:
-        raise StoreError("Permission denied")
+        raise StoreWriteError("Permission denied")
 
     monkeypatch.setattr(ImageStore, "put", refuse)
-    document = problem(put(local, "refused", picture(43)), 500, "image-file-unavailable")
-    assert "the disk of the service does not take it" in document["detail"]
+    document = problem(put(local, "refused", picture(43)), 500, "file-not-written")
+    assert "does not take a file" in document["detail"]
     assert files_of(home) == before
     assert _loose(home) == []
     assert local.get(f"{IMAGES}/refused").status_code == 404
@@ -62,6 +64,24 @@ def test_a_failed_batch_leaves_nothing(
     assert files_of(home) == before
     assert _loose(home) == []
     assert local.get(f"{IMAGES}/l1").status_code == 404
+
+
+def test_a_catalogue_that_does_not_take_a_write_is_not_said_to_be_unreadable(own: Indexed) -> None:
+    with serve(own) as service:
+        with sqlite3.connect(own.settings.home / "catalogue.sqlite3") as other:
+            other.execute("DROP TABLE loose_files")
+        document = problem(put(service, "late", picture(44)), 503, "catalogue-unavailable")
+        assert document["title"] == "The catalogue cannot be written"
+        assert "read" not in document["detail"]
+        assert nearest(service, picture(44))["id"] != "late"
+
+
+def test_a_catalogue_that_cannot_be_read_is_not_said_to_be_unwritable(own: Indexed) -> None:
+    with serve(own) as service:
+        with sqlite3.connect(own.settings.home / "catalogue.sqlite3") as other:
+            other.execute("ALTER TABLE images RENAME TO lost")
+        document = problem(service.get(f"{IMAGES}/image-1"), 503, "catalogue-unavailable")
+        assert document["title"] == "The catalogue cannot be read"
 
 
 def _loose(home: Indexed) -> list[str]:

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from app.service import create_app
 from index.engine import SearchEngine
-from index.errors import CatalogueError, StoreError, ViewError
+from index.errors import CatalogueError, DiskFullError, StoreError, ViewError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import SEARCH, problem, search_image, search_like
 from training.errors import RecoquestError
@@ -232,6 +232,20 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
     assert logged["at"]
     assert (logged.get("reason") == str(error)) is told
     assert told or PATIENT not in json_log.getvalue()
+
+
+def test_a_disk_too_full_to_read_from_is_not_said_to_take_no_writes(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        error = DiskFullError("the disk is full")
+        error.writing = False
+        raise error
+
+    monkeypatch.setattr("index.engine.SearchEngine.search", broken)
+    document = problem(client.post(SEARCH, json={"text": QUERY}), 507, "disk-full")
+    assert "cannot be read" in document["detail"]
+    assert "nothing was written" not in document["detail"]
 
 
 def test_a_view_that_is_being_loaded_is_waited_for_before_the_catalogue_closes(

@@ -14,6 +14,7 @@ from PIL import Image
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from app.encoding import EncodingQueue
 from app.engine import open_engine
 from app.service import create_app
 from index.catalogue.tables import CollectionRow
@@ -327,6 +328,25 @@ def test_no_collection_is_begun_without_a_name_and_a_model(
 ) -> None:
     problem(local.post("/v1/collections", json=body), status, slug)
     assert local.get("/v1/collections/n").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"texts": ["x" * 10_001]},
+        {"texts": ["a dog", "a\0b"]},
+        {"texts": ["a dog"], "group": "g" * 5_000},
+        {"texts": ["a dog"], "metadata": {"a": {"b": 1}}},
+    ],
+)
+def test_a_change_that_is_refused_is_not_embedded_before(
+    local: TestClient, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    async def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(EncodingQueue, "encode_text", never)
+    assert local.patch(f"{IMAGES}/image-1", json=changes).status_code == 422
 
 
 CHANGES: list[tuple[str, str]] = [

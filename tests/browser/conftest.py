@@ -29,6 +29,8 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Another site whose name leads to this machine.
+    "--host-resolver-rules=MAP rebound.test 127.0.0.1",
 ]
 
 
@@ -86,7 +88,9 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     (folder / "host").mkdir()
     settings = index_shapes(folder / "home", folder / "data")
     with site(folder / "host") as host:
-        application = create_app(settings.model_copy(update={"cors_origins": (host,)}))
+        # To a browser, both names are of different sites.
+        origins = (host, host.replace("127.0.0.1", "localhost"))
+        application = create_app(settings.model_copy(update={"cors_origins": origins}))
         with running(application) as service:
             yield Sites(service, host, folder / "host")
 

@@ -1,9 +1,17 @@
 """`<image-search>` in a page of another origin."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.browser.conftest import OpenSearch, Sites, Watch
 from tests.browser.search_page import PAGE_SIZE, SearchPage, expect
+from tests.browser.service import site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
@@ -37,6 +45,56 @@ def test_searches_the_service_from_another_origin(embedded: SearchPage) -> None:
     expect(embedded.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
     expect(embedded.page.get_by_label("Collection")).not_to_be_visible()
     assert embedded.page.url.endswith("viewer.html")
+
+
+def test_is_embedded_by_a_page_of_another_site(open_search: OpenSearch, sites: Sites, watch: Watch) -> None:
+    elsewhere = sites.host.replace("127.0.0.1", "localhost")
+    (sites.host_folder / "elsewhere.html").write_text(_HOST.format(service=sites.service))
+    watch.allow(elsewhere)
+    search = open_search("elsewhere.html", site=elsewhere)
+    search.search("a red circle")
+    assert search.ids() == search.found_by_text("a red circle")
+    expect(search.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
+
+
+@pytest.fixture
+def foreign(chromium: "Browser", tmp_path: Path) -> "Iterator[Page]":
+    """An empty page of a site that may not call the service."""
+    (tmp_path / "foreign.html").write_text("<!doctype html><title>foreign</title>")
+    with site(tmp_path) as address:
+        page = chromium.new_page()
+        page.goto(f"{address.replace('127.0.0.1', 'localhost')}/foreign.html")
+        yield page
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "method"), [("/v1/collections", "GET"), ("/v1/collections/shapes/search", "POST")]
+)
+def test_a_page_that_was_not_allowed_gets_nothing(
+    foreign: "Page", sites: Sites, path: str, method: str
+) -> None:
+    url = f"{sites.service}{path}"
+    with foreign.expect_response(url) as answered:
+        foreign.evaluate("([url, method]) => { fetch(url, {method, mode: 'no-cors'}) }", [url, method])
+    assert answered.value.status == 403
+    read = "([url, method]) => fetch(url, {method}).then(() => 'read', () => 'refused')"
+    assert foreign.evaluate(read, [url, method]) == "refused"
+
+
+def test_a_page_reached_by_a_name_that_was_rebound_gets_nothing(chromium: "Browser", sites: Sites) -> None:
+    address = sites.service.replace("127.0.0.1", "rebound.test")
+    page = chromium.new_page()
+    for path in ("/", "/v1/collections", "/v1/collections/shapes/images/shape-1/content", "/livez"):
+        answer = page.goto(f"{address}{path}")
+        assert answer is not None
+        assert answer.status == 421
+    page.close()
+
+
+def test_a_link_of_another_site_leads_to_the_page(foreign: "Page", sites: Sites) -> None:
+    foreign.evaluate("url => { location.href = url + '/?collection=shapes' }", sites.service)
+    expect(foreign.get_by_role("button", name="Search", exact=True)).to_be_visible()
 
 
 def test_tells_its_host_which_image_was_opened(embedded: SearchPage) -> None:
