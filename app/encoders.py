@@ -199,9 +199,15 @@ class Encoders:
 
     async def _warmed(self, encoder: Encoder) -> LoadedEncoder:
         """Put an encoder behind a queue, whose thread makes the first pass and settles its threads."""
-        threads = ComputeThreads(self._threads)
+        on_cpu = encoder.device.type == "cpu"
+        threads = ComputeThreads(self._threads if on_cpu else 1)
         queue = EncodingQueue(
-            encoder, self._limits, self._observer, enter=threads.enter, give_up=self._give_up
+            encoder,
+            self._limits,
+            self._observer,
+            lanes=threads.lanes,
+            enter=threads.enter,
+            give_up=self._give_up,
         )
         try:
             await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads, self._limits.batch_size)))
@@ -254,10 +260,10 @@ class Encoders:
 
 
 def _settle(encoder: Encoder, threads: ComputeThreads, batch_size: int) -> None:
-    """Make the first pass, and on a CPU measure how many threads are quickest for batches."""
+    """Make the first pass, and measure how many threads are quickest for batches."""
+    threads.enter()
     warm_up(encoder)
-    if encoder.device.type == "cpu":
-        threads.measure(_passes(encoder, size=batch_size, text=_MEASURED_TEXT))
+    threads.measure(_passes(encoder, size=batch_size, text=_MEASURED_TEXT))
 
 
 def _passes(encoder: Encoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:

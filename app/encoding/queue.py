@@ -17,6 +17,7 @@ from app.encoding.errors import (
     FAILED,
     INVALID_TEXT,
     TOO_SLOW,
+    EncodingError,
     EncodingFailedError,
     EncodingTimeoutError,
     InvalidTextError,
@@ -24,13 +25,12 @@ from app.encoding.errors import (
 )
 from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
 from app.encoding.waiting import WaitingLine
+from app.encoding.worker import Worker
 
 Result = TypeVar("Result")
 
 _RESTART_PAUSE_S = 0.05
 _LONGEST_LOOK_S = 1.0
-# The first may be a bad moment of the machine; when its replacement hangs too, the process cannot be mended.
-_MOST_HANGING = 2
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -41,14 +41,18 @@ class EncodingQueue:
     A worker thread takes the queries that wait, up to a batch of one kind. Only when the batch before held
     several queries, it waits a moment for more, so that a lone query is never delayed. Every query has a
     deadline; one whose caller has gone is skipped; an error reaches the query that causes it. A supervisor
-    replaces the worker when it dies, and when a forward pass outlives its limit.
+    replaces a worker when it dies, and when a forward pass outlives its limit.
+
+    There is a worker for each lane. The lanes beside the first join in only when enough queries wait for a
+    pass of their own, so that a few are still encoded together.
 
     Args:
-        encoder: Computes in the worker's thread only.
+        encoder: Computes in the workers' threads only.
         limits: Bounds of waiting, batches and times.
         observer: Receives figures.
-        enter: Called by each worker's thread before its work, to set the thread up.
-        give_up: Called when the replacement of a hanging worker hangs too: the process has to end.
+        lanes: Number of workers that encode side by side.
+        enter: Called by a worker's thread before each pass, with whether no other lane is at work.
+        give_up: Called when the replacements of hanging workers hang too: the process has to end.
     """
 
     def __init__(
@@ -57,7 +61,8 @@ class EncodingQueue:
         limits: QueueLimits | None = None,
         observer: QueueObserver | None = None,
         *,
-        enter: Callable[[], None] | None = None,
+        lanes: int = 1,
+        enter: Callable[[bool], None] | None = None,
         give_up: Callable[[], object] | None = None,
     ) -> None:
         self._limits = limits or QueueLimits()
@@ -67,12 +72,18 @@ class EncodingQueue:
         self._batches = Batches(encoder, self._limits.batch_size, observer)
         self._line = WaitingLine(self._limits.capacity)
         self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
-        self._hanging: list[_Worker] = []
-        self._changed = threading.Condition()
+        self._hanging: list[Worker] = []
+        self._lock = threading.Lock()
+        # The first lane waits apart from the others, which are woken only when there is enough for them.
+        self._first, self._others = threading.Condition(self._lock), threading.Condition(self._lock)
         self._closed = False
-        self._busy = False
-        self._supervisor = threading.Thread(target=self._supervise, name="encoding-supervisor", daemon=True)
-        self._supervisor.start()
+        self._workers: dict[int, Worker] = {}
+        self._supervisors = [
+            threading.Thread(target=self._supervise, args=(lane,), name="encoding-supervisor", daemon=True)
+            for lane in range(lanes)
+        ]
+        for supervisor in self._supervisors:
+            supervisor.start()
 
     @property
     def depth(self) -> int:
@@ -112,33 +123,37 @@ class EncodingQueue:
             _check_unicode(payload)
         now = time.monotonic()
         job = Job(kind, payload, now + self._limits.deadline_s, priority)
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise QueueClosedError("The encoder is being replaced; try again.")
             self._line.add(job, now)
-            self._changed.notify()
+            self._first.notify()
+            self._wake_another()
         return job.future
 
     def call(self, work: Callable[[], Result]) -> Future[Result]:
         """Have the encoder's thread do something before all queries; no limit of time applies."""
         future: Future[Result] = Future()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise QueueClosedError("The encoder is being replaced; try again.")
             self._calls.append((partial(_call, work, future), future))
-            self._changed.notify()
+            self._first.notify()
         return future
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Refuse new queries, fail those that wait, and let the batch in work end within the time given."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             waiting = self._line.clear()
             for _, future in self._calls:
                 future.cancel()
-            self._changed.notify_all()
+            self._first.notify_all()
+            self._others.notify_all()
         fail(waiting, QueueClosedError("The service is shutting down; try again."))
-        self._supervisor.join(timeout_s)
+        end = time.monotonic() + timeout_s
+        for supervisor in self._supervisors:
+            supervisor.join(max(0.0, end - time.monotonic()))
 
     async def _wait_for(self, future: Future[Encoded]) -> Encoded:
         try:
@@ -146,9 +161,9 @@ class EncodingQueue:
         except TimeoutError:
             raise EncodingTimeoutError(TOO_SLOW) from None
 
-    def _supervise(self) -> None:
+    def _supervise(self, lane: int) -> None:
         while not self._closed:
-            worker = _Worker(self._work)
+            worker = self._workers[lane] = Worker(lane, self._work)
             worker.start()
             while worker.lives(self._look_s):
                 if worker.pass_seconds > self._limits.pass_limit_s:
@@ -156,7 +171,7 @@ class EncodingQueue:
                     break
             if self._closed:
                 return
-            fail(worker.batch, EncodingFailedError(FAILED))
+            self._clear(worker, EncodingFailedError(FAILED))
             if self._observer is not None:
                 self._observer.restarted()
             time.sleep(_RESTART_PAUSE_S)
@@ -165,27 +180,39 @@ class EncodingQueue:
     def _look_s(self) -> float:
         return min(self._limits.pass_limit_s / 4, _LONGEST_LOOK_S)
 
-    def _abandon(self, worker: "_Worker") -> None:
+    def _clear(self, worker: Worker, error: EncodingError) -> None:
+        """Fail the queries of a worker that is gone, and let another lane take those that wait."""
+        fail(worker.batch, error)
+        with self._lock:
+            worker.batch = []
+            self._first.notify_all()
+            self._others.notify_all()
+
+    def _abandon(self, worker: Worker) -> None:
         """Give up a worker whose pass hangs, and wait while there are as many such as may be at once."""
         worker.abandon()
-        fail(worker.batch, EncodingTimeoutError(TOO_SLOW))
-        self._hanging = [one for one in (*self._hanging, worker) if one.is_alive()]
-        _log.error("a forward pass hangs", limit_s=self._limits.pass_limit_s, hanging=len(self._hanging))
-        if len(self._hanging) >= _MOST_HANGING and not self._closed:
+        self._clear(worker, EncodingTimeoutError(TOO_SLOW))
+        # Each lane may hang once, and one replacement.
+        most = len(self._supervisors) + 1
+        with self._lock:
+            self._hanging = [one for one in (*self._hanging, worker) if one.is_alive()]
+            hanging = len(self._hanging)
+        _log.error("a forward pass hangs", limit_s=self._limits.pass_limit_s, hanging=hanging)
+        if hanging >= most and not self._closed:
             _log.critical("the encoder hangs again after its worker was replaced: the process has to end")
             if self._give_up is not None:
                 self._give_up()
-        while len(self._hanging) >= _MOST_HANGING and not self._closed:
+        while len(self._hanging) >= most and not self._closed:
             time.sleep(self._look_s)
-            with self._changed:
+            with self._lock:
                 self._line.drop_stale(time.monotonic())
-            self._hanging = [one for one in self._hanging if one.is_alive()]
+                self._hanging = [one for one in self._hanging if one.is_alive()]
 
-    def _work(self, worker: "_Worker") -> None:
+    def _work(self, worker: Worker) -> None:
         try:
-            if self._enter is not None:
-                self._enter()
             while batch := self._next_batch(worker):
+                if self._enter is not None:
+                    self._enter(self._is_alone(worker))
                 self._batches.encode(batch, worker)
                 worker.batch = []
         except AbandonedError:
@@ -193,11 +220,11 @@ class EncodingQueue:
         except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
             _log.error("encoding worker died", error=type(error).__name__)
 
-    def _next_batch(self, worker: "_Worker") -> list[Job]:
+    def _next_batch(self, worker: Worker) -> list[Job]:
         """Wait for queries and take a batch of them; empty once closed."""
         while not self._closed:
-            with self._changed:
-                call = self._calls.popleft()[0] if self._calls else None
+            with self._lock:
+                call = self._calls.popleft()[0] if self._calls and worker.lane == 0 else None
                 batch = self._take(worker) if call is None else []
             if call is not None:
                 call()
@@ -205,68 +232,47 @@ class EncodingQueue:
                 return batch
         return []
 
-    def _take(self, worker: "_Worker") -> list[Job]:
+    def _take(self, worker: Worker) -> list[Job]:
         """Take a batch, or wait for a change and take none; the lock is held."""
+        changed = self._first if worker.lane == 0 else self._others
         self._line.drop_stale(time.monotonic())
         head = self._line.head()
-        if head is None:
+        if head is None or not self._joins(worker, head):
+            if head is not None and worker.lane > 0:
+                # The first may have left these to this worker's batch, which is over.
+                self._first.notify()
             if not self._closed:
-                self._changed.wait()
+                changed.wait()
             return []
-        if self._busy:
-            self._changed.wait_for(partial(self._is_full, head), self._limits.batch_wait_s)
+        if worker.busy:
+            changed.wait_for(partial(self._is_full, head), self._limits.batch_wait_s)
         worker.batch = self._line.take(self._batches.size)
-        self._busy = len(worker.batch) > 1
+        worker.busy = len(worker.batch) > 1
+        self._wake_another()
         return worker.batch
+
+    def _is_alone(self, worker: Worker) -> bool:
+        return not any(other.batch for other in self._workers.values() if other is not worker)
+
+    def _joins(self, worker: Worker, head: Job) -> bool:
+        """Whether a worker takes a batch: the first while no other works, any if enough wait for one more."""
+        if self._is_alone(worker):
+            return worker.lane == 0
+        return self._line.count(head) >= self._worth(head)
+
+    def _wake_another(self) -> None:
+        """Wake a lane beside the first if enough wait for it."""
+        if len(self._supervisors) > 1:
+            head = self._line.head()
+            if head is not None and self._line.count(head) >= self._worth(head):
+                self._others.notify()
+
+    def _worth(self, head: Job) -> int:
+        """How many queries are worth a pass beside another: a pass of texts costs less for each the more."""
+        return max(1, self._batches.size // 2) if head.kind == "text" else 1
 
     def _is_full(self, head: Job) -> bool:
         return self._closed or self._line.count(head) >= self._batches.size
-
-
-class _Worker(threading.Thread):
-    """A thread that encodes; the supervisor sees how long its pass takes and may give it up."""
-
-    def __init__(self, work: Callable[["_Worker"], None]) -> None:
-        super().__init__(name="encoding-worker", daemon=True)
-        self._todo = work
-        self._guard = threading.Lock()
-        self._abandoned = False
-        self._pass_began: float | None = None
-        self.batch: list[Job] = []
-
-    @property
-    def pass_seconds(self) -> float:
-        """Seconds that the pass in work has taken; 0 between passes."""
-        began = self._pass_began
-        return 0.0 if began is None else time.monotonic() - began
-
-    def run(self) -> None:
-        """Encode until the queue is closed or the thread given up."""
-        self._todo(self)
-
-    def lives(self, seconds: float) -> bool:
-        """Wait for the thread's end; whether it still runs."""
-        self.join(seconds)
-        return self.is_alive()
-
-    def abandon(self) -> None:
-        """Let the thread end as soon as its pass does."""
-        with self._guard:
-            self._abandoned = True
-
-    def begin_pass(self) -> None:
-        """Take note that a forward pass begins."""
-        with self._guard:
-            if self._abandoned:
-                raise AbandonedError
-            self._pass_began = time.monotonic()
-
-    def end_pass(self) -> None:
-        """Take note that the forward pass is over."""
-        with self._guard:
-            self._pass_began = None
-            if self._abandoned:
-                raise AbandonedError
 
 
 def _call(work: Callable[[], Result], future: Future[Result]) -> None:

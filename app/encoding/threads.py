@@ -1,9 +1,9 @@
-"""Threads of a forward pass on the CPU: given, or the number that is quickest in a short measurement."""
+"""Threads of forward passes on the CPU: given, or the number that is quickest in a short measurement."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from threading import Thread
 
 import structlog
 import torch
@@ -11,37 +11,54 @@ import torch
 # One more number of threads is tried only while time is left, so a start is delayed by about a second.
 _MEASURE_S = 0.8
 _LEAST_PASSES = 2
+# As many batches as wait in a queue of the usual size.
+_MOST_LANES = 4
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class ComputeThreads:
-    """The number of threads that torch uses in the thread of one encoder.
+    """Lanes of one encoder, the passes that run side by side, and the threads of torch in each.
 
-    torch keeps the number, and a pool, for each thread that computes. All other threads of the process keep
-    one, so that no pool but the encoder's competes for the cores.
+    A pass that runs alone takes the quickest number of threads. Under load, passes side by side share the
+    cores: threads of one pass wait for the slowest of them at each layer, threads of different passes for
+    none. torch keeps the number, and a pool, for each thread that computes. All other threads of the process
+    keep one, so that no pool but the encoder's competes for the cores.
 
     Args:
-        count: Given by an operator; None measures.
+        count: Given by an operator, for all lanes together; None measures.
     """
 
     def __init__(self, count: int | None = None) -> None:
         self._given = count
-        self._count = count or 1
+        total = count or cores()
+        self._alone = count or 1
+        self.lanes = min(total, _MOST_LANES)
+        self._side_by_side = total // self.lanes
+        self._of_thread = threading.local()
 
-    def enter(self) -> None:
-        """Set up the calling thread, which is the encoder's."""
-        use_torch_threads(self._count)
+    def enter(self, alone: bool = True) -> None:
+        """Set up the calling thread, which is an encoder's, for a pass alone or beside others."""
+        count = self._alone if alone else self._side_by_side
+        if getattr(self._of_thread, "count", None) != count:
+            use_torch_threads(count)
+            self._of_thread.count = count
 
     def measure(self, passes: Sequence[Callable[[], object]]) -> None:
-        """Choose the number under which these passes are quickest, unless one was given.
+        """Choose the number under which these passes are quickest alone, unless one was given.
 
         Call it in the encoder's thread, after a first pass.
         """
         if self._given is None and passes:
-            self._count = quickest_count(passes, len(os.sched_getaffinity(0)))
-            _log.info("threads measured", threads=self._count)
+            self._alone = quickest_count(passes, cores())
+            self._of_thread.count = None
+            _log.info("threads measured", threads=self._alone)
         self.enter()
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def use_torch_threads(count: int) -> None:
@@ -49,7 +66,7 @@ def use_torch_threads(count: int) -> None:
     # A thread takes over the number that was set last, by whichever thread, when it first asks or computes.
     torch.get_num_threads()
     torch.set_num_threads(count)
-    later = Thread(target=torch.set_num_threads, args=(1,))
+    later = threading.Thread(target=torch.set_num_threads, args=(1,))
     later.start()
     later.join()
 

@@ -47,8 +47,5 @@ def test_threads_of_torch_and_faiss_wait_asleep() -> None:
     # libgomp tells its settings when it is loaded; torch and FAISS each bring one.
     shown = _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE").stderr
     assert shown.count("GOMP_SPINCOUNT = '0'") == 2
-    assert "ACTIVE" not in _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE").stderr
-    assert (
-        "OMP_WAIT_POLICY = 'ACTIVE'"
-        in _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE", OMP_WAIT_POLICY="ACTIVE").stderr
-    )
+    chosen = _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE", OMP_WAIT_POLICY="ACTIVE").stderr
+    assert "GOMP_SPINCOUNT = '0'" not in chosen

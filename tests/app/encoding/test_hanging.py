@@ -64,7 +64,7 @@ def test_each_thread_that_encodes_is_set_up_first() -> None:
 
     encoder = Hanging()
     entered: list[int] = []
-    queue = EncodingQueue(encoder, LIMITS, enter=lambda: entered.append(threading.get_ident()))
+    queue = EncodingQueue(encoder, LIMITS, enter=lambda _alone: entered.append(threading.get_ident()))
     with pytest.raises(EncodingTimeoutError):
         queue.submit("text", "hang").result(PATIENCE)
     queue.submit("text", "harmless").result(PATIENCE)

@@ -1,0 +1,110 @@
+"""Lanes: batches side by side when enough queries wait, one lane for a few, and none forgotten between."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from app.encoding import EncodingQueue, QueueLimits
+from tests.app.encoding.fakes import FakeEncoder
+from training.models.encoder import TextEmbeddings
+
+PATIENCE = 30.0
+
+
+class Gated(FakeEncoder):
+    """Passes that note their thread and wait until the gate of their first text opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, threading.Event] = {}
+        self.at_work: set[str] = set()
+        self.threads: dict[str, str] = {}
+        self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        with self._lock:
+            self.at_work.add(texts[0])
+            self.most_at_once = max(self.most_at_once, len(self.at_work))
+            self.threads[texts[0]] = str(threading.get_ident())
+        if texts[0] in self.gates:
+            assert self.gates[texts[0]].wait(PATIENCE)
+        found = super().embed_texts(texts)
+        with self._lock:
+            self.at_work.remove(texts[0])
+        return found
+
+
+@pytest.fixture
+def encoder() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def alone() -> list[bool]:
+    return []
+
+
+@pytest.fixture
+def queue(encoder: Gated, alone: list[bool]) -> Iterator[EncodingQueue]:
+    made = EncodingQueue(encoder, QueueLimits(batch_size=4), lanes=2, enter=alone.append)
+    yield made
+    for gate in encoder.gates.values():
+        gate.set()
+    made.close()
+
+
+def wait_until_at_work(encoder: Gated, *texts: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not encoder.at_work >= set(texts):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def hold(encoder: Gated, queue: EncodingQueue, text: str) -> None:
+    """Have a pass begin that lasts until its gate opens."""
+    encoder.gates[text] = threading.Event()
+    queue.submit("text", text)
+    wait_until_at_work(encoder, text)
+
+
+def test_a_few_texts_wait_to_be_encoded_together(encoder: Gated, queue: EncodingQueue) -> None:
+    hold(encoder, queue, "first")
+    late = queue.submit("text", "late")
+    time.sleep(0.2)
+    assert not late.done()
+    encoder.gates["first"].set()
+    late.result(PATIENCE)
+    assert encoder.most_at_once == 1
+    assert len(set(encoder.threads.values())) == 1
+
+
+def test_enough_texts_are_encoded_beside_the_pass_in_work(
+    encoder: Gated, queue: EncodingQueue, alone: list[bool]
+) -> None:
+    hold(encoder, queue, "first")
+    more = [queue.submit("text", text) for text in ("a", "b")]
+    assert [future.result(PATIENCE).vector.shape for future in more] == [(2,), (2,)]
+    assert encoder.at_work == {"first"}
+    assert encoder.batches == [2]
+    assert alone == [True, False]
+
+
+def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
+    encoder: Gated, queue: EncodingQueue
+) -> None:
+    encoder.gates["a"] = threading.Event()
+    hold(encoder, queue, "first")
+    beside = [queue.submit("text", text) for text in ("a", "b")]
+    wait_until_at_work(encoder, "first", "a")
+    late = queue.submit("text", "late")
+    encoder.gates["first"].set()
+    time.sleep(0.2)
+    # One text is not worth a pass beside the other lane's.
+    assert not late.done()
+    encoder.gates["a"].set()
+    late.result(PATIENCE)
+    for future in beside:
+        future.result(PATIENCE)
