@@ -6,6 +6,7 @@ from app.settings import Settings
 from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
 from index.gpu import Gpu
+from index.home_identity import HomeIdentity
 from index.store import ImageStore
 
 # A request that writes is refused when others have been writing for so long.
@@ -18,7 +19,27 @@ def service_patience(settings: Settings) -> Patience:
 
 
 def open_engine(settings: Settings, patience: Patience = PATIENT) -> SearchEngine:
-    """Open catalogue, image store and bundles below the home folder, which is made when missing."""
+    """Open catalogue, image store and bundles below the home folder, which is made when missing.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        HomeError: It does not belong to the home folder.
+    """
+    engine = open_unbound(settings, patience)
+    try:
+        bind_home(engine, settings)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def open_unbound(settings: Settings, patience: Patience = PATIENT) -> SearchEngine:
+    """Open an engine for who asks later, or never, whether catalogue and home folder belong together.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
     settings.home.mkdir(parents=True, exist_ok=True)
     return SearchEngine(
         open_catalogue(settings.catalogue_url, patience),
@@ -26,3 +47,13 @@ def open_engine(settings: Settings, patience: Patience = PATIENT) -> SearchEngin
         settings.home / "bundles",
         gpu=Gpu(settings.device),
     )
+
+
+def bind_home(engine: SearchEngine, settings: Settings) -> None:
+    """Bind a catalogue to the home folder; see `index.home_identity`.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        HomeError: They do not belong together.
+    """
+    HomeIdentity(engine.catalogue, engine.store, settings.home).bind()
