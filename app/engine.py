@@ -6,6 +6,7 @@ from app.settings import Settings
 from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
 from index.gpu import Gpu
+from index.home_identity import HomeIdentity
 from index.store import ImageStore, MakeThumbnail
 from index.thumbnails import make_thumbnail
 
@@ -27,6 +28,27 @@ def open_engine(
         settings: Say where.
         patience: How long to wait for the database.
         make: Makes thumbnails; by itself in this process.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        HomeError: It does not belong to the home folder.
+    """
+    engine = open_unbound(settings, patience, make)
+    try:
+        bind_home(engine, settings)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def open_unbound(
+    settings: Settings, patience: Patience = PATIENT, make: MakeThumbnail = make_thumbnail
+) -> SearchEngine:
+    """Open an engine for who asks later, or never, whether catalogue and home folder belong together.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     return SearchEngine(
@@ -35,3 +57,13 @@ def open_engine(
         settings.home / "bundles",
         gpu=Gpu(settings.device),
     )
+
+
+def bind_home(engine: SearchEngine, settings: Settings) -> None:
+    """Bind a catalogue to the home folder; see `index.home_identity`.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        HomeError: They do not belong together.
+    """
+    HomeIdentity(engine.catalogue, engine.store, settings.home).bind()

@@ -12,7 +12,7 @@ from app.encoders import Encoders, LoadedEncoder
 from app.encoding import Priority, QueueFullError
 from app.threads import Threads
 from index.engine import SearchEngine
-from index.errors import NoActiveGenerationError, UnknownCollectionError
+from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
 from index.results import ActiveGeneration
 
 DEGRADED = "degraded: the encoder cannot be loaded"
@@ -88,7 +88,7 @@ class Readiness:
     async def _check(self) -> Verdict:
         try:
             async with asyncio.timeout(self._timeout_s):
-                actives = await self._threads.health(active_generations, self._engine)
+                home, actives = await self._threads.health(_look, self._engine)
         except TimeoutError:
             return Verdict({"catalogue": "took too long"})
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
@@ -101,7 +101,7 @@ class Readiness:
         if "ok" in results:
             results = [DEGRADED if result == _BROKEN else result for result in results]
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
-        return Verdict({"catalogue": "ok", "views": views, **named})
+        return Verdict({"home": home, "catalogue": "ok", "views": views, **named})
 
     async def _check_views(self) -> str:
         try:
@@ -138,6 +138,16 @@ class Readiness:
             # A full queue that moves is busy, not broken: others' queries have just been a real pass.
             return "ok" if loaded.queue.seconds_since_success < self._timeout_s else "stuck"
         return "ok"
+
+
+def _look(engine: SearchEngine) -> tuple[str, list[ActiveGeneration]]:
+    """Look whether the home folder is where it was, and for the generations that are searched."""
+    try:
+        engine.catalogue.guard()
+    except HomeError as error:
+        _log.error("home check failed", reason=str(error))
+        return "was moved or replaced", active_generations(engine)
+    return "ok", active_generations(engine)
 
 
 def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:

@@ -36,6 +36,7 @@ from index.errors import (
     FeedbackFullError,
     FilterError,
     GenerationError,
+    HomeError,
     IncompleteGenerationError,
     JobExistsError,
     JobStateError,
@@ -203,6 +204,13 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.GATEWAY_TIMEOUT,
         detail="The catalogue took too long to answer and was not waited for: ask for less, or try again.",
         retry_after_s=2,
+    ),
+    HomeError: Kind(
+        "home-moved",
+        "The home folder was moved or replaced",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="The service's home folder is not where it was, and nothing was written; its log has more.",
+        retry_after_s=30,
     ),
     UnknownGenerationError: Kind("unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND),
     IncompleteGenerationError: Kind(

@@ -50,6 +50,10 @@ class NewerCatalogueError(CatalogueError):
     """A newer version of recoquest made the catalogue."""
 
 
+class HomeError(RecoquestError):
+    """A home folder and a catalogue that do not belong together."""
+
+
 class StoreError(RecoquestError):
     """A stored image file is missing or damaged."""
 

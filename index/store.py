@@ -115,6 +115,10 @@ class ImageStore:
         with self._lock_file() as lock:
             yield try_lock(lock, shared=True)
 
+    def originals(self) -> Iterator[Path]:
+        """Walk over the files of images."""
+        return self._originals.glob("*/[0-9a-f]*")
+
     def unfinished(self) -> Iterator[Path]:
         """Walk over the files that are being written, or were by a process that was killed."""
         for folder in (self._originals, self._thumbnails):

@@ -31,14 +31,17 @@ def restore(
     home: Home = None,
 ) -> None:
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
-    from app.engine import open_engine
+    from app.engine import bind_home, open_unbound
     from app.settings import load_settings
     from index.backup import restore_backup
 
-    engine = open_engine(load_settings(home=home))
+    settings = load_settings(home=home)
+    engine = open_unbound(settings)
     try:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
             summary = restore_backup(engine, file)
+        # Before, the home may have had the images of a catalogue that is lost.
+        bind_home(engine, settings)
     finally:
         engine.close()
     for name, count in summary.collections.items():

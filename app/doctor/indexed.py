@@ -12,13 +12,13 @@ from app.doctor.home import file_in_the_way
 from app.doctor.jobs import examine_jobs, examine_retraining
 from app.doctor.versions import judge_postgresql
 from app.encoders import warm_up
-from app.engine import open_engine
+from app.engine import bind_home, open_unbound
 from app.settings import Settings
 from index.bundles import check_digest
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.completeness import count_missing_images
 from index.engine import SearchEngine
-from index.errors import CatalogueError, DamagedCatalogueError, NewerCatalogueError, StoreError
+from index.errors import CatalogueError, DamagedCatalogueError, HomeError, NewerCatalogueError, StoreError
 from index.generations import Generation, find_generation
 from training.errors import RecoquestError
 from training.models.bundle import read_bundle
@@ -36,7 +36,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
             yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
         return
     try:
-        engine = open_engine(settings)
+        engine = open_unbound(settings)
     except RecoquestError as error:
         yield _unusable(settings, error)
         return
@@ -45,6 +45,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         return
     try:
         yield from _catalogue(engine)
+        yield from _identity(engine, settings)
         yield examine_jobs(engine.catalogue)
         names = engine.names()
         yield examine_retraining(settings, names)
@@ -84,6 +85,13 @@ def _catalogue(engine: SearchEngine) -> Iterator[Finding]:
             yield Finding("catalogue", "ok", url)
         else:
             yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
+
+
+def _identity(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
+    try:
+        bind_home(engine, settings)
+    except HomeError as error:
+        yield Finding("home and catalogue", "wrong", str(error))
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:

@@ -11,8 +11,10 @@ from index.words import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
-# What is loose is of one store, and jobs are of one machine, where no other may go on with them.
-_LEFT_OUT: Final = (tables.LooseFileRow.__tablename__, tables.JobRow.__tablename__)
+# What is loose is of one store, the home is another one, and no other machine may go on with a job.
+_LEFT_OUT: Final = tuple(
+    table.__tablename__ for table in (tables.LooseFileRow, tables.HomeRow, tables.JobRow)
+)
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
 

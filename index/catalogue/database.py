@@ -1,8 +1,9 @@
 """Connections and transactions of the catalogue."""
 
 import sqlite3
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Engine
@@ -41,12 +42,16 @@ class Catalogue:
     """A catalogue's database; open it with `open_catalogue`, which brings its tables up to date.
 
     Any number of threads and processes may share one.
+
+    Attributes:
+        guard: Called before every write; what it raises refuses the write.
     """
 
     def __init__(self, url: str, patience: Patience = PATIENT) -> None:
         self._patience = patience
         self._engine = engine_of(url, patience)
         self._watch = Watch(self._engine)
+        self.guard: Callable[[], None] = _allow
 
     @property
     def url(self) -> str:
@@ -66,6 +71,7 @@ class Catalogue:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
+        self.guard()
         with self._write_errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
             yield session
             commit.enter_context(self._watch.commit(session))
@@ -94,6 +100,11 @@ class Catalogue:
             if self._engine.dialect.name == "sqlite":
                 use_write_ahead_log(self._engine, self._patience)
             upgrade_schema(self._reader, self._writer, self.url)
+
+    def files(self) -> list[Path]:
+        """Return the files that the database is found by, which are none where a server has it."""
+        database = self._engine.url.database
+        return [Path(database)] if database and self._engine.dialect.name == "sqlite" else []
 
     def close(self) -> None:
         """Close all connections."""
@@ -155,6 +166,10 @@ class Catalogue:
             )
         kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
         return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
+
+
+def _allow() -> None:
+    """Refuse nothing."""
 
 
 def _is_of_use(error: DatabaseError) -> bool:

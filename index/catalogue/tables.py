@@ -239,6 +239,15 @@ class LooseFileRow(Table):
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
+class HomeRow(Table):
+    """The one row that names the home folder of the catalogue; see `index.home_identity`."""
+
+    __tablename__ = "home"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    uid: Mapped[str] = mapped_column(String(32))
+
+
 class JobRow(Table):
     """Work that was given to the workers, and what has become of it.
 

@@ -88,12 +88,12 @@ def test_a_service_that_works_is_alive_and_ready(client: TestClient) -> None:
     ready = client.get("/readyz").json()
     assert ready["status"] == "ready"
     assert set(ready["checks"].values()) == {"ok"}
-    assert set(ready["checks"]) == {"catalogue", "views", f"encoder {_digest(client)[:12]}"}
+    assert set(ready["checks"]) == {"home", "catalogue", "views", f"encoder {_digest(client)[:12]}"}
 
 
 def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None:
     with served(Settings(home=tmp_path / "new")) as client:
-        assert client.get("/readyz").json()["checks"] == {"catalogue": "ok", "views": "ok"}
+        assert client.get("/readyz").json()["checks"] == {"home": "ok", "catalogue": "ok", "views": "ok"}
         assert client.get("/v1/collections").json() == {"collections": []}
         problem(client.post(SEARCH, json={"text": "x"}), 404, "unknown-collection")
 

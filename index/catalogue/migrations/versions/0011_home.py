@@ -1,0 +1,24 @@
+"""The identity of the home folder that a catalogue belongs to."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Its folder gets one when it is next opened."""
+    op.create_table(
+        "home",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("uid", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+
+
+def downgrade() -> None:
+    """Forget it."""
+    op.drop_table("home")
