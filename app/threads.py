@@ -1,4 +1,4 @@
-"""Threads for work that blocks: reads, writes, the background and health have pools of their own."""
+"""Threads for work that blocks: each kind of work has a pool of its own."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,6 +14,8 @@ Result = TypeVar("Result")
 _READS: Final = 8
 # SQLite takes one writer at a time; the others wait for its lock.
 _WRITES: Final = 3
+# Each waits for a decoding process, after the images of searches and uploads, and holds no connection.
+_THUMBNAILS: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
 
@@ -28,6 +30,7 @@ class Threads:
     def __init__(self) -> None:
         self._reads = ThreadPoolExecutor(_READS, "read")
         self._writes = ThreadPoolExecutor(_WRITES, "write")
+        self._thumbnails = ThreadPoolExecutor(_THUMBNAILS, "thumbnail")
         self._background = ThreadPoolExecutor(_BACKGROUND, "background")
         self._health = ThreadPoolExecutor(1, "health")
         self._checking: Future[Any] | None = None
@@ -40,6 +43,10 @@ class Threads:
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what writes, and may wait for a lock that another process holds."""
         return await asyncio.wrap_future(self._submit(self._writes, work, *args, **kwargs))
+
+    async def thumbnail(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call the maker of a thumbnail."""
+        return await asyncio.wrap_future(self._submit(self._thumbnails, work, *args, **kwargs))
 
     async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what no request waits for."""
@@ -63,7 +70,7 @@ class Threads:
 
     def close(self) -> None:
         """Take no more work; nothing is waited for."""
-        for pool in (self._reads, self._writes, self._background, self._health):
+        for pool in (self._reads, self._writes, self._thumbnails, self._background, self._health):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _submit(

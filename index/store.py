@@ -138,6 +138,10 @@ class ImageStore:
             )
         return path
 
+    def has_thumbnail(self, sha256: str) -> bool:
+        """Tell whether a thumbnail is made already."""
+        return self._thumbnail(sha256).is_file()
+
     def thumbnail(self, sha256: str) -> Path:
         """Return where the WebP thumbnail of a stored image lies, at most 256 pixels a side, made if needed.
 
@@ -145,7 +149,7 @@ class ImageStore:
             StoreError: The original is missing or damaged, or the disk does not take the thumbnail.
         """
         path = self._thumbnail(sha256)
-        if not path.is_file():
+        if not self.has_thumbnail(sha256):
             original = self.path(sha256)
             try:
                 _write(path, self._make_thumbnail(original))

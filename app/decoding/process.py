@@ -53,7 +53,7 @@ class DecoderLimits:
     """
 
     memory_bytes: int
-    cpu_s: int = 10
+    cpu_s: int = 5
 
 
 @dataclass(frozen=True, slots=True)

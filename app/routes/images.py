@@ -37,9 +37,10 @@ async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A WebP that fits a grid of hits."""
-    return await services.threads.read(
-        _current, services.engine, collection, image_id, "thumbnail", if_none_match
-    )
+    made = await services.threads.read(_has_thumbnail, services.engine, collection, image_id)
+    # One that has to be made waits for a decoding process, and would keep searches from their threads.
+    call = services.threads.read if made else services.threads.thumbnail
+    return await call(_current, services.engine, collection, image_id, "thumbnail", if_none_match)
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -59,6 +60,10 @@ async def get_image(
     """Texts, report, labels, metadata and size of one image."""
     image = await services.threads.read(services.engine.image, collection, image_id)
     return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
+
+
+def _has_thumbnail(engine: SearchEngine, collection: str, image_id: str) -> bool:
+    return engine.store.has_thumbnail(engine.image(collection, image_id).sha256)
 
 
 def _current(

@@ -34,9 +34,9 @@ def nothing_is_encoded(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> No
     """Texts with a half character never reach the encoder."""
     encode = EncodingQueue.encode_text
 
-    async def watched(queue: EncodingQueue, text: str) -> Any:
+    async def watched(queue: EncodingQueue, text: str, **options: Any) -> Any:
         text.encode()
-        return await encode(queue, text)
+        return await encode(queue, text, **options)
 
     monkeypatch.setattr(EncodingQueue, "encode_text", watched)
 

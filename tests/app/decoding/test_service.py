@@ -132,3 +132,18 @@ def test_no_decoder_is_left_when_the_service_ends(home: Indexed) -> None:
         wait_until(lambda: len(pool.pids) == 2)
         pids = pool.pids
     assert not any(is_there(pid) for pid in pids)
+
+
+def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: Indexed) -> None:
+    with serve(home, concurrent_decodes=1) as client:
+        wait_until(lambda: len(decoders(client).pool.pids) == 1)
+        (pid,) = decoders(client).pool.pids
+        os.kill(pid, signal.SIGSTOP)
+        paths = [f"/v1/collections/{COLLECTION}/images/image-{number}/thumbnail" for number in range(20, 24)]
+        with ThreadPoolExecutor(12) as threads:
+            waiting = [threads.submit(client.get, path) for path in paths * 3]
+            wait_until(lambda: decoders(client).pool.waiting >= 3)
+            found = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
+            os.kill(pid, signal.SIGCONT)
+            assert found.status_code == 200
+            assert {answer.result().status_code for answer in waiting} == {200}
