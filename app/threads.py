@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -68,7 +69,7 @@ class Threads:
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
     ) -> Future[Result]:
-        future = pool.submit(copy_context().run, work, *args, **kwargs)
+        future = pool.submit(partial(copy_context().run, partial(work, *args, **kwargs)))
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
         return future
