@@ -20,7 +20,7 @@ from app.encoders import Encoders, LoadEncoder
 from app.encoding import QueueLimits
 from app.engine import open_engine, service_patience
 from app.health import Readiness, followed_generations
-from app.http.admission import Admission
+from app.http.admission import Admission, Stages
 from app.http.connections import ConnectionLimits, Connections
 from app.http.guesses import KeyGuesses
 from app.http.hosts import AllowedHosts, HostCheck
@@ -88,6 +88,7 @@ def create_app(
     application.state.connections = Connections(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
     )
+    application.state.stages = Stages(settings, metrics.refused)
     metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
     for module in (
@@ -220,7 +221,7 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
     """Wrap the application, from the inside out."""
     application.add_middleware(Methods)
     application.add_middleware(Ranges)
-    application.add_middleware(Admission, settings=settings, refused=metrics.refused)
+    application.add_middleware(Admission, stages=application.state.stages)
     application.add_middleware(
         BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
     )

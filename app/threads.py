@@ -76,7 +76,7 @@ class Threads:
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
     ) -> Future[Result]:
-        future = pool.submit(copy_context().run, partial(work, *args, **kwargs))
+        future = pool.submit(partial(copy_context().run, partial(work, *args, **kwargs)))
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
         return future

@@ -49,6 +49,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.http.files import allow_descriptors
     from app.http.protocol import bounded
     from app.http.server import EndingServer
+    from app.http.shedding import Shedding
     from app.logging import configure_logging
     from app.service import create_app
 
@@ -59,7 +60,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application = create_app(settings, give_up=leave_hanging)
     config = uvicorn.Config(
         application,
-        http=bounded(application.state.connections),
+        http=bounded(application.state.connections, Shedding(application.state.stages.searches)),
         ws="none",
         log_config=None,
         access_log=False,

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.answers import raw_answer
 from app.http.places import Budget, Place, Places
 from app.problems import BUSY, LATE, problem_response
 from app.settings import Settings
@@ -48,15 +49,10 @@ class Stage:
         return BusyError()
 
 
-class Admission:
-    """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
+class Stages:
+    """The stages of one application; all bodies have one budget."""
 
-    A request is judged when its head has come, and takes its place when its body has: one that is slow to
-    send keeps nobody out. It gives the place back when its answer begins. Checks of health are never refused.
-    """
-
-    def __init__(self, app: ASGIApp, settings: Settings, refused: Callable[[str], None]) -> None:
-        self.app = app
+    def __init__(self, settings: Settings, refused: Callable[[str], None]) -> None:
         bodies = Budget(settings.max_bodies_bytes)
         deadline = settings.encode_deadline_s
         # One batch is encoded while the queue is full.
@@ -65,17 +61,42 @@ class Admission:
         def stage(kind: str, limit: int, deadline_s: float) -> Stage:
             return Stage(Places(kind, limit, deadline_s), bodies, refused)
 
-        self._searches = stage("search", searches, deadline + _GRACE_S)
+        self.searches = stage("search", searches, deadline + _GRACE_S)
         self._reads = stage("read", _READS, deadline + _GRACE_S)
         self._writes = stage("write", _WRITES, deadline * _WRITE_DEADLINES)
         self._changes = stage("change", _WRITES, deadline * _CHANGE_DEADLINES)
+
+    def of(self, scope: Scope) -> Stage:
+        """The stage of a request."""
+        method, path = scope["method"], scope["path"]
+        if method in _READING:
+            return self._reads
+        if path.endswith("/search"):
+            return self.searches
+        if path.endswith(("/activate", "/rollback")) or (
+            method == HTTPMethod.DELETE and "/images/" not in path
+        ):
+            return self._changes
+        return self._writes
+
+
+class Admission:
+    """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
+
+    A request is judged when its head has come, and takes its place when its body has: one that is slow to
+    send keeps nobody out. It gives the place back when its answer begins. Checks of health are never refused.
+    """
+
+    def __init__(self, app: ASGIApp, stages: Stages) -> None:
+        self.app = app
+        self._stages = stages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
         if scope["type"] != "http" or scope["path"] in _HEALTH:
             await self.app(scope, receive, send)
             return
-        stage, declared = self._stage_of(scope), _declared(scope)
+        stage, declared = self._stages.of(scope), _declared(scope)
         if stage.places.are_taken or not stage.bodies.reserve(declared or 0):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             refusal = problem_response(BUSY, stage.refusal().detail, request_id=_request_id(scope))
@@ -90,7 +111,7 @@ class Admission:
     async def _within_deadline(self, scope: Scope, passage: "_Passage", deadline_s: float) -> None:
         try:
             async with passage.timeout:
-                passage.begin_without_body()
+                passage.enter()
                 await self.app(scope, passage.take, passage.give)
         except TimeoutError:
             if not passage.timeout.expired():
@@ -98,18 +119,6 @@ class Admission:
             detail = f"The request was not answered within {deadline_s:g} s; try again later."
             late = problem_response(LATE, detail, request_id=_request_id(scope))
             await late(scope, passage.take, passage.give)
-
-    def _stage_of(self, scope: Scope) -> Stage:
-        method, path = scope["method"], scope["path"]
-        if method in _READING:
-            return self._reads
-        if path.endswith("/search"):
-            return self._searches
-        if path.endswith(("/activate", "/rollback")) or (
-            method == HTTPMethod.DELETE and "/images/" not in path
-        ):
-            return self._changes
-        return self._writes
 
 
 class _Passage:
@@ -129,10 +138,12 @@ class _Passage:
         self._place: Place | None = None
         self._begun = False
 
-    def begin_without_body(self) -> None:
-        """Take the place of a request that has come whole with its head."""
+    def enter(self) -> None:
+        """Take the place of a request that has come whole with its head, or announce it."""
         if self._declared == 0:
             self._begin()
+        else:
+            self._stage.places.announce(self)
 
     async def take(self) -> Message:
         """Take a part of the body; the last one begins the work.
@@ -165,11 +176,13 @@ class _Passage:
         if self._place is not None:
             self._stage.places.give_back(self._place, answered=answered)
         self._place = None
+        self._stage.places.withdraw(self)
         self._stage.bodies.free(self._reserved)
         self._reserved = 0
 
     def _begin(self) -> None:
         self._begun = True
+        self._stage.places.withdraw(self)
         self._place = self._stage.places.take()
         if self._place is None:
             raise self._stage.refusal()
@@ -177,6 +190,12 @@ class _Passage:
 
 
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
+
+
+def raw_refusal(*, close: bool) -> bytes:
+    """The bytes of a refusal, for a server that refuses a search without a look at it."""
+    headers = {"Cache-Control": "no-store", **({"Connection": "close"} if close else {})}
+    return raw_answer(problem_response(BUSY, _BUSY, request_id=None, headers=headers))
 
 
 def _declared(scope: Scope) -> int | None:

@@ -8,6 +8,8 @@ from typing import Final
 _EXPECTED: Final = 0.5
 # Of the latest request in the mean.
 _WEIGHT: Final = 0.1
+# A body that takes longer is a slow caller's, who keeps nobody out.
+_SOON_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +37,27 @@ class Places:
         self._limit = limit
         self._at_work = 0
         self._seconds_each = 0.0
+        self._arriving: dict[int, float] = {}
 
     @property
     def are_taken(self) -> bool:
-        """Whether one more request would be too many; a lone one never is."""
-        expected = (self._at_work + 1) * self._seconds_each
-        late = self._at_work > 0 and expected > self.deadline_s * _EXPECTED
-        return late or self._at_work >= self._limit
+        """Whether one more request would be too many, with those whose bodies are about to have come."""
+        begun = time.monotonic() - _SOON_S
+        while self._arriving and next(iter(self._arriving.values())) < begun:
+            self._arriving.pop(next(iter(self._arriving)))
+        return self._too_many(self._at_work + len(self._arriving))
+
+    def announce(self, who: object) -> None:
+        """Count a request whose body arrives, until it has come or is late."""
+        self._arriving[id(who)] = time.monotonic()
+
+    def withdraw(self, who: object) -> None:
+        """Count a request no more as one that arrives."""
+        self._arriving.pop(id(who), None)
 
     def take(self) -> Place | None:
         """Take a place; None: they are taken."""
-        if self.are_taken:
+        if self._too_many(self._at_work):
             return None
         self._at_work += 1
         return Place(time.monotonic(), self._at_work)
@@ -56,6 +68,11 @@ class Places:
         if answered:
             each = (time.monotonic() - place.since) / place.number
             self._seconds_each += _WEIGHT * (each - self._seconds_each)
+
+    def _too_many(self, others: int) -> bool:
+        """Whether one more than these is too many; a lone one never is."""
+        late = others > 0 and (others + 1) * self._seconds_each > self.deadline_s * _EXPECTED
+        return late or others >= self._limit
 
 
 class Budget:

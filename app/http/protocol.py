@@ -9,8 +9,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from app.http.answers import raw_answer
 from app.http.connections import Connections, Reason
 from app.http.heads import MOST_DISCARDED, BoundedConnection, OverBoundError
+from app.http.shedding import Shedding
 from app.http.transport import GentleTransport
 from app.problems import Kind, problem_response
 
@@ -49,10 +51,12 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         connections: Connections,
+        shedding: Shedding | None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = connections.limits
         self._all = connections
+        self._shedding = shedding
         self.conn = self._bounded = BoundedConnection(self._limits.head)
         self._head_since: float | None = None
         self._body_since: float | None = None
@@ -85,10 +89,30 @@ class BoundedProtocol(H11Protocol):
             self._discarded += len(data)
             if self._discarded > MOST_DISCARDED:
                 self.transport.abort()
+        elif self._shed(data):
+            return
         while data and self._leave_by is None:
             size = len(data) if self._bounded.is_cheap else _PIECE
             super().data_received(data[:size])
             data = data[size:]
+
+    def _shed(self, data: bytes) -> bool:
+        """Refuse a search for which there is no place, before it is parsed."""
+        if not self._bounded.waits_for_head or self._bounded.trailing_data[0]:
+            return False
+        refusal = None if self._shedding is None else self._shedding.refuse(data)
+        if refusal is None:
+            return False
+        self.transport.write(refusal.answer)
+        self._head_since = None
+        self._unset_keepalive_if_required()
+        if refusal.keep:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self._leave()
+        return True
 
     def eof_received(self) -> None:
         """Close; a caller that was told of the end has read it."""
@@ -190,7 +214,8 @@ class BoundedProtocol(H11Protocol):
             self._all.gone(self)
             self.transport.abort()
             return
-        self.transport.write(_raw(kind, detail))
+        problem = problem_response(kind, detail, request_id=None, headers={"Connection": "close"})
+        self.transport.write(raw_answer(problem))
         self._leave()
 
     def _close_gently(self) -> bool:
@@ -211,14 +236,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.write_eof()
 
 
-def bounded(connections: Connections) -> type[asyncio.Protocol]:
+def bounded(connections: Connections, shedding: Shedding | None = None) -> type[asyncio.Protocol]:
     """The protocol of one server's connections, as uvicorn takes it."""
     # Uvicorn only calls it.
-    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections))
-
-
-def _raw(kind: Kind, detail: str) -> bytes:
-    answer = problem_response(kind, detail, request_id=None, headers={"Connection": "close"})
-    head = [f"HTTP/1.1 {int(kind.status)} {kind.status.phrase}".encode()]
-    head += [name + b": " + value for name, value in answer.raw_headers]
-    return b"\r\n".join([*head, b"", bytes(answer.body)])
+    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections, shedding=shedding))

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.cli.listening import bind
 from app.http.connections import ConnectionLimits, Connections
 from app.http.protocol import bounded
+from app.http.shedding import Shedding
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0
@@ -50,7 +51,11 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, limits: ConnectionLimits | None = None, *, lifespan: Literal["on", "off"] = "off"
+    app: ASGIApp,
+    limits: ConnectionLimits | None = None,
+    *,
+    lifespan: Literal["on", "off"] = "off",
+    shedding: Shedding | None = None,
 ) -> AsyncIterator[Running]:
     """Serve an ASGI application with the service's protocol."""
     ended: Counter[str] = Counter()
@@ -59,7 +64,7 @@ async def serving(
     config = uvicorn.Config(
         app,
         timeout_graceful_shutdown=1,
-        http=bounded(connections),
+        http=bounded(connections, shedding),
         ws="none",
         lifespan=lifespan,
         log_config=None,

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.http.places import Budget, Places
+from app.http.admission import Stages
+from app.http.places import Budget, Place, Places
+from app.http.shedding import Shedding
 from app.service import create_app
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.raw_http import PATIENCE, Running, serving, statuses
+from tests.app.raw_http import PATIENCE, Running, echo, serving, statuses
 from tests.app.test_health import Trouble
 from training.models.encoder import Encoder, TextEmbeddings, load_encoder
 
@@ -55,10 +57,11 @@ SEARCHING = whole("POST", SEARCH, {"text": "two dogs"})
 
 @asynccontextmanager
 async def service(
-    settings: Settings, load: Callable[[Path], Encoder] | None = None, **changes: Any
+    settings: Settings, load: Callable[[Path], Encoder] | None = None, *, shed: bool = True, **changes: Any
 ) -> AsyncIterator[Running]:
     application = create_app(settings.model_copy(update=changes), load=load)
-    async with serving(application, lifespan="on") as server:
+    shedding = Shedding(application.state.stages.searches) if shed else None
+    async with serving(application, lifespan="on", shedding=shedding) as server:
         while statuses(await server.exchange(head("GET", "/readyz"))) != [200]:
             await asyncio.sleep(0.05)
         yield server
@@ -77,12 +80,15 @@ async def until_figure(server: Running, name: str, value: float) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_searches_beyond_the_places_are_refused_before_their_body_has_come(indexed: Indexed) -> None:
+@pytest.mark.parametrize("shed", [True, False], ids=["by the protocol", "by the application"])
+def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
+    indexed: Indexed, shed: bool
+) -> None:
     trouble = Trouble()
 
     async def run() -> None:
         async with service(
-            indexed.settings, trouble.load, encode_queue_size=2, encode_batch_size=2
+            indexed.settings, trouble.load, shed=shed, encode_queue_size=2, encode_batch_size=2
         ) as server:
             trouble.entered.clear()
             trouble.gate.clear()
@@ -117,7 +123,8 @@ def test_a_search_that_is_slow_to_send_keeps_no_other_out(indexed: Indexed) -> N
             opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
             for _, writer in opened:
                 writer.write(SEARCHING[:-5])
-            await asyncio.sleep(0.1)
+            # Longer than a body may take that counts as one that comes at once.
+            await asyncio.sleep(1.0)
             for _ in range(3):
                 assert statuses(await server.exchange(SEARCHING)) == [200]
             reader, writer = opened[0]
@@ -257,6 +264,50 @@ def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_th
     assert counts.total() == 400
     assert counts[429] > counts[200] >= 8
     assert after < PATIENCE / 3
+
+
+def full(settings: Settings) -> tuple[Shedding, Stages]:
+    """What is asked while all places of searches are taken."""
+    stages = Stages(
+        settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1}), Counter().update
+    )
+    assert stages.searches.places.take()
+    assert stages.searches.places.take()
+    return Shedding(stages.searches), stages
+
+
+def test_a_connection_carries_searches_that_are_refused_and_those_after_them(indexed: Indexed) -> None:
+    shedding, stages = full(indexed.settings)
+    kept = SEARCHING.replace(b"Connection: close\r\n", b"")
+
+    async def run() -> list[int]:
+        async with serving(echo, shedding=shedding) as server:
+            # A moment apart, and at once: those that come together are parsed as ever.
+            answer = await server.exchange(kept, kept, kept, head("GET", "/a"))
+            together = await server.exchange(kept + head("GET", "/a"))
+            stages.searches.places.give_back(Place(0.0, 1), answered=False)
+            answer_to_free = await server.exchange(SEARCHING)
+            return [*statuses(answer), 0, *statuses(together), 0, *statuses(answer_to_free)]
+
+    assert asyncio.run(run()) == [429, 429, 429, 200, 0, 429, 0, 200]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head("GET", SEARCH),
+        head("POST", IMAGES, "Content-Length: 2") + b"{}",
+        head("POST", "/livez?/search HTTP/1.1", "Content-Length: 2") + b"{}",
+        head("POST", SEARCH, "Origin: http://viewer", "Content-Length: 2") + b"{}",
+        head("POST", SEARCH, "Transfer-Encoding: chunked") + b"0\r\n\r\n",
+        head("POST", SEARCH, "Expect: 100-continue", "Content-Length: 2") + b"{}",
+        head("POST", SEARCH)[:-2],
+    ],
+)
+def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> None:
+    shedding, _ = full(indexed.settings)
+    assert shedding.refuse(request_) is None
+    assert shedding.refuse(SEARCHING) is not None
 
 
 def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
