@@ -6,9 +6,10 @@ from app.cli.options import Home, indexed
 
 
 def tidy(home: Home = None) -> None:
-    """Remove old generations, folders of old jobs, and files that no image and no generation uses."""
+    """Remove old generations, folders of old jobs, and files that are unused or were never finished."""
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.settings import load_settings
+    from index.abandoned import UNTOUCHED_SECONDS, remove_abandoned, unfinished
     from index.leftovers import remove_leftovers
     from index.retention import drop_old_generations
 
@@ -24,4 +25,7 @@ def tidy(home: Home = None) -> None:
         if folders:
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
         remove_leftovers(engine)
+        left = remove_abandoned(unfinished(settings.home), UNTOUCHED_SECONDS)
+        if left:
+            typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")
     typer.echo("Leftovers are removed.")
