@@ -16,6 +16,7 @@ _FREE: Final = 5
 _FREE_OF_A_PROXY: Final = 50
 # The wait doubles with each further wrong key, up to this, which the holder of the right one has to wait too.
 _LONGEST_WAIT_S: Final = 30.0
+_DOUBLINGS: Final = 5
 _FORGOTTEN_AFTER_S: Final = 600.0
 _MOST_ADDRESSES: Final = 4_096
 _LONGEST_ADDRESS: Final = 64
@@ -39,15 +40,15 @@ class _Guesser:
         over = self.wrong - self.free
         if over < 0:
             return 0.0
-        return max(0.0, self.last + min(2.0**over, _LONGEST_WAIT_S) - now)
+        return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _LONGEST_WAIT_S) - now)
 
 
 class KeyGuesses:
     """Slows guesses of the admin key down, by the client's address.
 
     Behind a proxy all clients have its address, so they are told apart by the last address in
-    `X-Forwarded-For`, which the proxy itself has written. Whoever invents such addresses is counted by the
-    own one, too.
+    `X-Forwarded-For`, which the proxy itself has written. Who invents such addresses is counted by the own
+    one, too.
 
     Args:
         count: Told of every key that was wrong, or came too early to be looked at.

@@ -250,6 +250,14 @@ def test_no_malformed_head_is_answered_with_a_defect(local: TestClient, seed: in
         assert len(answer.content) < 1_000_000
 
 
+@pytest.mark.parametrize("parameters", ["charset=undefined", "charset=", "charset=\xe4", f"x={'y' * 10_000}"])
+def test_json_is_utf_8_whatever_is_said_of_it(local: TestClient, parameters: str) -> None:
+    headers = {b"Content-Type": f"application/json; {parameters}".encode("latin-1")}
+    assert local.post(SEARCH, content=b'{"text": "dogs"}', headers=headers).status_code == 200
+    changed = local.patch(f"{_IMAGES}/image-2", content=b'{"group": "g"}', headers=headers)
+    assert changed.status_code == 200, changed.text
+
+
 @pytest.mark.parametrize(
     ("content_type", "status"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -146,7 +145,5 @@ def test_a_mistake_before_the_headers_is_not_hidden() -> None:
         asyncio.run(Methods(broken)({"type": "http", "method": "HEAD"}, nothing, drop))
 
 
-def test_methods_and_their_problems_hold_behind_a_key(indexed: Indexed) -> None:
-    keyed = replace(indexed, settings=indexed.settings.model_copy(update={"open_feedback": True}))
-    client = TestClient(create_app(keyed.settings), "http://localhost")
+def test_head_is_for_whom_get_is_for(client: TestClient) -> None:
     assert client.head("/v1/jobs").status_code == client.get("/v1/jobs").status_code == 403
