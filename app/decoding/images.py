@@ -96,7 +96,7 @@ class ImageDecoders:
 
     async def _decode(self, content: bytes, config: ImagePreprocessingConfig, priority: Priority) -> Answer:
         check_signature(content, self.limits)
-        encoder = {"size": config.size, "resize": config.resize}
+        encoder = {"size": config.size, "resize": config.resize, "min_side": config.min_side}
         header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
         task = Task(header, 3 * config.size**2, content)
         return await self._wait_for(self.pool.submit(task, priority))

@@ -31,7 +31,8 @@ MakePool = Callable[..., DecodingPool]
 
 
 def prepare(content: bytes, resize: str = "crop", size: int = SIZE) -> Task:
-    header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": {"size": size, "resize": resize}}
+    encoder = {"size": size, "resize": resize, "min_side": None}
+    header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": encoder}
     return Task(header, 3 * size**2, content)
 
 
