@@ -96,9 +96,7 @@ async def _run(
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
-    decoders = ImageDecoders(settings, metrics)
-    metrics.watch_decoders(lambda: decoders.pool.waiting)
-    engine = await anyio.to_thread.run_sync(open_engine, settings, decoders.thumbnail)
+    engine = await anyio.to_thread.run_sync(open_engine, settings, lambda path: decoders.thumbnail(path))
     queue = await anyio.to_thread.run_sync(JobQueue, settings)
     await anyio.to_thread.run_sync(_tidy_up, engine)
     limits = QueueLimits(
@@ -112,6 +110,9 @@ async def _run(
     readiness = Readiness(
         engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
+    # Last, for its processes have to be ended: nothing below fails before `finally` does so.
+    decoders = ImageDecoders(settings, metrics)
+    metrics.watch_decoders(lambda: decoders.pool.waiting)
     application.state.services = Services(settings, engine, encoders, decoders, readiness, metrics, queue)
     try:
         async with anyio.create_task_group() as following:
