@@ -111,7 +111,7 @@ async def _run(
         engine, encoders, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
     # Last, for its processes have to be ended: nothing below fails before `finally` does so.
-    decoders = ImageDecoders(settings, metrics)
+    decoders: ImageDecoders = ImageDecoders(settings, metrics)
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     application.state.services = Services(settings, engine, encoders, decoders, readiness, metrics, queue)
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +85,7 @@ class ImageDecoders:
         future = self.pool.submit(Task(header, _MOST_THUMBNAIL_BYTES), Priority.THUMBNAIL)
         try:
             return bytes(future.result(self.pool.deadline_s).body)
-        except FutureTimeoutError:
+        except TimeoutError:
             future.cancel()
             raise _too_late() from None
 
