@@ -338,11 +338,13 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
 
 
 def _kind_of(error: Exception) -> Kind:
-    if isinstance(error, CatalogueError) and error.writing:
+    kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    # Errors that wait or time out have kinds of their own, for reads as for writes.
+    if isinstance(error, CatalogueError) and error.writing and kind is KINDS[CatalogueError]:
         return _UNWRITABLE
     if isinstance(error, DiskFullError) and not error.writing:
         return _NO_SPACE_TO_READ
-    return next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    return kind
 
 
 async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:

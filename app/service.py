@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -120,10 +120,24 @@ async def _run(
     give_up: Callable[[], object] | None,
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
+    # Its processes end also where the start fails.
+    with closing(ImageDecoders(settings, metrics)) as decoders:
+        async with _services(application, settings, metrics, decoders, load, give_up):
+            yield
+
+
+@asynccontextmanager
+async def _services(
+    application: FastAPI,
+    settings: Settings,
+    metrics: Metrics,
+    decoders: ImageDecoders,
+    load: LoadEncoder | None,
+    give_up: Callable[[], object] | None,
+) -> AsyncIterator[None]:
     # The thread of each encoder takes more; no other thread computes by torch.
     torch.set_num_threads(1)
     threads = Threads()
-    decoders = ImageDecoders(settings, metrics)
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)

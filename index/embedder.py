@@ -38,6 +38,10 @@ class ImageEncoder(Protocol):
     def modalities(self) -> frozenset[Modality]:
         """What it can embed."""
 
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+
     def prepare_image(self, image: Image.Image) -> Tensor:
         """Return a decoded image as uint8 (3, S, S)."""
 

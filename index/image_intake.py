@@ -92,12 +92,14 @@ class Intake:
         known: What the catalogue has, by id.
         prepare_image: Turns a decoded image into pixels for the encoder.
         limits: What an image may cost.
+        min_side: How many pixels both sides of a decoded image need; None: all that there are.
     """
 
     store: ImageStore
     known: Mapping[str, KnownImage]
     prepare_image: Callable[[Image.Image], Tensor]
     limits: ImageLimits
+    min_side: int | None = None
 
     def prepare(self, record: Record, path: Path) -> Judged | ImageError:
         """Return what is to be done for a record; the error when its image cannot be used."""
@@ -147,7 +149,7 @@ class Intake:
         compared = compare(self.known, record, content)
         if not compared.is_new:
             return compared.prepared
-        decoded = decode_whole(content, self.limits)
+        decoded = decode_whole(content, self.limits, self.min_side)
         pixels = self.prepare_image(decoded.pixels)
         return compared.with_picture(decoded.header.media_type, decoded.width, decoded.height, pixels)
 

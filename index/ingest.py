@@ -104,7 +104,9 @@ def ingest_manifest(
         generation = open_generation(session, collection, register_bundle(session, info))
     with engine.catalogue.read() as session:
         known = known_images(session, generation)
-    intake = Intake(engine.store, known, encoder.prepare_image, limits or ImageLimits())
+    intake = Intake(
+        engine.store, known, encoder.prepare_image, limits or ImageLimits(), encoder.min_image_side
+    )
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:

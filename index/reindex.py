@@ -193,7 +193,8 @@ class _Run:
         """Return an image's pixels, or why it has none."""
         try:
             path = self._engine.store.path(image.sha256)
-            return self._encoder.prepare_image(decode_image(path, _LIMITS))
+            decoded = decode_image(path, _LIMITS, self._encoder.min_image_side)
+            return self._encoder.prepare_image(decoded)
         except (StoreError, ImageError) as error:
             return str(error)
 

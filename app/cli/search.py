@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -311,7 +311,8 @@ class _PartMaker:
         from index.composing import Part
         from training.data.images import decode_image
 
-        encoder, image = self._encoder, _of_file(decode_image, path)
+        encoder = self._encoder
+        image = _of_file(partial(decode_image, min_side=encoder.min_image_side), path)
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
         self.encode_ms += _ms_since(started)

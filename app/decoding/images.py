@@ -2,7 +2,6 @@
 
 import asyncio
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +85,7 @@ class ImageDecoders:
         future = self.pool.submit(Task(header, _MOST_THUMBNAIL_BYTES), Priority.THUMBNAIL)
         try:
             return bytes(future.result(self.pool.deadline_s).body)
-        except FutureTimeoutError:
+        except TimeoutError:
             future.cancel()
             raise _too_late() from None
 
@@ -96,7 +95,7 @@ class ImageDecoders:
 
     async def _decode(self, content: bytes, config: ImagePreprocessingConfig, priority: Priority) -> Answer:
         check_signature(content, self.limits)
-        encoder = {"size": config.size, "resize": config.resize}
+        encoder = {"size": config.size, "resize": config.resize, "min_side": config.min_side}
         header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
         task = Task(header, 3 * config.size**2, content)
         return await self._wait_for(self.pool.submit(task, priority))

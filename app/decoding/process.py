@@ -89,35 +89,13 @@ class DecodingProcess:
         Raises:
             DecoderStartError: It cannot be started.
         """
-        own, theirs = socket.socketpair()
-        command = (
-            "-m",
-            "app.decoding.worker",
-            os.getpid(),
-            theirs.fileno(),
-            limits.memory_bytes,
-            limits.cpu_s,
-        )
-        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, *map(str, command)],
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={**kept, **_ENVIRONMENT},
-                    # Ctrl-C in a terminal is for the service.
-                    start_new_session=True,
-                )
+            self._connection, self._process = _started(limits)
         except OSError as error:
-            own.close()
             raise DecoderStartError("No process that decodes images can be started.") from error
-        self._connection = own
         self._closed = False
         try:
-            receive(own, 0, time.monotonic() + _START_S)
+            receive(self._connection, 0, time.monotonic() + _START_S)
         except (OSError, BrokenMessageError) as error:
             self.end()
             raise DecoderStartError("The process that decodes images does not start.") from error
@@ -174,3 +152,25 @@ class DecodingProcess:
         if self._closed:
             return "closed"
         return "cpu" if code == -signal.SIGXCPU else "crash"
+
+
+def _started(limits: DecoderLimits) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    own, theirs = socket.socketpair()
+    numbers = (os.getpid(), theirs.fileno(), limits.memory_bytes, limits.cpu_s)
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "app.decoding.worker", *map(str, numbers)],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**kept, **_ENVIRONMENT},
+                # Ctrl-C in a terminal is for the service.
+                start_new_session=True,
+            )
+    except OSError:
+        own.close()
+        raise
+    return own, process

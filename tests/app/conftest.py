@@ -42,7 +42,7 @@ REPORT = "Confidential: no pneumothorax."
 _TEXTS = ("a red square on a table", "two dogs in the snow", "a boat at sea", "the heart is enlarged")
 
 
-def make_bundle(folder: Path, *, seed: int) -> Path:
+def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False) -> Path:
     """Save a random dual encoder of a few thousand weights."""
     torch.manual_seed(seed)
     text = TextTowerConfig(
@@ -60,7 +60,8 @@ def make_bundle(folder: Path, *, seed: int) -> Path:
     )
     tokenizer = build_tokenizer(text, _TEXTS)
     preprocessing = PreprocessingConfig(
-        image=ImagePreprocessingConfig(size=32), text=TextPreprocessingConfig(max_tokens=16)
+        image=ImagePreprocessingConfig(size=32, scaled_decoding=scaled_decoding),
+        text=TextPreprocessingConfig(max_tokens=16),
     )
     save_bundle(
         folder,

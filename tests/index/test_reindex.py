@@ -105,6 +105,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
 
         info = other_encoder.info
         modalities = other_encoder.modalities
+        min_image_side = None
         embed_texts = staticmethod(other_encoder.embed_texts)
 
         def prepare_image(self, image: Image.Image) -> Tensor:
@@ -212,6 +213,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
 
         info = encoder.info
         modalities = encoder.modalities
+        min_image_side = None
         prepare_image = staticmethod(encoder.prepare_image)
         embed_texts = staticmethod(encoder.embed_texts)
 
@@ -236,6 +238,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
 
         info = other_encoder.info
         modalities = other_encoder.modalities
+        min_image_side = None
         prepare_image = staticmethod(other_encoder.prepare_image)
         embed_texts = staticmethod(other_encoder.embed_texts)
 
@@ -258,6 +261,7 @@ def test_texts_are_not_written_to_a_generation_that_was_dropped(
 
         info = other_encoder.info
         modalities = other_encoder.modalities
+        min_image_side = None
         prepare_image = staticmethod(other_encoder.prepare_image)
         embed_images = staticmethod(other_encoder.embed_images)
 
@@ -328,6 +332,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
 
         info = other_encoder.info
         modalities = other_encoder.modalities
+        min_image_side = None
         prepare_image = staticmethod(other_encoder.prepare_image)
         embed_texts = staticmethod(other_encoder.embed_texts)
         passes = 0

@@ -43,16 +43,25 @@ class ImageSource(ABC):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads one image of a manifest; `to_uint8` makes (3, size, size) of it."""
+    """Reads one image of a manifest.
+
+    Attributes:
+        manifest: Names the files.
+        to_uint8: Makes (3, size, size) of a decoded image.
+        size: Side of the result.
+        min_side: How many pixels both sides of a decoded image need; None: all that there are.
+    """
 
     manifest: Manifest
     to_uint8: ToUint8
     size: int
+    min_side: int | None = None
 
     def decode(self, row: int) -> Tensor | ImageError:
         """The image of a record, or why it cannot be read."""
         try:
-            return self.to_uint8(decode_image(self.manifest.image_path(self.manifest.records[row])))
+            path = self.manifest.image_path(self.manifest.records[row])
+            return self.to_uint8(decode_image(path, min_side=self.min_side))
         except ImageError as error:
             return error
 

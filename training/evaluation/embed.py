@@ -59,6 +59,10 @@ class ImageTextEncoder(Protocol):
     def modalities(self) -> frozenset[Modality]:
         """What it can embed; a `SoundEncoder` when audio is among them."""
 
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as uint8 (3, S, S)."""
 
@@ -234,7 +238,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 def _prepare(encoder: ImageTextEncoder, path: Path) -> Tensor | ImageError:
     try:
-        return encoder.prepare_image(decode_image(path))
+        return encoder.prepare_image(decode_image(path, min_side=encoder.min_image_side))
     except ImageError as error:
         return error
 

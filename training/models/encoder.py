@@ -73,6 +73,11 @@ class Encoder:
         self.preprocessing = preprocessing
         self._model = model.to(self.device)
 
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+        return self.preprocessing.image.config.min_side
+
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as the uint8 tensor (3, S, S) that `embed_images` takes, in batches."""
         return self.preprocessing.image.to_uint8(image)

@@ -1,6 +1,6 @@
 """The typed recipe: everything that a training run depends on besides the data."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -192,6 +192,18 @@ class Recipe(NamedRecipe):
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decode_at_a_scale(cls, value: Any) -> Any:
+        """A new model has no vectors yet that whole decoding was part of."""
+        if not isinstance(value, dict):
+            return value
+        preprocessing = value.get("preprocessing", {})
+        image = preprocessing.get("image", {}) if isinstance(preprocessing, dict) else None
+        if not isinstance(image, dict):
+            return value
+        return {**value, "preprocessing": {**preprocessing, "image": {"scaled_decoding": True, **image}}}
 
     @property
     def draws_texts(self) -> bool:

@@ -76,9 +76,9 @@ class SplitOpener:
         Raises:
             DataError: Too many files are broken, or fewer than a batch remain.
         """
-        data = self.recipe.data
+        data, image = self.recipe.data, self.preprocessing.image
         images = open_images(
-            Decoder(split, self.preprocessing.image.to_uint8, self.recipe.preprocessing.image.size),
+            Decoder(split, image.to_uint8, image.config.size, image.config.min_side),
             rejections,
             cache=data.cache_images,
             threads=data.workers,

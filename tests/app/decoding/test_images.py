@@ -13,7 +13,8 @@ from torch import Tensor
 from app.decoding.images import ImageDecoders
 from app.encoding import EncodingTimeoutError, QueueFullError
 from app.settings import Settings
-from tests.app.decoding.test_pool import FILES, small, wait_until
+from tests.app.decoding.test_pool import FILES, noise, small, wait_until
+from tests.training.data.hostile import encoded
 from training.data.images import decode_image
 from training.errors import ImageError, ImageTooLargeError
 from training.models.config import ImagePreprocessingConfig
@@ -42,6 +43,17 @@ def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> 
     upload = asyncio.run(decoders.judge(FILES["turned"], CONFIG))
     assert (upload.media_type, upload.width, upload.height) == ("image/jpeg", 70, 90)
     assert upload.pixels.shape == (3, 24, 24)
+
+
+def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: ImageDecoders) -> None:
+    content = encoded(noise("RGB", 801, 600), "JPEG")
+    scaled = CONFIG.model_copy(update={"scaled_decoding": True})
+    whole = asyncio.run(decoders.judge(content, CONFIG))
+    upload = asyncio.run(decoders.judge(content, scaled))
+    expected = ImagePreprocessing(scaled).to_uint8(decode_image(content, min_side=48))
+    assert np.array_equal(upload.pixels.numpy(), expected.numpy())
+    assert not np.array_equal(upload.pixels.numpy(), whole.pixels.numpy())
+    assert (upload.width, upload.height) == (whole.width, whole.height) == (801, 600)
 
 
 def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoders) -> None:

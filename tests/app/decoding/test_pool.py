@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 from app.decoding.pool import DecodingPool, Priority
-from app.decoding.process import Answer, Task
+from app.decoding.process import Answer, DecoderStartError, Task
 from app.encoding import EncodingTimeoutError, QueueClosedError, QueueFullError
 from tests.app.decoding.conftest import MIB, Told
 from tests.training.data.hostile import deep_png, encoded, slow_bmp
@@ -31,7 +32,8 @@ MakePool = Callable[..., DecodingPool]
 
 
 def prepare(content: bytes, resize: str = "crop", size: int = SIZE) -> Task:
-    header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": {"size": size, "resize": resize}}
+    encoder = {"size": size, "resize": resize, "min_side": None}
+    header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": encoder}
     return Task(header, 3 * size**2, content)
 
 
@@ -273,6 +275,25 @@ def test_a_task_that_waits_too_long_is_dropped(make_pool: MakePool, told: Told) 
         with pytest.raises(EncodingTimeoutError):
             waiting.result(PATIENCE)
     assert told.outcomes == ["wall"]
+
+
+def test_where_no_process_starts_a_task_fails_and_the_next_is_tried(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", "/nowhere/python")
+        pool = make_pool()
+        with pytest.raises(DecoderStartError, match="Images cannot be decoded now"):
+            pool.submit(prepare(small()), Priority.SEARCH).result(PATIENCE)
+    assert pool.busy == 0
+    wait_until(lambda: _is_done(pool))
+
+
+def _is_done(pool: DecodingPool) -> bool:
+    try:
+        return pool.submit(prepare(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
+    except DecoderStartError:
+        return False
 
 
 def test_closing_ends_whatever_is_at_work(make_pool: MakePool) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.decoding.images import ImageDecoders
 from app.service import create_app
-from tests.app.conftest import COLLECTION, Indexed
-from tests.app.decoding.test_pool import is_there, wait_until
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.decoding.test_pool import is_there, noise, wait_until
 from tests.app.test_search import problem_of, search_image
 from tests.app.test_writes import LOCAL, picture, post, statuses
-from tests.training.data.hostile import deep_png, jpeg_with, png_chunk, png_with, rle_bmp, segment, slow_bmp
+from tests.training.data.hostile import (
+    deep_png,
+    encoded,
+    jpeg_with,
+    png_chunk,
+    png_with,
+    rle_bmp,
+    segment,
+    slow_bmp,
+)
+from training.data.manifest import Record, read_manifest, write_manifest
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"
 TOO_LARGE = (413, "image-too-large")
@@ -105,6 +116,24 @@ def test_a_query_that_decodes_for_too_long_is_given_up(home: Indexed) -> None:
         wait_until(lambda: pool.busy == 0 and len(pool.pids) == 2)
         assert search_image(client, picture(1)).status_code == 200
         assert counted(client, "recoquest_decoder_restarts") == {"wall": 1}
+
+
+def test_a_large_jpeg_is_found_by_itself_where_files_are_decoded_at_a_scale(
+    home: Indexed, tmp_path: Path
+) -> None:
+    content = encoded(noise("RGB", 640, 480), "JPEG")
+    folder = home.manifest.folder
+    (folder / "images" / "large.jpg").write_bytes(content)
+    write_manifest(folder, [Record("large", "images/large.jpg", "test")])
+    bundle = make_bundle(tmp_path / "scaled", seed=0, scaled_decoding=True)
+    Indexed(home.settings, read_manifest(folder), bundle).index("scaled", bundle)
+    with serve(home) as client:
+        answer = client.post("/v1/collections/scaled/search", files={"image": ("large.jpg", content)})
+        assert answer.json()["hits"][0]["score"] > 0.999999
+        sent = post(client, [{"id": "again"}], [content], "/v1/collections/scaled/images")
+        assert statuses(sent) == [("again", "created")]
+        again = client.post("/v1/collections/scaled/search", json={"like": [{"id": "large"}]}).json()["hits"]
+        assert [(hit["id"], hit["score"] > 0.999999) for hit in again] == [("again", True)]
 
 
 def test_thumbnails_are_made_by_the_decoders(client: TestClient) -> None:

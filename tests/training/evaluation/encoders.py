@@ -28,6 +28,7 @@ class ColourEncoder:
     modalities: frozenset[Modality] = frozenset(["image", "text"])
     blades = 1
     unsigned = False
+    min_image_side = None
 
     def __init__(self, most_words: int = 50) -> None:
         self.most_words = most_words

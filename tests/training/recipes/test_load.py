@@ -289,3 +289,10 @@ def test_first_difference_is_a_dotted_key() -> None:
     other = load_recipe("demo-scenes", ["objective.name=reco"])
     assert (first_difference(recipe, other) or "").startswith("objective.")
     assert isinstance(recipe.model, DualEncoderConfig)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_new_models_decode_large_files_at_a_scale_unless_told_otherwise(name: str) -> None:
+    assert load_recipe(name).preprocessing.image.scaled_decoding
+    told = load_recipe(name, ["preprocessing.image.scaled_decoding=false"])
+    assert told.preprocessing.image.min_side is None

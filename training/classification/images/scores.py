@@ -78,6 +78,11 @@ class Scorer:
         """It sees images alone."""
         return frozenset(["image"])
 
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+        return self.preprocessing.config.min_side
+
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as uint8 (3, S, S)."""
         return self.preprocessing.to_uint8(image)

@@ -71,7 +71,7 @@ def opened(
     """
     data, train = recipe.data, recipe.train
     images = open_images(
-        Decoder(split, preprocessing.to_uint8, preprocessing.config.size),
+        Decoder(split, preprocessing.to_uint8, preprocessing.config.size, preprocessing.config.min_side),
         broken,
         cache=data.cache_images,
         threads=data.workers,

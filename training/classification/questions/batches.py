@@ -87,7 +87,12 @@ def opened(
     broken = Rejections(len(paths), recipe.data.max_rejected, source=source, unit="image")
     records = tuple(Record(path, path, "train", line=row) for row, path in enumerate(paths, start=1))
     images = open_images(
-        Decoder(Manifest(folder, records, broken), preprocessing.to_uint8, recipe.preprocessing.size),
+        Decoder(
+            Manifest(folder, records, broken),
+            preprocessing.to_uint8,
+            recipe.preprocessing.size,
+            recipe.preprocessing.min_side,
+        ),
         broken,
         cache=recipe.data.cache_images,
         threads=recipe.data.workers,
