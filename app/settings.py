@@ -90,7 +90,9 @@ class Settings(BaseSettings):
     encode_queue_size: int = Field(
         default=64, ge=1, description="Most searches, and most uploads, that wait; more get status 429."
     )
-    encode_deadline_s: float = Field(default=10.0, gt=0, description="Longest a query waits for its vector.")
+    encode_deadline_s: float = Field(
+        default=10.0, gt=0, description="Longest from arrival to answer of a search."
+    )
     readiness_timeout_s: float = Field(default=5.0, gt=0, description="Longest a readiness pass may take.")
     readiness_cache_s: float = Field(default=1.0, ge=0, description="How long a readiness answer is reused.")
     refresh_s: float = Field(

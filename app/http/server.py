@@ -34,7 +34,9 @@ class EndingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
         self._stopping = stopping
-        self._ordered = threading.Event()
+        # A lock, since a handler of signals may set no event: a second signal would wait for the first.
+        self._no_order = threading.Lock()
+        self._no_order.acquire()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal orders the end."""
@@ -43,7 +45,8 @@ class EndingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take the order of a signal to end."""
-        self._ordered.set()
+        with suppress(RuntimeError):
+            self._no_order.release()
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -87,7 +90,7 @@ class EndingServer(uvicorn.Server):
         await self._quiet_within(_ANSWERS_S)
 
     def _end_at_last(self) -> None:
-        self._ordered.wait()
+        self._no_order.acquire()
         time.sleep(_ALL_S)
         _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S)
         os._exit(0)

@@ -268,10 +268,8 @@ def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_th
 
 def full(settings: Settings) -> tuple[Shedding, Stages]:
     """What is asked while all places of searches are taken."""
-    refused: list[str] = []
-    stages = Stages(
-        settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1}), refused.append
-    )
+    small = settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1})
+    stages = Stages(small, lambda _: None)
     assert stages.searches.places.take()
     assert stages.searches.places.take()
     return Shedding(stages.searches), stages
