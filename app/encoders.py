@@ -23,6 +23,8 @@ from training.models.encoder import Encoder
 LoadEncoder = Callable[[Path], Encoder]
 _FIRST_TEXT = "ready"
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
+# Whatever is more is soon encoded side by side.
+_MEASURED_SIZE = 2
 
 _FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
@@ -210,7 +212,7 @@ class Encoders:
             give_up=self._give_up,
         )
         try:
-            await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads, self._limits.batch_size)))
+            await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads)))
         except BaseException:
             self._close_queue(queue)
             raise
@@ -259,11 +261,11 @@ class Encoders:
         closing.add_done_callback(self._closing.discard)
 
 
-def _settle(encoder: Encoder, threads: ComputeThreads, batch_size: int) -> None:
-    """Make the first pass, and measure how many threads are quickest for batches."""
+def _settle(encoder: Encoder, threads: ComputeThreads) -> None:
+    """Make the first pass, and measure how many threads are quickest for passes that run alone."""
     threads.enter()
     warm_up(encoder)
-    threads.measure(_passes(encoder, size=batch_size, text=_MEASURED_TEXT))
+    threads.measure(_passes(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
 
 
 def _passes(encoder: Encoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:

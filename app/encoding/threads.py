@@ -11,6 +11,7 @@ import torch
 # One more number of threads is tried only while time is left, so a start is delayed by about a second.
 _MEASURE_S = 0.8
 _LEAST_PASSES = 2
+_LEAST_COUNTS = 2
 # As many batches as wait in a queue of the usual size.
 _MOST_LANES = 4
 
@@ -71,21 +72,29 @@ def use_torch_threads(count: int) -> None:
     later.join()
 
 
-def quickest_count(passes: Sequence[Callable[[], object]], most: int) -> int:
+def quickest_count(
+    passes: Sequence[Callable[[], object]], most: int, clock: Callable[[], float] = time.perf_counter
+) -> int:
     """The number of threads, 1 to `most`, with the least time over all passes.
 
     The times of different passes, such as texts and images, are weighed as shares of their times on one
-    thread. Numbers are doubled, and `most` itself is tried; the measurement ends when time is up.
+    thread. Numbers are doubled, and `most` itself is tried; after the second, the measurement ends when time
+    is up.
+
+    Args:
+        passes: Called several times each.
+        most: The largest number.
+        clock: Gives seconds.
     """
-    end = time.perf_counter() + _MEASURE_S
-    share_s = _MEASURE_S / (len(_candidates(most)) * len(passes))
+    counts = [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
+    end, share_s = clock() + _MEASURE_S, _MEASURE_S / (len(counts) * len(passes))
     best, least = 1, float("inf")
     alone: list[float] = []
-    for count in _candidates(most):
-        if alone and time.perf_counter() > end:
+    for tried, count in enumerate(counts):
+        if tried >= _LEAST_COUNTS and clock() > end:
             break
         use_torch_threads(count)
-        times = [_least_time(one, share_s) for one in passes]
+        times = [_least_time(one, share_s, clock) for one in passes]
         alone = alone or times
         cost = sum(time_s / alone_s for time_s, alone_s in zip(times, alone, strict=True))
         if cost < least:
@@ -93,18 +102,13 @@ def quickest_count(passes: Sequence[Callable[[], object]], most: int) -> int:
     return best
 
 
-def _candidates(most: int) -> list[int]:
-    doubled = [2**power for power in range(most.bit_length()) if 2**power < most]
-    return [*doubled, most]
-
-
-def _least_time(one: Callable[[], object], seconds: float) -> float:
+def _least_time(one: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
     """The least time of a few passes within the seconds given, after one that is not counted."""
     one()
     times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < _LEAST_PASSES or time.perf_counter() < end:
-        began = time.perf_counter()
+    end = clock() + seconds
+    while len(times) < _LEAST_PASSES or clock() < end:
+        began = clock()
         one()
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return min(times)

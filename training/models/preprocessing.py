@@ -29,7 +29,7 @@ class ImagePreprocessing:
         """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
         square = to_square(image, self.config.size, self.config.resize)
         # NumPy permutes: torch would begin a pool of threads for each thread that decodes.
-        return torch.from_numpy(np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1)))
+        return torch.from_numpy(np.array(np.asarray(square).transpose(2, 0, 1), order="C"))
 
     def to_unit(self, images: Tensor) -> Tensor:
         """Images (B, 3, S, S) uint8 as float32 in [0, 1]."""

@@ -1,7 +1,6 @@
 """Threads of a forward pass: the given number, or the quickest; and none in other threads."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -25,20 +24,61 @@ def in_a_thread(work: Callable[[], object]) -> object:
     return found[0]
 
 
-def pass_of(seconds: Callable[[int], float]) -> Callable[[], None]:
-    return lambda: time.sleep(seconds(torch.get_num_threads()))
+class Clock:
+    """Seconds that pass only in the passes measured, by the threads they run on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_of(self, seconds: Callable[[int], float]) -> Callable[[], None]:
+        def one() -> None:
+            self.now += seconds(torch.get_num_threads())
+
+        return one
 
 
 @pytest.mark.parametrize("quickest", [1, 2, 4, 6])
 def test_the_quickest_number_of_threads_is_found(quickest: int) -> None:
-    one = pass_of(lambda count: 0.002 if count == quickest else 0.04)
-    assert in_a_thread(lambda: quickest_count([one], 6)) == quickest
+    clock = Clock()
+    one = clock.pass_of(lambda count: 0.01 if count == quickest else 0.02)
+    assert in_a_thread(lambda: quickest_count([one], 6, clock)) == quickest
 
 
 def test_texts_and_images_weigh_the_same() -> None:
-    # A second thread makes short passes five times quicker, and long ones slower by more than that saves.
-    short, long = pass_of(lambda n: 0.02 if n == 1 else 0.004), pass_of(lambda n: 0.1 if n == 1 else 0.13)
-    assert in_a_thread(lambda: quickest_count([short, long], 2)) == 2
+    clock = Clock()
+    # A second thread makes short passes five times quicker, and costs long ones more than that saves.
+    short = clock.pass_of(lambda count: 0.02 if count == 1 else 0.004)
+    long = clock.pass_of(lambda count: 0.1 if count == 1 else 0.13)
+    assert in_a_thread(lambda: quickest_count([short, long], 2, clock)) == 2
+
+
+def test_slow_passes_are_measured_on_one_thread_and_two_and_no_more() -> None:
+    clock, tried = Clock(), set[int]()
+
+    def seconds(count: int) -> float:
+        tried.add(count)
+        return 3.0 / count
+
+    assert in_a_thread(lambda: quickest_count([clock.pass_of(seconds)], 64, clock)) == 2
+    assert tried == {1, 2}
+
+
+def test_passes_side_by_side_share_the_given_number() -> None:
+    threads = ComputeThreads(6)
+    assert threads.lanes == 4
+    seen = []
+
+    def encode() -> None:
+        for alone in (True, False, True):
+            threads.enter(alone)
+            seen.append(torch.get_num_threads())
+
+    in_a_thread(encode)
+    assert seen == [6, 1, 6]
+    assert ComputeThreads(1).lanes == 1
 
 
 def test_a_given_number_is_not_measured_and_holds_in_the_encoders_thread_only() -> None:
@@ -56,13 +96,15 @@ def test_a_given_number_is_not_measured_and_holds_in_the_encoders_thread_only() 
     assert in_a_thread(torch.get_num_threads) == 1
 
 
-def test_a_thread_that_replaces_the_encoders_takes_the_measured_number() -> None:
+def test_a_thread_that_replaces_the_encoders_takes_the_measured_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.encoding.threads.quickest_count", lambda _passes, _most: 3)
     threads = ComputeThreads()
-    in_a_thread(lambda: threads.measure([pass_of(lambda count: 0.001 if count == 1 else 0.02)]))
+    in_a_thread(lambda: threads.measure([lambda: None]))
 
     def enter() -> int:
         threads.enter()
         return torch.get_num_threads()
 
-    torch.set_num_threads(4)
-    assert in_a_thread(enter) == 1
+    assert in_a_thread(enter) == 3

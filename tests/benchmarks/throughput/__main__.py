@@ -241,7 +241,8 @@ def _print(rounds: Sequence[Round]) -> None:
     statuses: Counter[int] = Counter()
     for one in rounds:
         statuses += one.texts.statuses + one.images.statuses
-    typer.echo(f"threads of the encoder: {sorted({one.bare.threads for one in rounds})}")
+    chosen = sorted({(one.bare.threads, one.bare.lanes) for one in rounds})
+    typer.echo(f"threads of a pass alone, and lanes under load: {chosen}")
     typer.echo(f"statuses under load: {dict(statuses)}")
     typer.echo(f"{'':46}{'median':>10}{'least':>10}{'most':>10}")
     for name in rounds[0].figures():

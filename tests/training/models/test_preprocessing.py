@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +23,31 @@ def gradient(width: int, height: int) -> Image.Image:
 
 def build(**settings: object) -> ImagePreprocessing:
     return ImagePreprocessing(ImagePreprocessingConfig.model_validate({"size": 32, **settings}))
+
+
+_DECODE = """
+import os, threading
+from PIL import Image
+import torch
+from training.models.config import ImagePreprocessingConfig
+from training.models.preprocessing import ImagePreprocessing
+
+torch.set_num_threads(4)
+preprocessing = ImagePreprocessing(ImagePreprocessingConfig(size=256))
+made = []
+thread = threading.Thread(target=lambda: made.append(preprocessing.to_uint8(Image.new("RGB", (300, 300)))))
+before = len(os.listdir("/proc/self/task"))
+thread.start()
+thread.join()
+assert made[0].is_contiguous()
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_a_thread_that_decodes_begins_no_pool_of_threads() -> None:
+    command = [sys.executable, "-c", _DECODE]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert int(shown.stdout) == 0
 
 
 @pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
