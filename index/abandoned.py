@@ -51,7 +51,8 @@ def _is_unfinished(name: str) -> bool:
 def _touched(path: Path) -> float:
     """Return when a file, or anything in a folder, was last written."""
     inside = path.rglob("*") if path.is_dir() else ()
-    return max(one.lstat().st_mtime for one in (path, *inside))
+    latest: float = max(one.lstat().st_mtime for one in (path, *inside))
+    return latest
 
 
 def _remove_file(path: Path) -> bool:
