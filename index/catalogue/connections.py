@@ -1,6 +1,7 @@
 """Connections to a catalogue's database, and how long a process waits for it."""
 
 import sqlite3
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,8 @@ _LIBPQ: Final = {
     "tcp_user_timeout": 60_000,
 }
 _LIBPQ_DRIVERS: Final = ("psycopg", "psycopg2")
+# Shorter than the pause of who writes batch after batch.
+_ASK_AGAIN_SECONDS: Final = 0.003
 # A writer that says nothing for so long, such as one that is stopped, lets others go on.
 _IDLE_MS: Final = 300_000
 
@@ -69,7 +72,7 @@ def engine_of(url: str, patience: Patience) -> Engine:
     except OSError as error:
         raise CatalogueError(f"The catalogue's folder cannot be made: {error}.") from error
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "begin", _SqliteTurns(patience).begin)
     return engine
 
 
@@ -131,15 +134,50 @@ def _parsed(url: str) -> URL:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Transactions are begun by _begin_sqlite; the driver's own rules would leave reads without one.
+    # Transactions are begun by _SqliteTurns; the driver's own rules would leave reads without one.
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader that later wants to write could find itself behind; writers take the lock at once.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+class _SqliteTurns:
+    """Begins transactions; of a process's threads one at a time asks for the write lock.
+
+    SQLite itself asks again after up to a tenth of a second, and misses the moments between the transactions
+    of somebody who writes batch after batch.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._turn = threading.Lock()
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a read, or a write with its lock: a read that later writes could find itself behind."""
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        if not _writes(connection):
+            driver.execute("BEGIN")
+            return
+        deadline = time.monotonic() + self._patience.lock_s
+        mine = self._turn.acquire(timeout=self._patience.lock_s)
+        driver.execute("PRAGMA busy_timeout = 0")
+        try:
+            _take_write_lock(driver, deadline)
+        finally:
+            if mine:
+                self._turn.release()
+            driver.execute(f"PRAGMA busy_timeout = {_milliseconds(self._patience.lock_s)}")
+
+
+def _take_write_lock(driver: sqlite3.Connection, deadline: float) -> None:
+    while True:
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def _writes(connection: Connection) -> bool:

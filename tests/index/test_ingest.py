@@ -317,7 +317,7 @@ def test_what_a_killed_run_left_is_removed_after_a_day(
     (left[1] / "model.safetensors").touch()
     _ingest(engine, encoder, manifest)
     assert all(path.exists() for path in left)
-    for path in left:
+    for path in (*left, left[1] / "model.safetensors"):
         os.utime(path, (time.time() - 25 * 3600,) * 2)
     _ingest(engine, encoder, manifest)
     assert not any(path.exists() for path in left)
