@@ -34,7 +34,7 @@ IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"
 TOO_LARGE = (413, "image-too-large")
 
 HOSTILE = {
-    "bmp": rle_bmp(50_000_000, 1, b"\0\1"),
+    "bmp": rle_bmp(50_000_000, 1, b"\1\1\0\0"),
     "jpeg": jpeg_with(segment(0xE1, b"Exif\0\0" + bytes(30)) * 20_000),
     "png": png_with(png_chunk(b"teSt") * 200_000),
     "memory": deep_png(),

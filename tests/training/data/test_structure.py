@@ -30,8 +30,8 @@ SEGMENTS = r"over 2,000 segments, or over 64 with Exif data; save it without met
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (rle_bmp(50_000_000, 1, b"\0\1"), "50,000,000 pixels in 64 bytes of runs"),
-        (rle_bmp(50_000_000, 1, b"\0\1", four_bits=True), "50,000,000 pixels in 64 bytes of runs"),
+        (rle_bmp(50_000_000, 1, b"\1\1\0\0"), "50,000,000 pixels in 66 bytes of runs"),
+        (rle_bmp(50_000_000, 1, b"\1\1\0\0", four_bits=True), "50,000,000 pixels in 66 bytes of runs"),
         (rle_bmp(10_000, -5_000, bytes(1000)), "50,000,000 pixels in"),
         (jpeg_with(segment(0xE1, b"Exif\0\0" + bytes(30)) * 20_000), SEGMENTS),
         (jpeg_with(segment(0xE1, b"Exif\0\0II*\0" + bytes(60_000)) * 65), SEGMENTS),
