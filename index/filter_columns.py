@@ -183,7 +183,8 @@ class Columns:
         values: list[Any] = []
         images = [np.empty(0, dtype=np.int64)]
         for query in self._queries(field, kind, parts):
-            rows = self._session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+            # Past the session, which would make objects of the rows first.
+            rows = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
             for some in rows.partitions():
                 read = [value for _, value in some]
                 values += read if kind == "text" else [np.array(read, dtype=np.float64)]
