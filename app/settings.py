@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         description="Where encoders run and are trained and `gpu` views lie: auto, cpu, cuda or cuda:N.",
     )
     threads: int | None = Field(
-        default=None, ge=1, description="Threads of one forward pass on the CPU; None: measured at the start."
+        default=None, ge=1, description="Threads that encode queries on the CPU; None: the number of cores."
     )
 
     admin_key: SecretStr | None = Field(

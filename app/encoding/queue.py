@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 
 _RESTART_PAUSE_S = 0.05
 _LONGEST_LOOK_S = 1.0
+# No text waits to be encoded together with others behind a pass that takes longer.
+_SLOW_PASS_S = 1.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -252,7 +254,7 @@ class EncodingQueue:
         return worker.batch
 
     def _is_alone(self, worker: Worker) -> bool:
-        return not any(other.batch for other in self._workers.values() if other is not worker)
+        return not any(other.batch for other in list(self._workers.values()) if other is not worker)
 
     def _joins(self, worker: Worker, head: Job) -> bool:
         """Whether a worker takes a batch: the first while no other works, any if enough wait for one more."""
@@ -261,15 +263,25 @@ class EncodingQueue:
         return self._line.count(head) >= self._worth(head)
 
     def _wake_another(self) -> None:
-        """Wake a lane beside the first if enough wait for it."""
-        if len(self._supervisors) > 1:
+        """Wake a lane beside the first if one is at work and enough wait for another."""
+        if any(worker.batch for worker in self._workers.values()):
             head = self._line.head()
             if head is not None and self._line.count(head) >= self._worth(head):
                 self._others.notify()
 
     def _worth(self, head: Job) -> int:
-        """How many queries are worth a pass beside another: a pass of texts costs less for each the more."""
-        return max(1, self._batches.size // 2) if head.kind == "text" else 1
+        """How many queries are worth a pass beside those at work.
+
+        The more texts a pass has, the less it costs for each, so a few wait for the next pass of texts; not
+        for one of images, nor for one that may hang, and no probe waits.
+        """
+        if head.kind != "text" or head.priority is Priority.PROBE:
+            return 1
+        soon = any(
+            worker.batch and worker.batch[0].kind == "text" and worker.pass_seconds < _SLOW_PASS_S
+            for worker in list(self._workers.values())
+        )
+        return max(1, self._batches.size // 2) if soon else 1
 
     def _is_full(self, head: Job) -> bool:
         return self._closed or self._line.count(head) >= self._batches.size

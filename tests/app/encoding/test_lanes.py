@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+import torch
 
-from app.encoding import EncodingQueue, QueueLimits
+from app.encoding import EncodingQueue, Priority, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder
 from training.models.encoder import TextEmbeddings
 
@@ -48,7 +49,9 @@ def alone() -> list[bool]:
 
 
 @pytest.fixture
-def queue(encoder: Gated, alone: list[bool]) -> Iterator[EncodingQueue]:
+def queue(encoder: Gated, alone: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[EncodingQueue]:
+    # However slow the machine is, no pass seems to hang.
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 1000.0)
     made = EncodingQueue(encoder, QueueLimits(batch_size=4), lanes=2, enter=alone.append)
     yield made
     for gate in encoder.gates.values():
@@ -90,6 +93,24 @@ def test_enough_texts_are_encoded_beside_the_pass_in_work(
     assert encoder.at_work == {"first"}
     assert encoder.batches == [2]
     assert alone == [True, False]
+
+
+def test_an_image_and_a_probe_do_not_wait_for_a_pass_of_texts(encoder: Gated, queue: EncodingQueue) -> None:
+    hold(encoder, queue, "first")
+    image = torch.full((3, 4, 4), 7, dtype=torch.uint8)
+    assert queue.submit("image", image).result(PATIENCE).vector.shape == (3,)
+    assert queue.submit("text", "probe", priority=Priority.PROBE).result(PATIENCE).vector.shape == (2,)
+    assert encoder.at_work == {"first"}
+
+
+def test_a_text_does_not_wait_for_a_pass_that_seems_to_hang(
+    encoder: Gated, queue: EncodingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 0.01)
+    hold(encoder, queue, "first")
+    time.sleep(0.05)
+    assert queue.submit("text", "late").result(PATIENCE).vector.shape == (2,)
+    assert encoder.at_work == {"first"}
 
 
 def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
