@@ -1,6 +1,7 @@
 """The HTTP/1.1 protocol of the server: uvicorn's, with bounds of size and time on requests."""
 
 import asyncio
+import select
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -194,14 +195,23 @@ class BoundedProtocol(H11Protocol):
         self._time_out("replaced", "Another caller needed the connection before the request was whole.")
 
     def _time_out(self, reason: Reason, detail: str) -> None:
-        self._all.count(reason)
         begun = self._body_since is not None or bool(self._bounded.trailing_data[0])
+        if not begun and self._has_unread():
+            # The service is late, not the caller.
+            return
+        self._all.count(reason)
         # A caller that has sent nothing waits for no answer, and may send its request as one arrives.
         if begun:
             self._end(_SLOW, f"{detail} Send it again.")
         else:
             self._all.gone(self)
             self.transport.abort()
+
+    def _has_unread(self) -> bool:
+        """Whether bytes have come that nobody has had the time to read."""
+        waiting = select.poll()
+        waiting.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(waiting.poll(0))
 
     def _end(self, kind: Kind, detail: str) -> None:
         """Answer with a problem if no answer has begun, and close."""

@@ -88,11 +88,11 @@ def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
 
     async def run() -> None:
         async with service(
-            indexed.settings, trouble.load, shed=shed, encode_queue_size=2, encode_batch_size=2
+            indexed.settings, trouble.load, shed=shed, encode_queue_size=2, encode_batch_size=1
         ) as server:
             trouble.entered.clear()
             trouble.gate.clear()
-            at_work = [asyncio.create_task(server.exchange(SEARCHING)) for _ in range(2)]
+            at_work = [asyncio.create_task(server.exchange(SEARCHING))]
             await asyncio.to_thread(trouble.entered.wait, PATIENCE)
             at_work += [asyncio.create_task(server.exchange(SEARCHING)) for _ in range(2)]
             await until_figure(server, "recoquest_encode_queue_depth", 2)

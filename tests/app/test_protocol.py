@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -10,6 +12,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.connections import ConnectionLimits
+from app.http.files import allow_descriptors
 from app.http.heads import HeadLimits
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
 
@@ -228,7 +231,22 @@ def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_o
     assert 0 < told[0]["refused"] <= 20
 
 
+@pytest.mark.parametrize(("hard", "allowed"), [(8192, 1000 + 768), (512, 512)])
+def test_the_process_may_open_as_many_files_as_its_connections_need(hard: int, allowed: int) -> None:
+    script = (
+        "import resource; from app.http.files import allow_descriptors; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); allow_descriptors(1000); "
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == str(allowed)
+    assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
+
+
 def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
+    # Both ends of each connection are of this process.
+    allow_descriptors(2 * 1024)
+
     async def dribble(port: int, end: float) -> None:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -242,8 +260,9 @@ def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
 
     async def run() -> list[list[int]]:
         async with serving(echo) as server:
-            end = time.monotonic() + 2
+            end = time.monotonic() + 4
             dribbling = [asyncio.create_task(dribble(server.port, end)) for _ in range(1000)]
+            await until(lambda: server.ended["replaced"] >= 1000 - 768)
             answers = []
             while time.monotonic() < end:
                 answers.append(statuses(await server.exchange(GET + LAST)))

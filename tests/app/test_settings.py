@@ -23,6 +23,8 @@ OTHERS: Final[dict[str, Any]] = {
     "device": "cuda:1",
     "threads": 3,
     "admin_key": "a-very-secret-key",
+    "max_connections": 99,
+    "max_bodies_bytes": 9_000_000,
     "max_body_bytes": 20_000,
     "max_json_bytes": 20_001,
     "max_image_bytes": 20_002,
