@@ -28,8 +28,6 @@ OTHERS: Final[dict[str, Any]] = {
     "max_body_bytes": 20_000,
     "max_json_bytes": 20_001,
     "max_image_bytes": 20_002,
-    "max_bodies_bytes": 2**30,
-    "max_connections": 99,
     "max_image_pixels": 20_003,
     "max_text_length": 100,
     "max_filter_length": 101,
