@@ -18,6 +18,8 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         ClientDisconnect: The caller has gone; nobody will see an answer.
     """
     working = asyncio.create_task(work)
+    # Work that fails while it is cancelled has nobody to tell.
+    working.add_done_callback(_look_at_error)
     watching = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -32,3 +34,8 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _look_at_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,6 +1,7 @@
 """Work for a caller that has gone is cancelled."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -39,6 +40,25 @@ def test_work_is_cancelled_when_the_caller_goes() -> None:
 
     asyncio.run(run())
     assert cancelled
+
+
+def test_work_that_fails_while_it_is_cancelled_leaves_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError("x")
+
+    async def run() -> None:
+        with pytest.raises(ClientDisconnect):
+            await unless_disconnected(request_of({"type": "http.disconnect"}), work())
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(run())
+    assert not caplog.records
 
 
 def test_work_is_finished_for_a_caller_that_stays() -> None:

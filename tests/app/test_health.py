@@ -193,6 +193,7 @@ def test_a_broken_bundle_makes_only_its_own_collections_unsearchable(own: Indexe
         answer = client.get("/readyz").json()
         assert answer["status"] == "degraded"
         assert answer["checks"] == {
+            "home": "ok",
             "catalogue": "ok",
             "views": "ok",
             f"encoder {read_bundle(own.bundle).digest[:12]}": "ok",

@@ -214,6 +214,8 @@ def test_who_may_write_to_the_database_may_write_to_the_file(catalogue: Catalogu
 def test_a_closed_count_is_opened_again_and_leaves_no_file_open(tmp_path: Path) -> None:
     database = tmp_path / "some.db"
     database.touch()
+    # Files of tests before are closed with their objects.
+    gc.collect()
     count, opened = CommitCount(database), _open_files()
     for number in range(3):
         with count.commit():

@@ -47,7 +47,8 @@ print(len(os.listdir("/proc/self/task")) - before)
 def test_a_thread_that_decodes_begins_no_pool_of_threads() -> None:
     command = [sys.executable, "-c", _DECODE]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert int(shown.stdout) == 0
+    # A pool has three; the thread itself may still be on its way out.
+    assert int(shown.stdout) <= 1
 
 
 @pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
