@@ -58,6 +58,8 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     configure_logging(settings.log_level)
     allow_descriptors(settings.max_connections)
     application = create_app(settings, give_up=leave_hanging)
+    # Resolves all routes, which takes half a second; during the first request, all others would wait.
+    application.openapi()
     config = uvicorn.Config(
         application,
         http=bounded(application.state.connections, Shedding(application.state.stages.searches)),
