@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import torch
@@ -41,6 +41,9 @@ from index.engine import SearchEngine
 from index.leftovers import remove_leftovers
 from training.errors import RecoquestError
 from training.models.encoder import load_encoder
+
+# Less than the server gives the whole end of the application.
+_FINISH_S: Final = 2.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -180,10 +183,12 @@ async def _services(
             task.cancel()
         await threads.background(decoders.close)
         await encoders.close()
-        # Work in a thread needs the catalogue.
-        await threads.finish()
-        await threads.background(queue.close)
-        await threads.background(engine.close)
+        # Work in a thread needs the catalogue; one that is stuck ends with the process.
+        if await threads.finish(_FINISH_S):
+            await threads.background(queue.close)
+            await threads.background(engine.close)
+        else:
+            _log.warning("work is left at the stop")
         threads.close()
 
 

@@ -1,11 +1,14 @@
 """Threads for work that blocks: each kind of work has a pool of its own."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
+
+from index.errors import CatalogueBusyError
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -14,10 +17,15 @@ Result = TypeVar("Result")
 _READS: Final = 8
 # SQLite takes one writer at a time; the others wait for its lock.
 _WRITES: Final = 3
+# A write that has waited so long for its thread is refused: those before it wait for a lock.
+_LONGEST_WAIT_S: Final = 5.0
 # Each waits for a decoding process, after the images of searches and uploads, and holds no connection.
 _THUMBNAILS: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
+_LOOK_S: Final = 0.02
+
+_LATE: Final = f"Others have been writing for {_LONGEST_WAIT_S:g} seconds: nothing was written, try again."
 
 
 class Threads:
@@ -41,8 +49,19 @@ class Threads:
         return await asyncio.wrap_future(self._submit(self._reads, work, *args, **kwargs))
 
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Call what writes, and may wait for a lock that another process holds."""
-        return await asyncio.wrap_future(self._submit(self._writes, work, *args, **kwargs))
+        """Call what writes, and may wait for a lock that another process holds.
+
+        Raises:
+            CatalogueBusyError: Others have been writing for some seconds.
+        """
+        arrived = time.monotonic()
+
+        def unless_late() -> Result:
+            if time.monotonic() - arrived > _LONGEST_WAIT_S:
+                raise CatalogueBusyError(_LATE)
+            return work(*args, **kwargs)
+
+        return await asyncio.wrap_future(self._submit(self._writes, unless_late))
 
     async def thumbnail(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call the maker of a thumbnail."""
@@ -63,10 +82,12 @@ class Threads:
         self._checking = self._submit(self._health, work, *args, **kwargs)
         return await asyncio.wrap_future(self._checking)
 
-    async def finish(self) -> None:
-        """Wait for all work that was begun or is waiting."""
-        while unfinished := list(self._unfinished):
-            await asyncio.wait([asyncio.wrap_future(future) for future in unfinished])
+    async def finish(self, within_s: float) -> bool:
+        """Wait for all work that was begun or is waiting; False: some has not ended in time."""
+        end = time.monotonic() + within_s
+        while self._unfinished and time.monotonic() < end:
+            await asyncio.sleep(_LOOK_S)
+        return not self._unfinished
 
     def close(self) -> None:
         """Take no more work; nothing is waited for."""

@@ -176,8 +176,12 @@ async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]])
     places = asyncio.Semaphore(services.settings.encode_batch_size)
 
     async def one(part: Coroutine[Any, Any, Result]) -> Result:
-        async with places:
-            return await part
+        try:
+            async with places:
+                return await part
+        finally:
+            # One that was cancelled while it waited has not begun.
+            part.close()
 
     try:
         async with asyncio.TaskGroup() as group:

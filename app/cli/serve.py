@@ -62,7 +62,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application.openapi()
     config = uvicorn.Config(
         application,
-        http=bounded(application.state.connections, Shedding(application.state.stages.searches)),
+        http=bounded(application.state.connections, Shedding(application.state.stages)),
         ws="none",
         log_config=None,
         access_log=False,

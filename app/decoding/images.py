@@ -1,7 +1,6 @@
 """Images of callers, judged, decoded and resized by the decoding pool; no byte is parsed in this process."""
 
 import asyncio
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,8 @@ from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 
 _MOST_THUMBNAIL_BYTES: Final = 4 << 20
+# As many as a request that writes has.
+_UPLOAD_DEADLINES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,13 @@ class ImageDecoders:
             EncodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
-        answer = await self._decode(content, config, Priority.SEARCH)
+        answer = await self._decode(content, config, Priority.SEARCH, self.pool.deadline_s)
         return _pixels(answer, config.size)
 
     async def judge(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
-        """Decode an image that is to be kept, as `prepare` does."""
-        answer = await self._decode(content, config, Priority.UPLOAD)
+        """Decode an image that is to be kept, as `prepare` does; images of a request wait for each other."""
+        deadline_s = _UPLOAD_DEADLINES * self.pool.deadline_s
+        answer = await self._decode(content, config, Priority.UPLOAD, deadline_s)
         width, height = _side(answer.header.get("width")), _side(answer.header.get("height"))
         media_type = answer.header.get("media_type")
         if media_type not in MEDIA_TYPES.values():
@@ -93,16 +95,16 @@ class ImageDecoders:
         """End all processes at once."""
         self.pool.close()
 
-    async def _decode(self, content: bytes, config: ImagePreprocessingConfig, priority: Priority) -> Answer:
+    async def _decode(
+        self, content: bytes, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
+    ) -> Answer:
         check_signature(content, self.limits)
         encoder = {"size": config.size, "resize": config.resize, "min_side": config.min_side}
         header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
         task = Task(header, 3 * config.size**2, content)
-        return await self._wait_for(self.pool.submit(task, priority))
-
-    async def _wait_for(self, future: Future[Answer]) -> Answer:
+        future = self.pool.submit(task, priority, deadline_s)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self.pool.deadline_s)
+            return await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:
             raise _too_late() from None
 

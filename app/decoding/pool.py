@@ -58,7 +58,7 @@ class PoolLimits:
     Attributes:
         processes: That decode at the same time.
         waiting: Tasks that wait.
-        deadline_s: From the moment a task is handed in to its answer.
+        deadline_s: From the moment a task is handed in to its answer, where nothing else is said.
         decoder: What one image may cost.
     """
 
@@ -127,7 +127,7 @@ class DecodingPool:
         """Longest that a task takes, its wait included."""
         return self._limits.deadline_s
 
-    def submit(self, task: Task, priority: Priority) -> Future[Answer]:
+    def submit(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Future[Answer]:
         """Put a task into the queue and return at once.
 
         In a full queue it takes the place of the latest one of lower priority. The future raises
@@ -142,7 +142,8 @@ class DecodingPool:
         with self._changed:
             if self._closed:
                 raise QueueClosedError(_CLOSED)
-            job = _Job(task, (priority, next(self._order)), time.monotonic() + self._limits.deadline_s)
+            until = time.monotonic() + (deadline_s or self._limits.deadline_s)
+            job = _Job(task, (priority, next(self._order)), until)
             self._make_room(job)
             self._jobs.append(job)
             self._changed.notify()

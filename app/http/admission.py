@@ -17,6 +17,8 @@ from app.settings import Settings
 
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 _READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
+# Of each body, beside the budget: searches without images have room beside the largest forms.
+_SMALL: Final = 64 << 10
 _WRITES: Final = 32
 _READS: Final = 256
 # An encoder's own deadline gives the better reason: it comes first.
@@ -62,6 +64,8 @@ class Stages:
             return Stage(Places(kind, limit, deadline_s), bodies, refused)
 
         self.searches = stage("search", searches, deadline + _GRACE_S)
+        # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.
+        self.image_searches = stage("image-search", settings.encode_queue_size, deadline + _GRACE_S)
         self._reads = stage("read", _READS, deadline + _GRACE_S)
         self._writes = stage("write", _WRITES, deadline * _WRITE_DEADLINES)
         self._changes = stage("change", _WRITES, deadline * _CHANGE_DEADLINES)
@@ -72,7 +76,8 @@ class Stages:
         if method in _READING:
             return self._reads
         if path.endswith("/search"):
-            return self.searches
+            is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
+            return self.image_searches if is_form else self.searches
         if path.endswith(("/activate", "/rollback")) or (
             method == HTTPMethod.DELETE and "/images/" not in path
         ):
@@ -83,8 +88,9 @@ class Stages:
 class Admission:
     """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
 
-    A request is judged when its head has come, and takes its place when its body has: one that is slow to
-    send keeps nobody out. It gives the place back when its answer begins. Checks of health are never refused.
+    A request takes a place when its head has come, leaves it while its body is waited for, and takes one
+    again when it has come whole: a caller that is slow to send keeps nobody out. It gives the place back when
+    its answer begins. A body counts against the budget as it arrives. Checks of health are never refused.
     """
 
     def __init__(self, app: ASGIApp, stages: Stages) -> None:
@@ -97,7 +103,7 @@ class Admission:
             await self.app(scope, receive, send)
             return
         stage, declared = self._stages.of(scope), _declared(scope)
-        if stage.places.are_taken or not stage.bodies.reserve(declared or 0):
+        if stage.places.are_taken or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             refusal = problem_response(BUSY, stage.refusal().detail, request_id=_request_id(scope))
             await refusal(scope, receive, send)
@@ -125,7 +131,7 @@ class _Passage:
     """One request on its way through.
 
     Attributes:
-        timeout: Begins when the request has come whole, and ends when its answer begins.
+        timeout: Runs but for the time in which the body is waited for, and ends when the answer begins.
     """
 
     def __init__(self, stage: Stage, receive: Receive, send: Send, declared: int | None) -> None:
@@ -133,39 +139,41 @@ class _Passage:
         self._stage = stage
         self._receive = receive
         self._send = send
-        self._declared = declared
-        self._reserved = declared or 0
+        self._whole = declared == 0
+        self._received = 0
+        self._reserved = 0
         self._place: Place | None = None
-        self._begun = False
+        self._answered = False
 
     def enter(self) -> None:
-        """Take the place of a request that has come whole with its head, or announce it."""
-        if self._declared == 0:
-            self._begin()
-        else:
-            self._stage.places.announce(self)
+        """Take the place of a request whose head has come.
+
+        Raises:
+            BusyError: There is none.
+        """
+        self._begin()
 
     async def take(self) -> Message:
-        """Take a part of the body; the last one begins the work.
+        """Take a part of the body; after the last one the work goes on.
 
         Raises:
             BusyError: There is no place any more, or the bodies of others leave no room.
         """
+        if not self._whole:
+            self._pause()
         message = await self._receive()
         if message["type"] == "http.request":
-            if self._declared is None:
-                size = len(message.get("body", b""))
-                if not self._stage.bodies.reserve(size):
-                    raise self._stage.refusal()
-                self._reserved += size
-            if not message.get("more_body", False) and not self._begun:
-                self._begin()
+            self._count(len(message.get("body", b"")))
+            if not self._whole and not message.get("more_body", False):
+                self._whole = True
+                if not self._answered:
+                    self._begin()
         return message
 
     async def give(self, message: Message) -> None:
         """Send a part of the answer; the first one ends the work."""
         if message["type"] == "http.response.start":
-            self._begun = True
+            self._answered = True
             if self.timeout.when() is not None and not self.timeout.expired():
                 self.timeout.reschedule(None)
             self.end(answered=message["status"] in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT))
@@ -181,12 +189,27 @@ class _Passage:
         self._reserved = 0
 
     def _begin(self) -> None:
-        self._begun = True
         self._stage.places.withdraw(self)
         self._place = self._stage.places.take()
         if self._place is None:
             raise self._stage.refusal()
         self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
+
+    def _pause(self) -> None:
+        """Leave the place while the body is waited for."""
+        if self._place is not None and not self._answered:
+            self._stage.places.give_back(self._place, answered=False)
+            self._place = None
+            self._stage.places.announce(self)
+            self.timeout.reschedule(None)
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        more = self._received - _SMALL - self._reserved
+        if more > 0:
+            if not self._stage.bodies.reserve(more):
+                raise self._stage.refusal()
+            self._reserved += more
 
 
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."

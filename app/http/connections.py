@@ -18,6 +18,8 @@ _FULL: Final = 0.75
 # ... that had the time to send one.
 _A_MOMENT_S: Final = 0.1
 _LOG_EVERY_S: Final = 5.0
+# Connections beyond the limit, for checks of health.
+_RESERVE: Final = 32
 # Connections that were told of their end and may still read it.
 _MOST_LEAVING: Final = 256
 
@@ -32,7 +34,8 @@ class ConnectionLimits:
         connections: How many may be open.
         head_s: From the opening, or from the first byte of a later request, to the end of its head.
         stall_s: Without a byte of a body that is waited for.
-        body_s: From the end of a head to the end of its body.
+        body_s: From the end of a head to the end of a body, beside the time for its bytes.
+        body_rate: Least bytes a second of a body in the mean.
         answer_s: Without the caller reading on in its answer.
         leave_s: For a caller to read why its connection ends.
     """
@@ -40,7 +43,8 @@ class ConnectionLimits:
     connections: int = 1024
     head_s: float = 10.0
     stall_s: float = 10.0
-    body_s: float = 60.0
+    body_s: float = 30.0
+    body_rate: float = 32 * 1024
     answer_s: float = 30.0
     leave_s: float = 2.0
     head: HeadLimits = field(default_factory=HeadLimits)
@@ -78,11 +82,16 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether only checks of health are answered on the connection that came last."""
+        return len(self._open) > self.limits.connections
+
     def enter(self, connection: Watched, now: float) -> bool:
         """Take a place for a connection; False: there is none."""
         if len(self._open) >= self.limits.connections:
             self._trim(now)
-            if len(self._open) >= self.limits.connections:
+            if len(self._open) >= self.limits.connections + _RESERVE:
                 return False
         self._open[connection] = None
         self._sweep_later()

@@ -53,6 +53,7 @@ class BoundedConnection(h11.Connection):
         self._lines = 0
         self._chunks = 0
         self._body_bytes = 0
+        self._declared = 0
         self._discarded = 0
         self._chunked = False
 
@@ -65,6 +66,11 @@ class BoundedConnection(h11.Connection):
     def waits_for_body(self) -> bool:
         """Whether a body has begun and not ended."""
         return self.their_state is h11.SEND_BODY
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the body: as many as its head has declared, or as have come."""
+        return max(self._declared, self._body_bytes)
 
     @property
     def is_cheap(self) -> bool:
@@ -120,6 +126,9 @@ class BoundedConnection(h11.Connection):
     def _begin(self, request: h11.Request) -> None:
         self._scanned = self._lines = self._chunks = self._body_bytes = self._discarded = 0
         self._chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
+        # The parser has checked that it is a number.
+        lengths = (int(value) for name, value in request.headers if name == b"content-length")
+        self._declared = next(lengths, 0)
         if len(request.target) > self._limits.target:
             raise _too_long(self._limits.target)
 

@@ -10,6 +10,8 @@ _EXPECTED: Final = 0.5
 _WEIGHT: Final = 0.1
 # A body that takes longer is a slow caller's, who keeps nobody out.
 _SOON_S: Final = 0.5
+# Of the mean, while nothing is at work: a past load says little of the next one.
+_HALF_LIFE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Places:
         self._limit = limit
         self._at_work = 0
         self._seconds_each = 0.0
+        self._idle_since = time.monotonic()
         self._arriving: dict[int, float] = {}
 
     @property
@@ -59,12 +62,17 @@ class Places:
         """Take a place; None: they are taken."""
         if self._too_many(self._at_work):
             return None
+        if not self._at_work:
+            idle_s = time.monotonic() - self._idle_since
+            self._seconds_each *= 0.5 ** (idle_s / _HALF_LIFE_S)
         self._at_work += 1
         return Place(time.monotonic(), self._at_work)
 
     def give_back(self, place: Place, *, answered: bool) -> None:
         """Give a place back; `answered` tells whether the request was worked on to its end."""
         self._at_work -= 1
+        if not self._at_work:
+            self._idle_since = time.monotonic()
         if answered:
             each = (time.monotonic() - place.since) / place.number
             self._seconds_each += _WEIGHT * (each - self._seconds_each)
@@ -82,9 +90,13 @@ class Budget:
         self._limit = limit
         self._used = 0
 
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes could be reserved now; a lone body always gets them."""
+        return not size or not self._used or self._used + size <= self._limit
+
     def reserve(self, size: int) -> bool:
-        """Reserve bytes, if there are so many; a lone body always gets them."""
-        if size and self._used and self._used + size > self._limit:
+        """Reserve bytes that have come; False: there is no room."""
+        if not self.has_room(size):
             return False
         self._used += size
         return True

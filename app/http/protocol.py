@@ -1,6 +1,7 @@
 """The HTTP/1.1 protocol of the server: uvicorn's, with bounds of size and time on requests."""
 
 import asyncio
+import re
 import select
 from functools import partial
 from http import HTTPStatus
@@ -37,8 +38,10 @@ _OVER_BOUND: Final = {
 _PIECE: Final = 8 << 10
 # An idle connection gives its place before any that has begun a request.
 _IDLE_FIRST: Final = 1e6
-# A body that is on its way keeps its place.
+# A body that comes at this rate, in bytes a second, keeps its place; the rate is measured over this time.
+_MOVING: Final = 1024.0
 _MOVING_S: Final = 1.0
+_CHECK_OF_HEALTH: Final = re.compile(rb"(?:GET|HEAD) /(?:livez|readyz|metrics) ")
 
 
 class BoundedProtocol(H11Protocol):
@@ -62,7 +65,10 @@ class BoundedProtocol(H11Protocol):
         self._head_since: float | None = None
         self._body_since: float | None = None
         self._body_of: object = None
-        self._last_byte = self.loop.time()
+        self._last_byte = self._measured_at = self.loop.time()
+        self._bytes_since = 0
+        self._rate = 0.0
+        self._health_only = False
         self._unread_since: float | None = None
         self._leave_by: float | None = None
         self._discarded = 0
@@ -72,10 +78,10 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(GentleTransport(transport, self._close_gently))
         now = self.loop.time()
         self._head_since = self._last_byte = now
-        if not self._all.enter(self, now):
-            self._all.count("refused")
-            detail = f"The service has {self._limits.connections:,} connections open; try again in a moment."
-            self._end(_CROWDED, detail)
+        if self._all.enter(self, now):
+            self._health_only = self._all.crowded
+        else:
+            self._refuse()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
@@ -86,6 +92,9 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse what has come, a piece at a time where a piece may be costly."""
         self._last_byte = self.loop.time()
+        self._bytes_since += len(data)
+        if self._health_only and self._leave_by is None and not _CHECK_OF_HEALTH.match(data):
+            self._refuse()
         if self._leave_by is not None:
             self._discarded += len(data)
             if self._discarded > MOST_DISCARDED:
@@ -163,6 +172,9 @@ class BoundedProtocol(H11Protocol):
     def look(self, now: float) -> None:
         """End what takes too long."""
         limits = self._limits
+        if now - self._measured_at >= _MOVING_S:
+            self._rate = self._bytes_since / (now - self._measured_at)
+            self._measured_at, self._bytes_since = now, 0
         if self._leave_by is not None:
             if now >= self._leave_by:
                 self.transport.abort()
@@ -176,14 +188,15 @@ class BoundedProtocol(H11Protocol):
         elif self._body_since is not None and not self.flow.read_paused:
             if now - self._last_byte > limits.stall_s:
                 self._time_out("body-timeout", f"Nothing of the body came for {limits.stall_s:g} s.")
-            elif now - self._body_since > limits.body_s:
-                self._time_out("body-timeout", f"The body took over {limits.body_s:g} s.")
+            elif now - self._body_since > limits.body_s + self._bounded.body_bytes / limits.body_rate:
+                detail = f"The body came at less than {limits.body_rate / 1024:g} KiB/s."
+                self._time_out("body-timeout", detail)
 
     def spare_for(self, now: float) -> float | None:
         """For how long nobody has needed the connection; None while somebody does."""
         if self._body_since is not None and not self.flow.read_paused:
-            stalled = now - self._last_byte
-            return stalled if stalled > _MOVING_S else None
+            waited = now - self._body_since
+            return waited if waited > _MOVING_S and self._rate < _MOVING else None
         if self.cycle is not None and not self.cycle.response_complete:
             return None
         if self._head_since is not None:
@@ -193,6 +206,12 @@ class BoundedProtocol(H11Protocol):
     def replace(self) -> None:
         """End, because another connection needs the place."""
         self._time_out("replaced", "Another caller needed the connection before the request was whole.")
+
+    def _refuse(self) -> None:
+        """End a connection for which there is no place."""
+        self._all.count("refused")
+        detail = f"The service has {self._limits.connections:,} connections open; try again in a moment."
+        self._end(_CROWDED, detail)
 
     def _time_out(self, reason: Reason, detail: str) -> None:
         begun = self._body_since is not None or bool(self._bounded.trailing_data[0])

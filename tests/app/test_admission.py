@@ -60,7 +60,7 @@ async def service(
     settings: Settings, load: Callable[[Path], Encoder] | None = None, *, shed: bool = True, **changes: Any
 ) -> AsyncIterator[Running]:
     application = create_app(settings.model_copy(update=changes), load=load)
-    shedding = Shedding(application.state.stages.searches) if shed else None
+    shedding = Shedding(application.state.stages) if shed else None
     async with serving(application, lifespan="on", shedding=shedding) as server:
         while statuses(await server.exchange(head("GET", "/readyz"))) != [200]:
             await asyncio.sleep(0.05)
@@ -97,8 +97,8 @@ def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
             at_work += [asyncio.create_task(server.exchange(SEARCHING)) for _ in range(2)]
             await until_figure(server, "recoquest_encode_queue_depth", 2)
             # Nothing of the body is sent: the answer cannot have waited for it.
-            for kind in (FORM, "application/json"):
-                waiting = head("POST", SEARCH, f"Content-Type: {kind}", "Content-Length: 90000")
+            for size in (90_000, 900):
+                waiting = head("POST", SEARCH, "Content-Type: application/json", f"Content-Length: {size}")
                 answer = await server.exchange(waiting)
                 assert statuses(answer) == [429]
                 assert b"\r\nretry-after: 1\r\n" in answer.lower()
@@ -141,14 +141,14 @@ def test_bodies_beyond_the_budget_are_refused_until_others_are_done(indexed: Ind
     async def run() -> None:
         async with service(indexed.settings, max_bodies_bytes=100_000) as server:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            fields = (f"Content-Type: {FORM}", "Content-Length: 90000")
-            writer.write(head("POST", SEARCH, *fields) + PART)
-            await asyncio.sleep(0.1)
+            fields = (f"Content-Type: {FORM}", "Content-Length: 160000")
+            writer.write(head("POST", SEARCH, *fields) + PART.ljust(155_000))
+            await asyncio.sleep(0.3)
             if kind == "declared":
                 refused = head("POST", SEARCH, *fields)
             else:
                 chunked = (f"Content-Type: {FORM}", "Transfer-Encoding: chunked")
-                refused = head("POST", SEARCH, *chunked) + b"4e20\r\n" + PART.ljust(20_000) + b"\r\n"
+                refused = head("POST", SEARCH, *chunked) + b"15f90\r\n" + PART.ljust(90_000) + b"\r\n"
             assert statuses(await server.exchange(refused)) == [429]
             # Small ones pass beside it.
             assert statuses(await server.exchange(SEARCHING)) == [200]
@@ -159,6 +159,71 @@ def test_bodies_beyond_the_budget_are_refused_until_others_are_done(indexed: Ind
             assert statuses(answer) == [200]
 
     asyncio.run(run())
+
+
+def test_bodies_that_are_announced_and_do_not_come_leave_room_for_others(indexed: Indexed) -> None:
+    async def run() -> None:
+        async with service(indexed.settings, max_bodies_bytes=100_000) as server:
+            opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(6)]
+            for _, writer in opened:
+                writer.write(head("POST", SEARCH, f"Content-Type: {FORM}", "Content-Length: 99000") + PART)
+            await asyncio.sleep(0.1)
+            large = head("POST", SEARCH, "Content-Type: application/json", "Content-Length: 90000")
+            answer = await server.exchange(large + b'{"text": "two dogs"}'.ljust(90_000))
+            assert statuses(answer) == [200]
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_body_that_no_route_reads_changes_neither_deadline_nor_places(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = threading.Event()
+    collections = SearchEngine.collections
+
+    def stuck(engine: SearchEngine) -> Any:
+        opened.wait(PATIENCE)
+        return collections(engine)
+
+    monkeypatch.setattr(SearchEngine, "collections", stuck)
+
+    async def run() -> None:
+        async with service(own.settings, encode_deadline_s=0.5) as server:
+            sent = head("GET", "/v1/collections", "Content-Length: 1") + b"x"
+            asked = [server.exchange(sent) for _ in range(30)]
+            assert [statuses(answer) for answer in await asyncio.gather(*asked)] == [[504]] * 30
+            opened.set()
+
+    try:
+        asyncio.run(run())
+    finally:
+        opened.set()
+
+
+def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("app.http.places.time.monotonic", lambda: now)
+    places = Places("search", limit=80, deadline_s=10.0)
+    for _ in range(40):
+        place = places.take()
+        assert place
+        now += 9.0
+        places.give_back(place, answered=True)
+    assert places.take()
+    assert not places.take()
+    places = Places("search", limit=80, deadline_s=10.0)
+    for _ in range(40):
+        place = places.take()
+        assert place
+        now += 9.0
+        places.give_back(place, answered=True)
+    now += 5.0
+    taken = [places.take() for _ in range(8)]
+    assert None not in taken
 
 
 def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
@@ -272,7 +337,7 @@ def full(settings: Settings) -> tuple[Shedding, Stages]:
     stages = Stages(small, lambda _: None)
     assert stages.searches.places.take()
     assert stages.searches.places.take()
-    return Shedding(stages.searches), stages
+    return Shedding(stages), stages
 
 
 def test_a_connection_carries_searches_that_are_refused_and_those_after_them(indexed: Indexed) -> None:

@@ -299,3 +299,27 @@ async def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come true in time"
         await asyncio.sleep(0.02)
+
+
+def test_bodies_that_come_a_byte_at_a_time_keep_no_check_of_health_out() -> None:
+    async def run() -> None:
+        async with serving(echo, ConnectionLimits(connections=8, body_s=PATIENCE)) as server:
+            start = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n"
+            writers = []
+            for _ in range(30):
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(start)
+                writers.append(writer)
+                await asyncio.sleep(0.01)
+            for _ in range(8):
+                for writer in writers:
+                    writer.write(b"x")
+                live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                assert statuses(await server.exchange(live)) == [200]
+                await asyncio.sleep(0.2)
+            other = b"GET /other HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            assert statuses(await server.exchange(other)) == [200]
+            for writer in writers:
+                writer.close()
+
+    asyncio.run(run())

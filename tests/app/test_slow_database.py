@@ -20,7 +20,7 @@ def test_a_read_that_takes_too_long_is_cut_off_and_nothing_goes_on_in_the_server
     indexed = make_indexed(database_url=postgresql_url, database_timeout_s=1.0)
     path = f"/v1/collections/{COLLECTION}/search"
     with (
-        TestClient(create_app(indexed.settings), raise_server_exceptions=False) as client,
+        TestClient(create_app(indexed.settings), "http://localhost", raise_server_exceptions=False) as client,
         create_engine(postgresql_url).connect() as other,
     ):
         known = client.get("/v1/collections").json()["collections"][0]["fields"]

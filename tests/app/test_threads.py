@@ -61,7 +61,7 @@ def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_
         # Those that had begun are at work still, and no more than there are threads.
         assert 0 < at_work <= 4
         opened.set()
-        await asyncio.wait_for(threads.finish(), PATIENCE)
+        await asyncio.wait_for(threads.finish(PATIENCE), PATIENCE)
         threads.close()
 
     with gate() as opened:
@@ -86,7 +86,7 @@ def test_no_second_check_of_health_begins_while_one_is_stuck() -> None:
             with pytest.raises(TimeoutError, match="has not come back"):
                 await threads.health(check)
         opened.set()
-        await threads.finish()
+        await threads.finish(PATIENCE)
         await threads.health(check)
         threads.close()
 
