@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from app.threads import Threads
+from index.errors import CatalogueBusyError
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0
@@ -104,3 +105,41 @@ def test_context_variables_are_carried_into_a_thread() -> None:
         return dict(found)
 
     assert asyncio.run(run()) == {"request_id": "abc"}
+
+
+def test_a_write_that_waits_long_for_its_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.threads._LONGEST_WAIT_S", 0.1)
+    written: list[int] = []
+
+    async def run(opened: threading.Event) -> None:
+        threads = Threads()
+        at_work = [asyncio.create_task(threads.write(opened.wait, PATIENCE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(threads.write(written.append, 1))
+        await asyncio.sleep(0.3)
+        opened.set()
+        assert await asyncio.gather(*at_work) == [True] * 3
+        with pytest.raises(CatalogueBusyError):
+            await late
+        await threads.write(written.append, 2)
+        threads.close()
+
+    with gate() as opened:
+        asyncio.run(run(opened))
+    assert written == [2]
+
+
+def test_the_end_waits_for_a_stuck_thread_for_a_while_only() -> None:
+    async def run(opened: threading.Event) -> tuple[bool, bool]:
+        threads = Threads()
+        stuck = asyncio.create_task(threads.read(opened.wait, PATIENCE))
+        await asyncio.sleep(0)
+        early = await threads.finish(0.1)
+        opened.set()
+        await stuck
+        late = await threads.finish(PATIENCE)
+        threads.close()
+        return early, late
+
+    with gate() as opened:
+        assert asyncio.run(run(opened)) == (False, True)

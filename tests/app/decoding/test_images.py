@@ -110,3 +110,22 @@ def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
         wait_until(lambda: decoders.pool.pids not in ([], [pid]))
     finally:
         decoders.close()
+
+
+def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search() -> None:
+    decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_queue_size=4, encode_deadline_s=2.0))
+    wait_until(lambda: len(decoders.pool.pids) == 1)
+    (pid,) = decoders.pool.pids
+
+    async def run() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        upload = asyncio.create_task(decoders.judge(small(), CONFIG))
+        await asyncio.sleep(3.0)
+        assert not upload.done()
+        os.kill(pid, signal.SIGCONT)
+        assert (await upload).pixels.shape == (3, 24, 24)
+
+    try:
+        asyncio.run(run())
+    finally:
+        decoders.close()
