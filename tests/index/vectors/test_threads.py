@@ -23,10 +23,10 @@ def build():
     made = faiss.index_factory(16, "IVF16,PQ4x4fs")
     made.train(vectors)
     made.add(vectors)
+    # Now: the threads of a build end with its thread.
+    return sorted(os.getpriority(os.PRIO_PROCESS, int(name)) for name in os.listdir("/proc/self/task"))
 
-ThreadPoolExecutor(1, initializer=yield_cores).submit(build).result()
-threads = [int(name) for name in os.listdir("/proc/self/task")]
-print(json.dumps(sorted(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads)))
+print(json.dumps(ThreadPoolExecutor(1, initializer=yield_cores).submit(build).result()))
 """
 
 
