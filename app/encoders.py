@@ -23,7 +23,7 @@ from training.models.encoder import Encoder
 LoadEncoder = Callable[[Path], Encoder]
 _FIRST_TEXT = "ready"
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
-# Whatever is more is soon encoded side by side.
+# Larger loads are encoded side by side, in lanes.
 _MEASURED_SIZE = 2
 
 _FIRST_REST_S = 1.0

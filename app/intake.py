@@ -1,4 +1,4 @@
-"""What callers send, judged before it costs anything: searches and forms."""
+"""Reads searches and forms of callers, and refuses those over a limit before any work."""
 
 import json
 from collections.abc import AsyncIterator

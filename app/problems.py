@@ -272,7 +272,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
 }
 
 
-# What fails while it is written is not told of as what cannot be read, and the other way round.
+# Failed writes and failed reads have words of their own.
 _UNWRITABLE = replace(
     KINDS[CatalogueError],
     title="The catalogue cannot be written",

@@ -42,7 +42,7 @@ class Priority(IntEnum):
 
 
 class DecodingObserver(Protocol):
-    """Who is told what the processes do."""
+    """Receiver of figures: outcomes of tasks and restarts of processes."""
 
     def decoded(self, outcome: DecodeOutcome) -> None:
         """A task has ended."""
@@ -232,7 +232,7 @@ class DecodingPool:
 
     def _work(self, job: _Job, slot: _Slot) -> None:
         """Have a task done; the error, whatever it is, goes to its caller."""
-        # It may have been killed while it waited.
+        # The idle process may have been killed.
         process = self._keep_running(slot)
         if process is None:
             error: BaseException = DecoderStartError("Images cannot be decoded now; try again in a moment.")

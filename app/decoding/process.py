@@ -27,7 +27,7 @@ _ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-# What a decoder of files from outside has no use for.
+# Settings may hold secrets, and a decoder of untrusted files needs none of them.
 _SECRETS: Final = "RECOQUEST_"
 
 
@@ -45,7 +45,7 @@ class DecoderLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DecoderLimits:
-    """What one image may cost a decoding process.
+    """Bounds of one task in a decoding process.
 
     Attributes:
         memory_bytes: Address space beyond that of the idle process.
@@ -58,7 +58,7 @@ class DecoderLimits:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is to do.
+    """One order to a process.
 
     Attributes:
         header: JSON values; `task` names it.
@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process has answered, of the right form but not believed."""
+    """The answer of a process: well-formed, yet untrusted."""
 
     outcome: Outcome
     header: dict[str, Any]

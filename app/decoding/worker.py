@@ -24,7 +24,7 @@ from training.errors import ImageError, ImageTooLargeError
 from training.models.resize import to_square
 
 _MOST_BYTES: Final = 1 << 40
-# What answers requests comes first: it has little to do, and at once.
+# The service itself has priority: its threads need the processor briefly and at once.
 _NICENESS: Final = 5
 
 Answer = tuple[dict[str, Any], bytes]

@@ -21,7 +21,7 @@ _FORGOTTEN_AFTER_S: Final = 600.0
 _MOST_ADDRESSES: Final = 4_096
 _LONGEST_ADDRESS: Final = 64
 _LOGGED_EVERY_S: Final = 5.0
-# Who has one address of IPv6 has all of its network.
+# The holder of one IPv6 address holds all of its /64 network.
 _OWN_BITS: Final = 64
 
 Refusal = Literal["wrong", "too-early"]

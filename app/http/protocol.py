@@ -130,7 +130,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def handle_events(self) -> None:
-        """Answer the requests that have come, and note which part is waited for now."""
+        """Answer complete requests, and note the part of the next one that is awaited: head or body."""
         super().handle_events()
         now = self.loop.time()
         if self._bounded.waits_for_head:

@@ -14,7 +14,7 @@ class GentleTransport(asyncio.Transport):
         self._may_close = may_close
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection."""
+        """Properties of the connection, such as its addresses."""
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:

@@ -177,31 +177,6 @@ def test_bodies_that_are_announced_and_do_not_come_leave_room_for_others(indexed
     asyncio.run(run())
 
 
-def test_a_body_that_no_route_reads_changes_neither_deadline_nor_places(
-    own: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = threading.Event()
-    collections = SearchEngine.collections
-
-    def stuck(engine: SearchEngine) -> Any:
-        opened.wait(PATIENCE)
-        return collections(engine)
-
-    monkeypatch.setattr(SearchEngine, "collections", stuck)
-
-    async def run() -> None:
-        async with service(own.settings, encode_deadline_s=0.5) as server:
-            sent = head("GET", "/v1/collections", "Content-Length: 1") + b"x"
-            asked = [server.exchange(sent) for _ in range(30)]
-            assert [statuses(answer) for answer in await asyncio.gather(*asked)] == [[504]] * 30
-            opened.set()
-
-    try:
-        asyncio.run(run())
-    finally:
-        opened.set()
-
-
 def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,8 +201,9 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
     assert None not in taken
 
 
+@pytest.mark.parametrize("body", [b"", b"a body that the route does not read"])
 def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
-    own: Indexed, monkeypatch: pytest.MonkeyPatch
+    own: Indexed, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     opened = threading.Event()
     collections = SearchEngine.collections
@@ -241,7 +217,8 @@ def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
     async def run() -> None:
         async with service(own.settings, encode_deadline_s=0.5) as server:
             # More than there are threads: those that wait for a thread have the same deadline.
-            asked = [server.exchange(head("GET", "/v1/collections")) for _ in range(30)]
+            sent = head("GET", "/v1/collections", f"Content-Length: {len(body)}") + body
+            asked = [server.exchange(sent) for _ in range(30)]
             for answer in await asyncio.gather(*asked):
                 assert statuses(answer) == [504]
                 assert b"urn:recoquest:deadline-passed" in answer
