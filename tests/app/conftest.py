@@ -19,6 +19,7 @@ from app.engine import open_engine
 from app.logging import configure_logging
 from app.service import create_app
 from app.settings import Settings
+from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle import save_bundle
@@ -111,6 +112,10 @@ class Indexed:
         engine = open_engine(self.settings)
         ingest_manifest(engine, collection, load_encoder(bundle, "cpu"), self.manifest)
         engine.catalogue.close()
+
+    def owns(self, engine: SearchEngine) -> bool:
+        """Whether an engine works in this home; services of other tests are still running."""
+        return engine.bundles_folder.is_relative_to(self.settings.home)
 
     def image_bytes(self, number: int) -> bytes:
         """The file of an image."""
