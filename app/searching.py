@@ -135,6 +135,8 @@ class _PartMaker:
 
 async def _all(works: Sequence[Coroutine[Any, Any, _Made]]) -> list[_Made]:
     """Await all works side by side; the first error ends the others."""
+    if len(works) == 1:
+        return [await works[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]

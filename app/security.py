@@ -1,7 +1,7 @@
 """Headers that keep a browser from doing more with an answer than was meant, and who may change things."""
 
 import hmac
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -9,7 +9,6 @@ from typing import Annotated, Final
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.guesses import KeyGuesses, clients_of
@@ -47,6 +46,8 @@ _OLD_HTTP: Final = "1.0"
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 # A browser may keep the page's own files, and asks whether they are current.
 _FILES = ("/page/", "/docs/assets/")
+_ASK: Final = b"no-cache"
+_NEVER: Final = b"no-store"
 _ALL = "base-uri 'none'; form-action 'self'"
 _PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
 
@@ -136,18 +137,30 @@ def _require_loopback(request: Request) -> None:
         raise RequestError(_NOT_LOCAL, "Changes are not taken from pages of other sites.")
 
 
-@dataclass(slots=True)
 class SecurityHeaders:
     """ASGI middleware that adds the headers; a route that set one itself keeps it.
 
-    Attributes:
+    Args:
         frame_ancestors: Origins that may show the page in a frame.
         shared: Whether other origins were allowed to call the service.
     """
 
-    app: ASGIApp
-    frame_ancestors: tuple[str, ...] = ()
-    shared: bool = False
+    def __init__(self, app: ASGIApp, frame_ancestors: tuple[str, ...] = (), shared: bool = False) -> None:
+        self.app = app
+        ancestors = " ".join(frame_ancestors) or "'none'"
+        owner = b"cross-origin" if shared else b"same-origin"
+        # Encoded once, since every answer has them.
+        self._headers = {
+            (policy, cache): (
+                (b"content-security-policy", f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode()),
+                (b"cross-origin-resource-policy", owner),
+                (b"referrer-policy", b"no-referrer"),
+                (b"x-content-type-options", b"nosniff"),
+                (b"cache-control", cache),
+            )
+            for policy in (_DOCS_POLICY, _PAGE_POLICY)
+            for cache in (_ASK, _NEVER)
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -157,20 +170,14 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in self._headers(scope["path"]).items():
-                    headers.setdefault(name, value)
+                given = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in given}
+                added = (header for header in self._of(scope["path"]) if header[0] not in names)
+                message["headers"] = [*given, *added]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
 
-    def _headers(self, path: str) -> dict[str, str]:
+    def _of(self, path: str) -> tuple[tuple[bytes, bytes], ...]:
         policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
-        ancestors = " ".join(self.frame_ancestors) or "'none'"
-        return {
-            "Content-Security-Policy": f"{policy}; {_ALL}; frame-ancestors {ancestors}",
-            "Cross-Origin-Resource-Policy": "cross-origin" if self.shared else "same-origin",
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-cache" if path.startswith(_FILES) else "no-store",
-        }
+        return self._headers[policy, _ASK if path.startswith(_FILES) else _NEVER]

@@ -79,6 +79,7 @@ def create_app(
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,

@@ -94,6 +94,11 @@ class Job:
     priority: Priority = Priority.SEARCH
     future: Future[Encoded] = field(default_factory=Future)
 
+    @property
+    def length(self) -> int:
+        """Characters of a text; 0 of an image, which all cost the same."""
+        return len(self.payload) if isinstance(self.payload, str) else 0
+
 
 def succeed(job: Job, result: Encoded) -> None:
     """Give a query its vector, unless it was answered meanwhile."""

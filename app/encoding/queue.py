@@ -159,7 +159,8 @@ class EncodingQueue:
 
     async def _wait_for(self, future: Future[Encoded]) -> Encoded:
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._limits.deadline_s)
+            async with asyncio.timeout(self._limits.deadline_s):
+                return await asyncio.wrap_future(future)
         except TimeoutError:
             raise EncodingTimeoutError(TOO_SLOW) from None
 

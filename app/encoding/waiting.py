@@ -3,7 +3,7 @@
 from collections import deque
 
 from app.encoding.errors import TOO_SLOW, EncodingTimeoutError, QueueFullError
-from app.encoding.jobs import Job, Kind, Priority, fail
+from app.encoding.jobs import Job, Priority, fail
 
 # Under a constant load of searches, uploads get every fifth pass, of a quarter of a batch: a search waits
 # behind few of them, and no upload waits for ever.
@@ -13,6 +13,9 @@ _UPLOAD_SHARE = 4
 
 class WaitingLine:
     """Queries in order of arrival for each priority; its owner's lock guards it.
+
+    Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as
+    much for each text as for the longest.
 
     Each priority has places of its own, so that uploads cannot fill those of searches.
     """
@@ -60,7 +63,7 @@ class WaitingLine:
             self._passes_before_uploads += 1
         batch: list[Job] = []
         for line in self._lines_with(head):
-            _move(line, batch, head.kind, limit)
+            _move(line, batch, head, limit)
         return batch
 
     def drop_stale(self, now: float) -> None:
@@ -90,13 +93,20 @@ class WaitingLine:
         return [self._lines[Priority.PROBE], self._lines[Priority.SEARCH]]
 
 
-def _move(line: deque[Job], batch: list[Job], kind: Kind, limit: int) -> None:
-    """Move the oldest queries of a kind from a line to a batch until the batch is full."""
-    rest: list[Job] = []
-    while line and len(batch) < limit:
-        job = line.popleft()
-        if job.kind != kind:
-            rest.append(job)
-        elif job.future.set_running_or_notify_cancel():
+def _move(line: deque[Job], batch: list[Job], head: Job, limit: int) -> None:
+    """Move queries of a kind from a line to a batch until the batch is full: oldest first, or most alike."""
+    fitting = [job for job in line if job.kind == head.kind]
+    if line and line[0] is head and len(fitting) > limit:
+        # The oldest goes in any case, so that none waits for ever.
+        fitting.sort(key=lambda job: abs(job.length - head.length))
+    moved: set[int] = set()
+    for job in fitting:
+        if len(batch) == limit:
+            break
+        moved.add(id(job))
+        if job.future.set_running_or_notify_cancel():
             batch.append(job)
-    line.extendleft(reversed(rest))
+    if moved:
+        kept = [job for job in line if id(job) not in moved]
+        line.clear()
+        line.extend(kept)

@@ -1,17 +1,26 @@
-"""A transport that does not close while its caller still sends."""
+"""A transport that joins small writes, and does not close while its caller still sends."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+# More is sent without a copy.
+_MOST_HELD: Final = 64 << 10
 
 
 class GentleTransport(asyncio.Transport):
-    """Hands everything on; `close` first asks whether it may."""
+    """Hands everything on; `close` first asks whether it may.
+
+    Small writes are joined until the event loop gets to its next callback: a system call for each would cost
+    more than the bytes.
+    """
 
     def __init__(self, transport: asyncio.Transport, may_close: Callable[[], bool]) -> None:
         super().__init__()
         self._transport = transport
         self._may_close = may_close
+        self._loop = asyncio.get_running_loop()
+        self._held = bytearray()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Properties of the connection, such as its addresses."""
@@ -24,18 +33,27 @@ class GentleTransport(asyncio.Transport):
     def close(self) -> None:
         """Close when all is written."""
         if self._may_close():
+            self._flush()
             self._transport.close()
 
     def abort(self) -> None:
         """Close now; what is not written is lost."""
+        self._held.clear()
         self._transport.abort()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes."""
-        self._transport.write(data)
+        """Send bytes, small ones together with those that follow at once."""
+        if len(self._held) + len(data) > _MOST_HELD:
+            self._flush()
+            self._transport.write(data)
+            return
+        if data and not self._held:
+            self._loop.call_soon(self._flush)
+        self._held += data
 
     def write_eof(self) -> None:
         """Say that nothing more is sent."""
+        self._flush()
         self._transport.write_eof()
 
     def can_write_eof(self) -> bool:
@@ -49,3 +67,8 @@ class GentleTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Take bytes again."""
         self._transport.resume_reading()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            self._transport.write(held)
