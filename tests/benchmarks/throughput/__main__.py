@@ -68,7 +68,9 @@ class Round:
             "bare encoder, texts/s": self.bare.texts_per_s,
             "service, texts/s": self.texts.per_second,
             "texts, service / bare": self.texts.per_second / self.bare.texts_per_s,
+            "bare encoder, texts/s side by side": self.bare.texts_side_by_side_per_s,
             "bare encoder, images/s": self.bare.images_per_s,
+            "bare encoder, images/s side by side": self.bare.images_side_by_side_per_s,
             "bare decoding and encoding in turn, images/s": both,
             "service, images/s": self.images.per_second,
             "images, service / bare": self.images.per_second / self.bare.images_per_s,
@@ -114,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--image-tower", type=Path, help="pretrained tower; without it, random weights")
     parser.add_argument("--text-tower", type=Path, help="pretrained tower; without it, random weights")
     parser.add_argument("--folder", type=Path, help="keeps what is made, and uses it when it is there")
-    parser.add_argument("--clients", type=int, default=48, help="connections of the closed loop")
+    parser.add_argument("--clients", type=int, default=64, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
     parser.add_argument("--log", type=Path, help="file for the service's log")

@@ -219,4 +219,4 @@ def test_sentences_move_to_a_device() -> None:
 def test_bundles_of_before_decode_every_file_whole() -> None:
     before = ImagePreprocessingConfig.model_validate_json('{"size": 32, "resize": "squash"}')
     assert before.min_side is None
-    assert before.model_copy(update={"scaled_decoding": True}).min_side == 64
+    assert before.model_copy(update={"scaled_decoding": True}).min_side == 40
