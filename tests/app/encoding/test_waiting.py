@@ -83,3 +83,36 @@ def test_queries_past_their_deadline_are_failed_and_forgotten() -> None:
     with pytest.raises(EncodingTimeoutError):
         late.future.result(0)
     assert line.take(16) == [waits]
+
+
+def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
+    line = WaitingLine(16)
+    texts = ["x" * length for length in (50, 10, 90, 48, 12, 53, 88, 11)]
+    jobs = [Job("text", text, time.monotonic() + 60.0) for text in texts]
+    for job in jobs:
+        line.add(job, time.monotonic())
+    assert [len(str(job.payload)) for job in line.take(3)] == [50, 48, 53]
+    assert [len(str(job.payload)) for job in line.take(3)] == [10, 11, 12]
+    assert [len(str(job.payload)) for job in line.take(3)] == [90, 88]
+
+
+def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
+    line = WaitingLine(64)
+    odd = Job("text", "x" * 5_000, time.monotonic() + 60.0)
+    put(line, *_many("search", 20))
+    line.add(odd, time.monotonic())
+    passes = 0
+    while odd not in line.take(4):
+        passes += 1
+        assert passes < 20
+        # As many of the usual length come as have gone.
+        put(line, *_many("search", 4))
+    assert passes == 5
+
+
+def test_fewer_texts_than_a_batch_holds_keep_their_order() -> None:
+    line = WaitingLine(8)
+    jobs = [Job("text", "x" * length, time.monotonic() + 60.0) for length in (9, 1, 5)]
+    for job in jobs:
+        line.add(job, time.monotonic())
+    assert line.take(3) == jobs

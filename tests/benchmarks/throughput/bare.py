@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Bare:
     """Items a second in batches, and milliseconds of one at a time.
 
-    Batches follow each other, each on all the threads that it is quickest with; `lanes` of them run side by
-    side where the name says so. `text_cpu_ms` and `image_cpu_ms` are of the processor for each item of a
-    batch: other processes change them little.
+    Batches follow each other, each on a thread for every core; `lanes` of them run side by side where the
+    name says so. One item at a time is on the threads that the service would choose. `text_cpu_ms` and
+    `image_cpu_ms` are of the processor for each item of a batch: other processes change them little.
     """
 
     threads: int
@@ -48,7 +48,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     import torch
 
     from app.encoders import warm_up
-    from app.encoding.threads import ComputeThreads
+    from app.encoding.threads import ComputeThreads, cores, use_torch_threads
     from training.data.images import decode_image
     from training.models.encoder import load_encoder
 
@@ -66,14 +66,21 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     def batch_of_images() -> object:
         return encoder.embed_images(torch.stack(list(islice(some_images, size))))
 
+    some_files = cycle(files)
+
+    def decode() -> object:
+        return encoder.prepare_image(decode_image(next(some_files), min_side=encoder.min_image_side))
+
     given = os.environ.get("RECOQUEST_THREADS")
     threads = ComputeThreads(int(given) if given else None)
     threads.measure([batch_of_images, batch_of_texts])
-    some_files = cycle(files)
+    chosen = torch.get_num_threads()
+    use_torch_threads(cores())
     text_rate, text_cpu = _rate_and_cpu(batch_of_texts, seconds / 2)
     image_rate, image_cpu = _rate_and_cpu(batch_of_images, seconds / 2)
+    use_torch_threads(chosen)
     return Bare(
-        torch.get_num_threads(),
+        chosen,
         threads.lanes,
         size * text_rate,
         size * image_rate,
@@ -81,7 +88,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
         size * _side_by_side(threads, batch_of_images, seconds / 2),
         1000 / _rate(lambda: encoder.embed_texts([next(some_texts)]), seconds / 2),
         1000 / _rate(lambda: encoder.embed_images(next(some_images)[None]), seconds / 2),
-        1000 / _rate(lambda: encoder.prepare_image(decode_image(next(some_files))), seconds / 2),
+        1000 / _rate(decode, seconds / 2),
         text_cpu * 1000 / size,
         image_cpu * 1000 / size,
     )
