@@ -2,7 +2,7 @@
 
 import gc
 import socket
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from training.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
-
-# Of new objects, and of young and middle collections before the next larger one.
-_THRESHOLDS: Final = (50_000, 20, 20)
 
 
 def serve(
@@ -72,12 +69,11 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
         access_log=False,
         server_header=False,
     )
-    _collect_seldom()
+    _spare_what_lasts()
     EndingServer(config, application.state.stopping).run(sockets=[taken])
 
 
-def _collect_seldom() -> None:
+def _spare_what_lasts() -> None:
     """Leave out of garbage collections all that lives as long as the process: they hold up every thread."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_THRESHOLDS)

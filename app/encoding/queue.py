@@ -174,6 +174,8 @@ class EncodingQueue:
                 if worker.pass_seconds > self._limits.pass_limit_s:
                     self._abandon(worker)
                     break
+                if worker.pass_seconds > _SLOW_PASS_S:
+                    self._wake_beside(worker)
             if self._closed:
                 return
             self._clear(worker, EncodingFailedError(FAILED))
@@ -221,6 +223,8 @@ class EncodingQueue:
                 self._batches.encode(batch, worker)
                 worker.batch = []
         except AbandonedError:
+            # A batch that it took just before it was given up.
+            fail(worker.batch, EncodingTimeoutError(TOO_SLOW))
             _log.warning("a forward pass that hung has ended")
         except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
             _log.error("encoding worker died", error=type(error).__name__)
@@ -271,6 +275,13 @@ class EncodingQueue:
             head = self._line.head()
             if head is not None and self._line.count(head) >= self._worth(head):
                 self._others.notify()
+
+    def _wake_beside(self, slow: Worker) -> None:
+        """Let another lane take what waits behind a pass that has become slow: few are worth a pass now."""
+        with self._lock:
+            if slow.lane > 0:
+                self._first.notify()
+            self._wake_another()
 
     def _worth(self, head: Job) -> int:
         """How many queries are worth a pass beside those at work.

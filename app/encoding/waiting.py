@@ -9,6 +9,8 @@ from app.encoding.jobs import Job, Priority, fail
 # behind few of them, and no upload waits for ever.
 _SEARCH_PASSES_IN_A_ROW = 4
 _UPLOAD_SHARE = 4
+# Batches from which the texts of one are chosen.
+_CHOICE = 2
 
 
 class WaitingLine:
@@ -97,7 +99,8 @@ def _move(line: deque[Job], batch: list[Job], head: Job, limit: int) -> None:
     """Move queries of a kind from a line to a batch until the batch is full: oldest first, or most alike."""
     fitting = [job for job in line if job.kind == head.kind]
     if line and line[0] is head and len(fitting) > limit:
-        # The oldest goes in any case, so that none waits for ever.
+        # The oldest goes in any case, and the latest have to wait: none stays behind for long.
+        fitting = fitting[: _CHOICE * limit]
         fitting.sort(key=lambda job: abs(job.length - head.length))
     moved: set[int] = set()
     for job in fitting:

@@ -21,6 +21,7 @@ class GentleTransport(asyncio.Transport):
         self._may_close = may_close
         self._loop = asyncio.get_running_loop()
         self._held = bytearray()
+        self._ended = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Properties of the connection, such as its addresses."""
@@ -42,7 +43,9 @@ class GentleTransport(asyncio.Transport):
         self._transport.abort()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes, small ones together with those that follow at once."""
+        """Send bytes, small ones together with those that follow at once; none after the end."""
+        if self._ended:
+            return
         if len(self._held) + len(data) > _MOST_HELD:
             self._flush()
             self._transport.write(data)
@@ -54,6 +57,7 @@ class GentleTransport(asyncio.Transport):
     def write_eof(self) -> None:
         """Say that nothing more is sent."""
         self._flush()
+        self._ended = True
         self._transport.write_eof()
 
     def can_write_eof(self) -> bool:

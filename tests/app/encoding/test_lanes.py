@@ -129,3 +129,16 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
     late.result(PATIENCE)
     for future in beside:
         future.result(PATIENCE)
+
+
+def test_a_text_leaves_the_place_behind_a_pass_that_becomes_slow(
+    encoder: Gated, queue: EncodingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(encoder, queue, "first")
+    late = queue.submit("text", "late")
+    time.sleep(0.1)
+    assert not late.done()
+    # Nothing else is sent or ends: the pass alone grows old.
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 0.05)
+    late.result(PATIENCE)
+    assert "first" in encoder.at_work

@@ -90,3 +90,12 @@ def test_what_is_held_is_lost_with_an_abort() -> None:
         transport.abort()
 
     assert told(use) == ["abort"]
+
+
+def test_nothing_follows_the_end() -> None:
+    def use(transport: GentleTransport) -> None:
+        transport.write(b"400")
+        transport.write_eof()
+        transport.write(b"100 Continue")
+
+    assert told(use) == [b"400", "eof"]
