@@ -116,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--image-tower", type=Path, help="pretrained tower; without it, random weights")
     parser.add_argument("--text-tower", type=Path, help="pretrained tower; without it, random weights")
     parser.add_argument("--folder", type=Path, help="keeps what is made, and uses it when it is there")
-    parser.add_argument("--clients", type=int, default=64, help="connections of the closed loop")
+    parser.add_argument("--clients", type=int, default=48, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
     parser.add_argument("--log", type=Path, help="file for the service's log")
