@@ -182,7 +182,7 @@ async def _services(
     finally:
         for task in following:
             task.cancel()
-        await threads.background(decoders.close)
+        await asyncio.to_thread(decoders.close)
         await encoders.close()
         # Work in a thread needs the catalogue; one that is stuck ends with the process.
         if await threads.finish(_FINISH_S):

@@ -75,7 +75,8 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
-        super().connection_made(GentleTransport(transport, self._close_gently))
+        self._gentle = GentleTransport(transport, self._close_gently)
+        super().connection_made(self._gentle)
         now = self.loop.time()
         self._head_since = self._last_byte = now
         if self._all.enter(self, now):
@@ -145,6 +146,11 @@ class BoundedProtocol(H11Protocol):
         elif self._body_since is None or self._body_of is not self.cycle:
             self._body_since, self._body_of = now, self.cycle
 
+    def on_response_complete(self) -> None:
+        """Count idle time from the end of the answer."""
+        self._last_byte = self.loop.time()
+        super().on_response_complete()
+
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the parser knows more
         """Refuse a request that is no HTTP, or over a bound."""
         self._all.count("malformed")
@@ -201,7 +207,8 @@ class BoundedProtocol(H11Protocol):
             return None
         if self._head_since is not None:
             return now - self._head_since
-        return now - self._last_byte + _IDLE_FIRST
+        # An answer that is under way, or has just gone, is not yet read.
+        return None if self._gentle.is_sending else now - self._last_byte + _IDLE_FIRST
 
     def replace(self) -> None:
         """End, because another connection needs the place."""

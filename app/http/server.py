@@ -17,6 +17,7 @@ _REQUESTS_S: Final = 5.0
 _ANSWERS_S: Final = 0.5
 _CLOSING_S: Final = 3.0
 _ALL_S: Final = 9.3
+_TELLING_S: Final = 0.3
 
 _LOOK_S: Final = 0.05
 
@@ -58,7 +59,9 @@ class EndingServer(uvicorn.Server):
             listener.close()
         self._stopping.set()
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            # One that failed in the middle of an answer keeps no other from its end.
+            with suppress(Exception):
+                connection.shutdown()
         if not await self._quiet_within(_REQUESTS_S):
             await self._give_up()
         if not self.force_exit:
@@ -92,5 +95,12 @@ class EndingServer(uvicorn.Server):
     def _end_at_last(self) -> None:
         self._no_order.acquire()
         time.sleep(_ALL_S)
-        _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S)
+        # Where nobody reads the log, writing to it may be what did not come back.
+        told = threading.Thread(target=_tell_of_the_end, daemon=True)
+        told.start()
+        told.join(_TELLING_S)
         os._exit(0)
+
+
+def _tell_of_the_end() -> None:
+    _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S)

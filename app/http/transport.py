@@ -23,6 +23,11 @@ class GentleTransport(asyncio.Transport):
         self._held = bytearray()
         self._ended = False
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether bytes are left that the system has not taken."""
+        return bool(self._held) or self._transport.get_write_buffer_size() > 0
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Properties of the connection, such as its addresses."""
         return self._transport.get_extra_info(name, default)

@@ -157,3 +157,13 @@ def test_an_idle_service_ends_at_once(own: Indexed, number: signal.Signals) -> N
         service.process.send_signal(number)
         service.process.communicate(timeout=60)
         assert time.monotonic() - started < _PROMISED_S / 2
+
+
+def test_a_log_that_nobody_reads_delays_no_end(own: Indexed) -> None:
+    with running(own) as service, httpx.Client(base_url=service.url, timeout=2.0) as client:
+        # A pipe holds 64 KiB; every answer has a line.
+        with pytest.raises(httpx.TimeoutException):
+            for _ in range(5_000):
+                client.get("/v1/nothing")
+        service.process.send_signal(signal.SIGTERM)
+        service.process.wait(_PROMISED_S + 10)
