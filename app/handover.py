@@ -18,7 +18,7 @@ class Handover:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # What has ended and is not yet handed over, by the loop that waits for it.
+        # Pairs that wait to be handed over, by the event loop of their callers.
         self._ended: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Future[Any]]]] = {}
 
     async def result_of(self, future: Future[Result]) -> Result:

@@ -12,6 +12,12 @@ from app.handover import Handover
 PATIENCE = 30.0
 
 
+async def begun(handover: Handover, future: Future[int]) -> asyncio.Task[int]:
+    task = asyncio.create_task(handover.result_of(future))
+    await asyncio.sleep(0)
+    return task
+
+
 def test_futures_that_end_together_wake_the_loop_once_and_reach_each_its_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -70,8 +76,7 @@ def test_a_caller_that_is_cancelled_cancels_work_that_has_not_begun() -> None:
     handover, future = Handover(), Future[int]()
 
     async def run() -> None:
-        task = asyncio.create_task(handover.result_of(future))
-        await asyncio.sleep(0)
+        task = await begun(handover, future)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -86,8 +91,7 @@ def test_a_future_that_is_cancelled_by_others_cancels_its_caller() -> None:
     handover, future = Handover(), Future[int]()
 
     async def run() -> None:
-        task = asyncio.create_task(handover.result_of(future))
-        await asyncio.sleep(0)
+        task = await begun(handover, future)
         future.cancel()
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(asyncio.CancelledError):
@@ -100,8 +104,7 @@ def test_it_serves_one_loop_after_another_though_work_outlives_the_first() -> No
     handover, late = Handover(), Future[int]()
 
     async def leave() -> None:
-        asyncio.create_task(handover.result_of(late)).add_done_callback(lambda _: None)
-        await asyncio.sleep(0)
+        await begun(handover, late)
 
     async def stay(future: Future[int]) -> int:
         async with asyncio.timeout(PATIENCE):
@@ -113,9 +116,7 @@ def test_it_serves_one_loop_after_another_though_work_outlives_the_first() -> No
     kept.set_running_or_notify_cancel()
 
     async def leave_running() -> None:
-        task = asyncio.create_task(handover.result_of(kept))
-        await asyncio.sleep(0)
-        task.cancel()
+        (await begun(handover, kept)).cancel()
 
     asyncio.run(leave_running())
     kept.set_result(1)

@@ -32,8 +32,7 @@ from training.data.manifest import Record, read_manifest, write_manifest
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"
 TOO_LARGE = (413, "image-too-large")
-# On a machine that is busy, the deadline of the whole request may be noticed first.
-LATE = ((504, "encoding-timeout"), (504, "deadline-passed"))
+LATE = (504, "encoding-timeout")
 
 HOSTILE = {
     "bmp": rle_bmp(50_000_000, 1, b"\1\1\0\0"),
@@ -111,10 +110,17 @@ def test_a_decoder_that_is_killed_costs_one_query(client: TestClient) -> None:
     assert search_image(client, picture(1)).status_code == 200
 
 
+@pytest.fixture
+def patient_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of the whole request never comes first, however busy the machine is."""
+    monkeypatch.setattr("app.http.admission._GRACE_S", 30.0)
+
+
+@pytest.mark.usefixtures("patient_request")
 def test_a_query_that_decodes_for_too_long_is_given_up(home: Indexed) -> None:
     with serve(home, encode_deadline_s=1.0, decode_memory_bytes=560 * 2**20) as client:
         pool = decoders(client).pool
-        assert problem_of(search_image(client, slow_bmp())) in LATE
+        assert problem_of(search_image(client, slow_bmp())) == LATE
         wait_until(lambda: pool.busy == 0 and len(pool.pids) == 2)
         assert search_image(client, picture(1)).status_code == 200
         assert counted(client, "recoquest_decoder_restarts") == {"wall": 1}
@@ -145,6 +151,7 @@ def test_thumbnails_are_made_by_the_decoders(client: TestClient) -> None:
     assert counted(client, "recoquest_decodes") == {"done": 1}
 
 
+@pytest.mark.usefixtures("patient_request")
 def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
     with serve(home, encode_deadline_s=0.5) as client:
         pool = decoders(client).pool
@@ -152,7 +159,7 @@ def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
         pids = pool.pids
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        assert problem_of(client.get(f"{IMAGE}/thumbnail")) in LATE
+        assert problem_of(client.get(f"{IMAGE}/thumbnail")) == LATE
         wait_until(lambda: not all(is_there(pid) for pid in pids))
         assert client.get(f"{IMAGE}/thumbnail").status_code in (200, 504)
 
