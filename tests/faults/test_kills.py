@@ -112,11 +112,19 @@ class Round:
                 hits = observer.search(observer.active(COLLECTION), vector_of("q"), SearchRequest(k=20)).hits
                 assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
                 self._hear_until(lambda: False, 0.01)
-            os.kill(pid, signal.SIGKILL)
+            self._kill(pid)
         for pid in self._pids:
             _wait_for_end(pid)
         for said in self._nursery.rest():
             self._hear(said)
+
+    def _kill(self, pid: int) -> None:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            # The nursery says how the process ended.
+            self._hear_until(lambda: False, PATIENCE_S)
+            raise
 
     def _hear_until(self, enough: Any, seconds: float) -> None:
         until = time.monotonic() + seconds

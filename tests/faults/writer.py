@@ -4,18 +4,27 @@
 so that a test can kill hundreds of them.
 """
 
+import faulthandler
 import json
 import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any, Final
 
 from index.engine import SearchEngine
 from index.live_writes import change_image, put_images, remove_images
-from tests.faults.made import made_record, made_upload, open_world, picture_name, stored_vector
+from tests.faults.made import (
+    begin_world,
+    made_record,
+    made_upload,
+    open_world,
+    picture_name,
+    stored_vector,
+)
 
 COLLECTION: Final = "c"
 # An image's version, and the name of its picture; None for one that is not there.
@@ -93,10 +102,47 @@ def write_until_killed(home: Path, states: list[dict[str, State]], first_version
         writer.join()
 
 
+def write_once_in_every_way() -> None:
+    """Use every statement once, before there are threads.
+
+    SQLAlchemy completes its statements when they are first used. Where one thread of CPython 3.11 copies the
+    attributes of a statement and the garbage collector lets another add one, PyDict_Copy crashes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        engine = begin_world(Path(folder), COLLECTION)
+        for version in range(1, 4):
+            _put_and_change(engine, version)
+            engine.save_snapshot(COLLECTION)
+        remove_images(engine, COLLECTION, ["a"])
+        engine.close()
+    assert threading.active_count() == 1
+
+
+def _put_and_change(engine: SearchEngine, version: int) -> None:
+    record, active = made_record("a", version), engine.active(COLLECTION)
+    vectors = {text: stored_vector(text) for text in record.texts}
+    put_images(engine, active, [made_upload(record, picture_name("a", version))])
+    change_image(engine, active, "a", lambda _: record, vectors)
+
+
+def collect_ended(*_: object) -> None:
+    """Collect the processes that have ended, and tell of each that nobody has killed."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if (code := os.waitstatus_to_exitcode(status)) != -signal.SIGKILL:
+            tell(error=f"process {pid} ended by itself: {code}")
+
+
 def main() -> None:
     """Fork a writing process for every line."""
-    # Nobody waits for those that were killed.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    faulthandler.enable()
+    signal.signal(signal.SIGCHLD, collect_ended)
+    write_once_in_every_way()
     for line in sys.stdin:
         asked = json.loads(line)
         if "mark" in asked:
@@ -104,6 +150,7 @@ def main() -> None:
             continue
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             states = [{name: state_of(state) for name, state in own.items()} for own in asked["states"]]
             write_until_killed(Path(asked["home"]), states, asked["first_version"])
             os._exit(0)
