@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.logging import where
 from app.metrics import Metrics
 from app.problems import DEFECT, STOPPING, Kind, problem_response
+from app.tracebacks import let_go
 
 REQUEST_ID_HEADER = "X-Request-ID"
 
@@ -52,6 +53,7 @@ class RequestContext:
                 await self._answer(STOPPING, scope, receive, tracked)
             except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
                 _log.error("defect", error=type(error).__name__, at=where(error))
+                let_go(error)
                 await self._answer(DEFECT, scope, receive, tracked)
             self._report(scope, tracked.status, time.perf_counter() - started)
 

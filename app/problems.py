@@ -1,7 +1,8 @@
 """Errors as RFC 9457 problem documents: which error gives which status, in one table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from app.encoding import (
 from app.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
 from app.logging import where
+from app.tracebacks import let_go
 from index.errors import (
     CatalogueBusyError,
     CatalogueError,
@@ -65,6 +67,8 @@ from training.errors import (
 # Some errors quote the request, or list names of the catalogue.
 _LONGEST: Final = 4_000
 MEDIA_TYPE = "application/problem+json"
+
+_Answer = Callable[[Request, Exception], Awaitable[JSONResponse]]
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -319,9 +323,15 @@ def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 def install_problems(app: FastAPI) -> None:
     """Let every error of the application become a problem document."""
-    app.add_exception_handler(RecoquestError, answer_recoquest_error)
-    app.add_exception_handler(RequestValidationError, answer_validation_error)
-    app.add_exception_handler(HTTPException, answer_http_exception)
+    app.add_exception_handler(RecoquestError, partial(_answer_and_let_go, answer_recoquest_error))
+    app.add_exception_handler(RequestValidationError, partial(_answer_and_let_go, answer_validation_error))
+    app.add_exception_handler(HTTPException, partial(_answer_and_let_go, answer_http_exception))
+
+
+async def _answer_and_let_go(answer: _Answer, request: Request, error: Exception) -> JSONResponse:
+    response = await answer(request, error)
+    let_go(error)
+    return response
 
 
 async def answer_recoquest_error(request: Request, error: Exception) -> JSONResponse:

@@ -10,6 +10,7 @@ from app.encoders import LoadedEncoder
 from app.encoding import Priority
 from app.schemas_writes import ImageChanges, Written
 from app.state import Services
+from app.tracebacks import let_go
 from app.uploads import SentImage, changed_record
 from index.errors import StaleWriteError
 from index.image_intake import KnownImage, Prepared, compare
@@ -155,6 +156,7 @@ async def _prepare(
     try:
         decoded = await services.images.judge(image.content, loaded.image_config)
     except ImageError as error:
+        let_go(error)
         return _Ready(image, error=error)
     prepared = compared.with_picture(decoded.media_type, decoded.width, decoded.height, decoded.pixels)
     encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)

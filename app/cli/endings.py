@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from training.errors import RecoquestError
 from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
@@ -24,6 +25,8 @@ HANGING = 69
 DEFECT = 70
 STOPPED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
+
+_TELLING_S: Final = 0.3
 
 
 class StoppedError(Exception):
@@ -69,7 +72,11 @@ def ended(command: Callable[[], object]) -> NoReturn:
 
 def leave_hanging() -> NoReturn:
     """End a process whose threads hang, at once: they would keep any orderly end from coming."""
-    print("recoquest: The encoder hangs: start the process again.", file=sys.stderr, flush=True)  # noqa: T201
+    # Nobody may read what is written, and then it does not come back.
+    sentence = "The encoder hangs: start the process again."
+    told = threading.Thread(target=_say, args=(sentence, HANGING), daemon=True)
+    told.start()
+    told.join(_TELLING_S)
     os._exit(HANGING)
 
 

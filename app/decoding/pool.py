@@ -208,6 +208,8 @@ class DecodingPool:
                 job = self._next()
                 if job is not None:
                     self._work(job, slot)
+                # Else its image would be kept until the next one comes.
+                del job
         finally:
             if slot.process is not None:
                 slot.process.end()

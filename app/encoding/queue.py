@@ -169,7 +169,9 @@ class EncodingQueue:
     def _supervise(self, lane: int) -> None:
         while not self._closed:
             worker = self._workers[lane] = Worker(lane, self._work)
-            worker.start()
+            if not self._starts(worker):
+                time.sleep(self._look_s)
+                continue
             while worker.lives(self._look_s):
                 if worker.pass_seconds > self._limits.pass_limit_s:
                     self._abandon(worker)
@@ -182,6 +184,15 @@ class EncodingQueue:
             if self._observer is not None:
                 self._observer.restarted()
             time.sleep(_RESTART_PAUSE_S)
+
+    def _starts(self, worker: Worker) -> bool:
+        """Start a worker; whether the system has a thread for it, else it is tried again."""
+        try:
+            worker.start()
+        except RuntimeError as error:
+            _log.error("an encoding worker does not start", reason=str(error))
+            return False
+        return True
 
     @property
     def _look_s(self) -> float:

@@ -91,7 +91,7 @@ class Budget:
         self._used = 0
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes could be reserved now; a lone body always gets them."""
+        """Whether so many bytes could be reserved now; where none are, any number can."""
         return not size or not self._used or self._used + size <= self._limit
 
     def reserve(self, size: int) -> bool:

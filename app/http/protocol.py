@@ -94,7 +94,7 @@ class BoundedProtocol(H11Protocol):
         """Parse what has come, a piece at a time where a piece may be costly."""
         self._last_byte = self.loop.time()
         self._bytes_since += len(data)
-        if self._health_only and self._leave_by is None and not _CHECK_OF_HEALTH.match(data):
+        if self._health_only and self._leave_by is None and not self._goes_on_with_a_check(data):
             self._refuse()
         if self._leave_by is not None:
             self._discarded += len(data)
@@ -106,6 +106,11 @@ class BoundedProtocol(H11Protocol):
             size = len(data) if self._bounded.is_cheap else _PIECE
             super().data_received(data[:size])
             data = data[size:]
+
+    def _goes_on_with_a_check(self, data: bytes) -> bool:
+        """Whether bytes begin a check of health, or are more of its head."""
+        amid_head = self._bounded.waits_for_head and bool(self._bounded.trailing_data[0])
+        return amid_head or _CHECK_OF_HEALTH.match(data) is not None
 
     def _shed(self, data: bytes) -> bool:
         """Refuse a search for which there is no place, before it is parsed."""

@@ -323,3 +323,31 @@ def test_bodies_that_come_a_byte_at_a_time_keep_no_check_of_health_out() -> None
                 writer.close()
 
     asyncio.run(run())
+
+
+def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -> None:
+    async def run() -> list[bytes]:
+        done = asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"] == "/slow":
+                await done.wait()
+            await echo(scope, receive, send)
+
+        async with serving(slow, ConnectionLimits(connections=4)) as server:
+            writers = []
+            for _ in range(4):
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+                writers.append(writer)
+            await until(lambda: len(server.connections) == 4)
+            answers = [
+                await server.exchange(b"GET /" + path + b" HTTP/1.1\r\nHo", b"st: x\r\n" + LAST)
+                for path in (b"livez", b"other")
+            ]
+            done.set()
+            for writer in writers:
+                writer.close()
+        return answers
+
+    assert [statuses(answer) for answer in asyncio.run(run())] == [[200], [503]]

@@ -1,7 +1,9 @@
 """Hostile images over HTTP: each costs its own request, and no more than its decoder."""
 
+import gc
 import os
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +15,12 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.decoding.images import ImageDecoders
+from app.decoding.pool import DecodingPool
 from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.decoding.test_pool import is_there, noise, wait_until
 from tests.app.test_search import problem_of, search_image
-from tests.app.test_writes import LOCAL, picture, post, statuses
+from tests.app.test_writes import LOCAL, picture, post, put, statuses
 from tests.training.data.hostile import (
     deep_png,
     encoded,
@@ -185,3 +188,28 @@ def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: I
             os.kill(pid, signal.SIGCONT)
             assert found.status_code == 200
             assert {answer.result().status_code for answer in waiting} == {200}
+
+
+def test_a_refused_image_is_let_go_without_a_garbage_collection(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, futures = DecodingPool.submit, list[weakref.ref[Any]]()
+
+    def noted(self: DecodingPool, *args: Any) -> Any:
+        future = submit(self, *args)
+        futures.append(weakref.ref(future))
+        return future
+
+    monkeypatch.setattr(DecodingPool, "submit", noted)
+    broken = picture(1)[:-40]
+    gc.collect()
+    gc.disable()
+    try:
+        assert problem_of(search_image(client, broken))[0] == 415
+        assert statuses(post(client, [{"id": "broken"}], [broken])) == [("broken", "refused")]
+        assert problem_of(put(client, "broken", broken))[0] == 415
+        # The error of a task holds the frames that hold the image.
+        wait_until(lambda: all(future() is None for future in futures))
+    finally:
+        gc.enable()
+    assert len(futures) == 3

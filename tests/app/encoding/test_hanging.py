@@ -111,6 +111,36 @@ def test_the_limit_of_a_pass_follows_the_deadline_but_forgives_a_slow_machine() 
     assert QueueLimits(deadline_s=0.5).pass_limit_s == 10.0
 
 
+def test_the_end_of_a_hanging_process_waits_for_nobody_who_reads_its_reason() -> None:
+    script = (
+        "import os; from app.cli.endings import leave_hanging; "
+        "os.set_blocking(2, False)\n"
+        "try:\n    while True: os.write(2, bytes(4096))\n"
+        "except BlockingIOError:\n    os.set_blocking(2, True)\n"
+        "leave_hanging()"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(PATIENCE) == HANGING
+        finally:
+            process.kill()
+
+
+def test_a_worker_for_which_there_is_no_thread_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = threading.Thread.start, list[threading.Thread]()
+
+    def refuse_once(self: threading.Thread) -> None:
+        if self.name == "encoding-worker" and not refused:
+            refused.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    with queue_of(FakeEncoder(), LIMITS) as queue:
+        assert queue.submit("text", "harmless").result(PATIENCE).vector.shape == (2,)
+    assert refused
+
+
 def test_the_end_of_a_hanging_process_has_a_reason_and_a_code_of_its_own() -> None:
     script = "from app.cli.endings import leave_hanging; leave_hanging()"
     ended = subprocess.run(
