@@ -2,26 +2,27 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import structlog
-import torch
 from PIL import Image
 from torch import Tensor
 
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
+from app.encoding.jobs import ServedEncoder
+from app.encoding.passes import passes_of, warm_up
+from app.encoding.processes import EncoderProcesses
 from app.encoding.threads import ComputeThreads
 from index.bundles import check_digest
 from index.results import ActiveGeneration
 from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
-from training.models.encoder import Encoder
+from training.models.encoder import choose_device, load_encoder
 
-LoadEncoder = Callable[[Path], Encoder]
-_FIRST_TEXT = "ready"
+LoadEncoder = Callable[[Path], ServedEncoder]
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
 # Larger loads are encoded side by side, in lanes.
 _MEASURED_SIZE = 2
@@ -31,6 +32,33 @@ _LONGEST_REST_S = 60.0
 _LOOK_S = 1.0
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+def load_served(
+    bundle: Path,
+    *,
+    device: str,
+    threads: int | None,
+    limit_s: float,
+    replaced: Callable[[], object] | None = None,
+) -> ServedEncoder:
+    """Load an encoder to be served: on the CPU into a process for each lane, where there are several.
+
+    Args:
+        bundle: Holds the encoder.
+        device: A torch device, or "auto".
+        threads: For all passes together; None: as many as there are cores.
+        limit_s: Longest that a pass may take.
+        replaced: Called when a process was lost.
+
+    Raises:
+        BundleError: The bundle cannot be used.
+        RecipeError: There is no such device.
+    """
+    lanes = ComputeThreads(threads).lanes
+    if lanes == 1 or choose_device(device).type != "cpu":
+        return load_encoder(bundle, device)
+    return EncoderProcesses(bundle, lanes, limit_s, replaced)
 
 
 class EncoderLoadingError(RecoquestError):
@@ -45,23 +73,23 @@ class EncoderBrokenError(BundleError):
 class LoadedEncoder:
     """An encoder with the queue that feeds it."""
 
-    encoder: Encoder
+    encoder: ServedEncoder
     queue: EncodingQueue
 
     def prepare(self, image: Image.Image) -> Tensor:
         """Resize a decoded image to the encoder's input, uint8 (3, S, S); thread-safe."""
         return self.encoder.prepare_image(image)
 
+    def close(self) -> None:
+        """Let the batch in work end within seconds, and end what computes."""
+        self.queue.close()
+        if isinstance(self.encoder, EncoderProcesses):
+            self.encoder.close()
+
     @property
     def image_config(self) -> ImagePreprocessingConfig:
         """How the encoder's input is made of an image."""
         return self.encoder.preprocessing.image.config
-
-
-def warm_up(encoder: Encoder) -> None:
-    """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
-    for one in _passes(encoder, size=1, text=_FIRST_TEXT):
-        one()
 
 
 @dataclass(slots=True)
@@ -158,13 +186,13 @@ class Encoders:
 
     async def close(self) -> None:
         """Stop every queue and wait for the batches in work."""
-        queues = [loaded.queue for loaded in self.loaded().values()]
+        loaded = list(self.loaded().values())
         rests = [failure.rest for failure in self._failures.values() if failure.rest is not None]
         for task in (*self._loading.values(), *rests):
             task.cancel()
         self._loading.clear()
         self._failures.clear()
-        await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in queues), *self._closing)
+        await asyncio.gather(*(asyncio.to_thread(one.close) for one in loaded), *self._closing)
 
     def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder] | None:
         """The task that loads an encoder, begun now if it has to be; None while a broken bundle rests."""
@@ -192,17 +220,24 @@ class Encoders:
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
         return loaded
 
-    def _load_checked(self, digest: str, bundle: Path) -> Encoder:
+    def _load_checked(self, digest: str, bundle: Path) -> ServedEncoder:
         """Load an encoder, which must have this digest."""
         encoder = self._load(bundle)
-        if encoder.info is not None:
-            check_digest(encoder.info, digest)
+        try:
+            if encoder.info is not None:
+                check_digest(encoder.info, digest)
+        except BaseException:
+            if isinstance(encoder, EncoderProcesses):
+                encoder.close()
+            raise
         return encoder
 
-    async def _warmed(self, encoder: Encoder) -> LoadedEncoder:
+    async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
         """Put an encoder behind a queue, whose thread makes the first pass and settles its threads."""
-        on_cpu = encoder.device.type == "cpu"
-        threads = ComputeThreads(self._threads if on_cpu else 1)
+        threads = ComputeThreads(
+            self._threads if encoder.device.type == "cpu" else 1,
+            encoder.use_threads if isinstance(encoder, EncoderProcesses) else None,
+        )
         queue = EncodingQueue(
             encoder,
             self._limits,
@@ -211,12 +246,13 @@ class Encoders:
             enter=threads.enter,
             give_up=self._give_up,
         )
+        loaded = LoadedEncoder(encoder, queue)
         try:
             await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads)))
         except BaseException:
-            self._close_queue(queue)
+            self._close_loaded(loaded)
             raise
-        return LoadedEncoder(encoder, queue)
+        return loaded
 
     def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
         failure = self._failures.setdefault(digest, _Failure())
@@ -253,28 +289,19 @@ class Encoders:
             failure.rest.cancel()
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
             _log.info("encoder closed", digest=digest)
-            self._close_queue(task.result().queue)
+            self._close_loaded(task.result())
 
-    def _close_queue(self, queue: EncodingQueue) -> None:
-        closing = asyncio.create_task(asyncio.to_thread(queue.close))
+    def _close_loaded(self, loaded: LoadedEncoder) -> None:
+        closing = asyncio.create_task(asyncio.to_thread(loaded.close))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
 
-def _settle(encoder: Encoder, threads: ComputeThreads) -> None:
+def _settle(encoder: ServedEncoder, threads: ComputeThreads) -> None:
     """Make the first pass, and measure how many threads are quickest for passes that run alone."""
     threads.enter()
     warm_up(encoder)
-    threads.measure(_passes(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
-
-
-def _passes(encoder: Encoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:
-    """A pass of a batch for each kind of query that the encoder takes."""
-    images = torch.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
-    passes: list[Callable[[], object]] = [lambda: encoder.embed_images(images)]
-    if "text" in encoder.modalities:
-        passes.append(lambda: encoder.embed_texts([text] * size))
-    return passes
+    threads.measure(passes_of(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
 
 
 def _state_of(folder: Path) -> object:

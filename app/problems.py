@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from app.decoding.process import DecoderStartError
 from app.encoders import EncoderBrokenError, EncoderLoadingError
 from app.encoding import (
+    EncoderLostError,
     EncoderMemoryError,
     EncodingFailedError,
     EncodingTimeoutError,
@@ -163,6 +164,13 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "Images cannot be decoded now",
         HTTPStatus.SERVICE_UNAVAILABLE,
         retry_after_s=1,
+    ),
+    EncoderLostError: Kind(
+        "encoder-replaced",
+        "The encoder is being replaced",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail="The process that encodes was lost and is replaced; try again in a moment.",
+        retry_after_s=2,
     ),
     EncoderLoadingError: Kind(
         "encoder-loading", "The encoder is being loaded", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=2

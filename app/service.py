@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app.context import REQUEST_ID_HEADER, RequestContext
 from app.decoding.images import ImageDecoders
-from app.encoders import Encoders, LoadEncoder
+from app.encoders import Encoders, LoadEncoder, load_served
 from app.encoding import QueueLimits
 from app.engine import open_engine, service_patience
 from app.health import Readiness, followed_generations
@@ -40,7 +40,6 @@ from app.threads import Threads
 from index.engine import SearchEngine
 from index.leftovers import remove_leftovers
 from training.errors import RecoquestError
-from training.models.encoder import load_encoder
 
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
@@ -154,7 +153,14 @@ async def _services(
         deadline_s=settings.encode_deadline_s,
     )
     encoders = Encoders(
-        load or partial(load_encoder, device=settings.device),
+        load
+        or partial(
+            load_served,
+            device=settings.device,
+            threads=settings.threads,
+            limit_s=limits.pass_limit_s,
+            replaced=metrics.restarted,
+        ),
         limits,
         metrics,
         threads=settings.threads,

@@ -11,7 +11,7 @@ from app.doctor.finding import Finding
 from app.doctor.home import file_in_the_way
 from app.doctor.jobs import examine_jobs, examine_retraining
 from app.doctor.versions import judge_postgresql
-from app.encoders import warm_up
+from app.encoding.passes import warm_up
 from app.engine import bind_home, open_unbound
 from app.settings import Settings
 from index.bundles import check_digest

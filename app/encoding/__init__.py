@@ -1,6 +1,7 @@
 """Encoding of queries: a queue in front of each encoder, with isolation of failures and of hanging passes."""
 
 from app.encoding.errors import (
+    EncoderLostError,
     EncoderMemoryError,
     EncodingError,
     EncodingFailedError,
@@ -14,6 +15,7 @@ from app.encoding.queue import EncodingQueue
 
 __all__ = [
     "Encoded",
+    "EncoderLostError",
     "EncoderMemoryError",
     "EncodingError",
     "EncodingFailedError",

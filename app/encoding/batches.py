@@ -13,6 +13,7 @@ from app.encoding.errors import (
     FAILED,
     NO_MEMORY,
     TOO_SLOW,
+    EncoderLostError,
     EncoderMemoryError,
     EncodingFailedError,
     EncodingTimeoutError,
@@ -102,7 +103,8 @@ class Batches:
         if short and len(part) > 1:
             self._smaller, self._smaller_until = len(part) // 2, time.monotonic() + _SMALLER_BATCHES_S
         if len(part) == 1:
-            fail(part, EncoderMemoryError(NO_MEMORY) if short else EncodingFailedError(FAILED), cause=error)
+            reason = EncoderMemoryError(NO_MEMORY) if short else EncodingFailedError(FAILED)
+            fail(part, error if isinstance(error, EncoderLostError) else reason, cause=error)
         return len(part) == 1
 
     def _deliver(self, part: list[Job], results: Sequence[Encoded | None]) -> None:

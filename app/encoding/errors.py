@@ -28,6 +28,10 @@ class EncodingFailedError(EncodingError):
     """The encoder raised an error on this query alone, or gave no finite vector."""
 
 
+class EncoderLostError(EncodingError):
+    """The process that encodes ended, or was killed, before it answered."""
+
+
 class EncoderMemoryError(EncodingError):
     """The memory did not suffice for this query alone."""
 

@@ -1,6 +1,6 @@
 """Queries on their way through the queue, its bounds, and the interfaces of encoder and observer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,12 +8,15 @@ from enum import IntEnum
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL.Image import Image
 from torch import Tensor
 
 from training.errors import RecoquestError
+from training.models.bundle import BundleInfo
 from training.models.encoder import TextEmbeddings
-from training.models.preprocessing import Truncation
+from training.models.preprocessing import Preprocessing, Truncation
 
 Kind = Literal["text", "image"]
 
@@ -38,6 +41,33 @@ class QueryEncoder(Protocol):
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Vectors (B, D) of texts, with how each was cut."""
+
+
+class ServedEncoder(QueryEncoder, Protocol):
+    """An encoder as the service holds it; see `training.models.encoder.Encoder`."""
+
+    @property
+    def modalities(self) -> Collection[str]:
+        """What it can embed."""
+
+    @property
+    def knows_only_its_texts(self) -> bool:
+        """Whether it knows no words but those of the texts that it was trained with."""
+
+    @property
+    def info(self) -> BundleInfo | None:
+        """The bundle it was loaded from."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Of images and texts."""
+
+    def prepare_image(self, image: Image) -> Tensor:
+        """Make the input uint8 (3, S, S) of a decoded image; threads may share it."""
 
 
 class QueueObserver(Protocol):

@@ -28,9 +28,11 @@ class ComputeThreads:
 
     Args:
         count: Given by an operator, for all lanes together; None measures.
+        use: Sets the number for passes of the calling thread.
     """
 
-    def __init__(self, count: int | None = None) -> None:
+    def __init__(self, count: int | None = None, use: Callable[[int], None] | None = None) -> None:
+        self._use = use or use_torch_threads
         self._given = count
         total = count or cores()
         self._alone = count or 1
@@ -42,7 +44,7 @@ class ComputeThreads:
         """Set up the calling thread, which is an encoder's, for a pass alone or beside others."""
         count = self._alone if alone else self._side_by_side
         if getattr(self._of_thread, "count", None) != count:
-            use_torch_threads(count)
+            self._use(count)
             self._of_thread.count = count
 
     def measure(self, passes: Sequence[Callable[[], object]]) -> None:
@@ -51,7 +53,7 @@ class ComputeThreads:
         Call it in the encoder's thread, after a first pass.
         """
         if self._given is None and passes:
-            self._alone = quickest_count(passes, cores())
+            self._alone = quickest_count(passes, cores(), use=self._use)
             self._of_thread.count = None
             _log.info("threads measured", threads=self._alone)
         self.enter()
@@ -73,7 +75,10 @@ def use_torch_threads(count: int) -> None:
 
 
 def quickest_count(
-    passes: Sequence[Callable[[], object]], most: int, clock: Callable[[], float] = time.perf_counter
+    passes: Sequence[Callable[[], object]],
+    most: int,
+    clock: Callable[[], float] = time.perf_counter,
+    use: Callable[[int], None] | None = None,
 ) -> int:
     """The number of threads, 1 to `most`, with the least time over all passes.
 
@@ -85,7 +90,9 @@ def quickest_count(
         passes: Called several times each.
         most: The largest number.
         clock: Gives seconds.
+        use: Sets the number for passes of the calling thread.
     """
+    use = use or use_torch_threads
     counts = [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
     end, share_s = clock() + _MEASURE_S, _MEASURE_S / (len(counts) * len(passes))
     best, least = 1, float("inf")
@@ -93,7 +100,7 @@ def quickest_count(
     for tried, count in enumerate(counts):
         if tried >= _LEAST_COUNTS and clock() > end:
             break
-        use_torch_threads(count)
+        use(count)
         times = [_least_time(one, share_s, clock) for one in passes]
         alone = alone or times
         cost = sum(time_s / alone_s for time_s, alone_s in zip(times, alone, strict=True))

@@ -213,15 +213,24 @@ def load_trainable(info: BundleInfo) -> tuple[DualEncoder, Preprocessing]:
     Raises:
         BundleError: The weights do not fit the bundle's settings.
     """
-    tokenizer = None
-    if info.config.text is not None:
-        tokenizer = Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    tokenizer = _tokenizer_of(info)
     model = build_dual_encoder(info.config, tokenizer, load_pretrained=False)
     try:
         model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(info.folder, error) from error
     return model, Preprocessing(info.preprocessing, tokenizer)
+
+
+def load_preprocessing(info: BundleInfo) -> Preprocessing:
+    """Load what feeds the model of a bundle, without its weights."""
+    return Preprocessing(info.preprocessing, _tokenizer_of(info))
+
+
+def _tokenizer_of(info: BundleInfo) -> Tokenizer | None:
+    if info.config.text is None:
+        return None
+    return Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
 
 
 def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:

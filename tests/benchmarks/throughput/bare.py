@@ -47,7 +47,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     """Measure as the service computes: with the threads of torch and the lanes that it would choose."""
     import torch
 
-    from app.encoders import warm_up
+    from app.encoding.passes import warm_up
     from app.encoding.threads import ComputeThreads, cores, use_torch_threads
     from training.data.images import decode_image
     from training.models.encoder import load_encoder

@@ -72,9 +72,15 @@ def run_load(
 
 
 def _cpu_seconds(process: int) -> float:
-    """Processor time that a process has taken."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time that a process and its descendants, which decode and encode, have taken."""
+    ticks, waiting = 0, [process]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+        for thread in (folder / "task").iterdir():
+            waiting += map(int, (thread / "children").read_text().split())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _converse(selector: selectors.BaseSelector, turn: Iterator[bytes], end: float, outcome: Outcome) -> None:

@@ -1,0 +1,86 @@
+"""The process that encodes: it loads a bundle, makes a first pass, and then answers orders until its end.
+
+The process that has started it sets how threads of the libraries wait, in the environment.
+"""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from app.encoding.passes import warm_up
+from app.encoding.process import Order
+from app.encoding.threads import use_torch_threads
+from training.errors import BundleError
+from training.models.encoder import Encoder, load_encoder
+
+_LOOK_S: Final = 1.0
+
+
+def main(parent: int, descriptor: int, bundle: Path) -> None:
+    """Answer orders until the other side closes its end.
+
+    Args:
+        parent: The process that has started this one.
+        descriptor: Of the socket.
+        bundle: Holds the encoder.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with Connection(descriptor) as connection:
+        try:
+            encoder = _loaded(bundle)
+        except Exception as error:  # noqa: BLE001 - the service tells of it
+            connection.send(BundleError(str(error)))
+            return
+        connection.send("ready")
+        threads = 1
+        while True:
+            try:
+                order: Order = connection.recv()
+            except EOFError:
+                return
+            if order.threads != threads:
+                use_torch_threads(order.threads)
+                threads = order.threads
+            connection.send(_answer(encoder, order))
+
+
+def _loaded(bundle: Path) -> Encoder:
+    torch.set_num_threads(1)
+    encoder = load_encoder(bundle, "cpu")
+    warm_up(encoder)
+    # Garbage collections leave out all that lives as long as the process.
+    gc.collect()
+    gc.freeze()
+    return encoder
+
+
+def _answer(encoder: Encoder, order: Order) -> Any:
+    try:
+        if isinstance(order.batch, list):
+            return encoder.embed_texts(order.batch)
+        return encoder.embed_images(torch.from_numpy(order.batch))
+    except MemoryError as error:
+        return MemoryError(str(error))
+    except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch
+        # Others may not be unpickled, and their frames hold the batch.
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _end_with(parent: int) -> None:
+    # The system's own signal would come with the end of the thread that has started this process.
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,207 @@
+"""Real processes that hold an encoder: their vectors are the encoder's, and a lost one is replaced."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from app.encoders import load_served
+from app.encoding import EncoderLostError, EncodingQueue
+from app.encoding.processes import EncoderProcesses
+from app.service import create_app
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from training.errors import BundleError
+from training.models.bundle import WEIGHTS_FILE
+from training.models.encoder import Encoder, load_encoder
+
+PATIENCE = 60.0
+TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0)
+
+
+@pytest.fixture
+def make_processes(bundle: Path) -> Iterator[Callable[..., EncoderProcesses]]:
+    """Starts processes of the bundle; they end with the test."""
+    made = []
+
+    def make(count: int = 1, limit_s: float = PATIENCE) -> EncoderProcesses:
+        made.append(EncoderProcesses(bundle, count, limit_s))
+        return made[-1]
+
+    yield make
+    for processes in made:
+        processes.close()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_vectors_are_those_of_the_encoder(
+    make_processes: Callable[..., EncoderProcesses], bundle: Path
+) -> None:
+    processes, encoder = make_processes(), load_encoder(bundle, "cpu")
+    found, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
+    assert found.truncations == expected.truncations
+    assert found.truncations[2] is not None
+    size = processes.preprocessing.image.config.size
+    images = torch.randint(0, 256, (3, 3, size, size), dtype=torch.uint8)
+    np.testing.assert_allclose(processes.embed_images(images), encoder.embed_images(images), atol=1e-6)
+    assert processes.info == encoder.info
+    assert processes.modalities == encoder.modalities
+    assert processes.knows_only_its_texts == encoder.knows_only_its_texts
+
+
+def test_as_many_passes_run_at_once_as_there_are_processes(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes(2)
+    for pid in processes.pids:
+        os.kill(pid, signal.SIGSTOP)
+    waiting = [threading.Thread(target=processes.embed_texts, args=(["a"],)) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    first, second = processes.pids
+    os.kill(first, signal.SIGCONT)
+    wait_until(lambda: sum(thread.is_alive() for thread in waiting) == 1)
+    os.kill(second, signal.SIGCONT)
+    for thread in waiting:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_process_that_was_killed_while_idle_costs_no_query(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes()
+    [before] = processes.pids
+    os.kill(before, signal.SIGKILL)
+    # Its last thread may take a moment.
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    assert len(processes.embed_texts(["a"]).vectors) == 1
+    assert processes.pids != [before]
+
+
+def test_a_process_that_hangs_is_killed_and_replaced(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes(limit_s=1.0)
+    [before] = processes.pids
+    os.kill(before, signal.SIGSTOP)
+    with pytest.raises(EncoderLostError):
+        processes.embed_texts(["a"])
+    assert not is_there(before)
+    processes._limit_s = PATIENCE
+    assert len(processes.embed_texts(["a"]).vectors) == 1
+
+
+def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes()
+    queue = EncodingQueue(processes)
+    try:
+        [pid] = processes.pids
+        os.kill(pid, signal.SIGSTOP)
+        lost = queue.submit("text", "a")
+        wait_until(lambda: queue.depth == 0)
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(EncoderLostError):
+            lost.result(PATIENCE)
+        assert np.isfinite(queue.submit("text", "a").result(PATIENCE).vector).all()
+    finally:
+        queue.close()
+
+
+def test_closing_ends_the_processes_and_tells_who_waits(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes(2)
+    pids, told = processes.pids, list[str]()
+    os.kill(pids[0], signal.SIGSTOP)
+    os.kill(pids[1], signal.SIGSTOP)
+
+    def ask() -> None:
+        try:
+            processes.embed_texts(["a"])
+        except EncoderLostError:
+            told.append("lost")
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    time.sleep(0.2)
+    processes.close()
+    for thread in asking:
+        thread.join(PATIENCE)
+    assert told == ["lost"] * 3
+    assert not any(is_there(pid) for pid in pids)
+
+
+def test_a_damaged_bundle_is_told_and_leaves_no_process(tmp_path: Path) -> None:
+    broken = make_bundle(tmp_path / "bundle", seed=0)
+    content = (broken / WEIGHTS_FILE).read_bytes()
+    (broken / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
+    with pytest.raises(BundleError):
+        EncoderProcesses(broken, 2, PATIENCE)
+
+
+def test_processes_end_with_the_one_that_has_started_them(bundle: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from app.encoding.processes import EncoderProcesses\n"
+        f"print(*EncoderProcesses(Path({str(bundle)!r}), 1, 60.0).pids, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            # Even one that hangs in a pass.
+            assert is_there(pid)
+        finally:
+            parent.kill()
+    wait_until(lambda: not is_there(pid))
+
+
+def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
+    assert isinstance(load_served(bundle, device="cpu", threads=1, limit_s=1.0), Encoder)
+
+
+def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[..., Indexed]) -> None:
+    settings = make_indexed().settings.model_copy(update={"threads": 2})
+    application = create_app(settings)
+    with TestClient(application, "http://localhost") as client:
+        assert isinstance(application, FastAPI)
+        wait_until(lambda: bool(application.state.services.encoders.loaded()))
+        [loaded] = application.state.services.encoders.loaded().values()
+        assert isinstance(loaded.encoder, EncoderProcesses)
+        pids = loaded.encoder.pids
+        assert len(pids) == 2
+        answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "a red square"})
+        assert answer.status_code == 200
+    assert not any(is_there(pid) for pid in pids)
