@@ -14,6 +14,9 @@ from tests.benchmarks.search.made_vectors import make_vectors
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 
+# Minutes, and recall of other queries is measured beside them.
+pytestmark = pytest.mark.slow
+
 # The same codes as "ivf", of vectors in files.
 _MAPPED = pytest.param("mapped", marks=pytest.mark.slow)
 # As codes are made for them.
