@@ -99,7 +99,7 @@ def test_a_given_number_is_not_measured_and_holds_in_the_encoders_thread_only() 
 def test_a_thread_that_replaces_the_encoders_takes_the_measured_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.encoding.threads.quickest_count", lambda _passes, _most: 3)
+    monkeypatch.setattr("app.encoding.threads.quickest_count", lambda *_passes, **_how: 3)
     threads = ComputeThreads()
     in_a_thread(lambda: threads.measure([lambda: None]))
 
