@@ -48,7 +48,7 @@ class ServedEncoder(QueryEncoder, Protocol):
 
     @property
     def modalities(self) -> Collection[str]:
-        """What it can embed."""
+        """Kinds of input that it embeds."""
 
     @property
     def knows_only_its_texts(self) -> bool:

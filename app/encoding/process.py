@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socketpair
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,10 @@ class Order:
     """A batch for the process.
 
     Attributes:
-        kind: Of all that is in it.
         batch: Texts, or uint8 images (B, 3, S, S).
         threads: Of torch, for this pass.
     """
 
-    kind: Literal["text", "image"]
     batch: list[str] | NDArray[np.uint8]
     threads: int
 

@@ -45,7 +45,7 @@ def main(parent: int, descriptor: int, bundle: Path) -> None:
         while True:
             try:
                 order: Order = connection.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 return
             if order.threads != threads:
                 use_torch_threads(order.threads)

@@ -94,7 +94,7 @@ class EncoderProcesses:
         Raises:
             EncoderLostError: The process has ended, or the pass took too long.
         """
-        vectors: NDArray[np.float32] = self._ask(Order("image", images.numpy(), self._threads))
+        vectors: NDArray[np.float32] = self._ask(Order(images.numpy(), self._threads))
         return vectors
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
@@ -106,7 +106,7 @@ class EncoderProcesses:
         """
         if "text" not in self.modalities:
             raise MissingModalityError("text")
-        embeddings: TextEmbeddings = self._ask(Order("text", list(texts), self._threads))
+        embeddings: TextEmbeddings = self._ask(Order(list(texts), self._threads))
         return embeddings
 
     def close(self) -> None:
