@@ -139,6 +139,17 @@ def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
         queue.close()
 
 
+def test_a_pass_that_fails_tells_why_and_keeps_its_process(
+    make_processes: Callable[..., EncoderProcesses],
+) -> None:
+    processes = make_processes()
+    before = processes.pids
+    with pytest.raises(RuntimeError, match="Error: "):
+        processes.embed_images(torch.zeros((1, 7, 4, 4), dtype=torch.uint8))
+    assert len(processes.embed_texts(["a"]).vectors) == 1
+    assert processes.pids == before
+
+
 def test_closing_ends_the_processes_and_tells_who_waits(
     make_processes: Callable[..., EncoderProcesses],
 ) -> None:
