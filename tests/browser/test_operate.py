@@ -281,7 +281,8 @@ def test_a_worker_retrains_and_its_operator_promotes(
         expect(job).to_contain_text("passed")
         shown.press(f"Promote the model of job {number}")
         shown.confirm()
-        expect(shown.told).to_contain_text("c is now searched in generation 2")
+        # Processes start for the model first.
+        expect(shown.told).to_contain_text("c is now searched in generation 2", timeout=60_000)
         shown.press("Roll c back to generation 1")
         shown.confirm()
         expect(shown.told).to_contain_text("c is now searched in generation 1")
