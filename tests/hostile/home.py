@@ -11,7 +11,7 @@ from training.models.encoder import load_encoder
 
 def make_home(folder: Path, database_url: str | None) -> Settings:
     """Index a few images by an encoder of a few thousand weights; the settings that serve them."""
-    settings = Settings(home=folder / "home", database_url=database_url, threads=1, device="cpu")
+    settings = Settings(home=folder / "home", database_url=database_url, device="cpu")
     manifest = make_manifest(folder / "data", images=24)
     encoder = load_encoder(make_bundle(folder / "bundle", seed=0), "cpu")
     engine = open_engine(settings)

@@ -1,7 +1,8 @@
 """A service outlasts a corpus of hostile requests: it answers, stays small and alive, and stops when told.
 
 `make test-hostile` sends the whole corpus and holds the service to 200 ms for `/livez`; without
-RECOQUEST_TEST_HOSTILE a part of it is sent, on a machine that may be doing other things.
+RECOQUEST_TEST_HOSTILE a part of it is sent, on a machine that may be doing other things. The service has as
+many processes as it has by default.
 """
 
 import asyncio
@@ -35,11 +36,12 @@ _LONGEST_LIVEZ_S: Final = 0.2 if _WHOLE else 2.0
 _STOP_S: Final = 10.0
 # The service and its test share the cores; the end of a process takes its time beside others.
 _STOP_MARGIN_S: Final = 1.0
+_SLOW_IN_SMALL: Final = () if _WHOLE else pytest.mark.slow
 _COMMAND: Final = "from app.cli.main import run; run()"
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=_SLOW_IN_SMALL)])
 def test_the_service_outlasts_hostile_requests(
     database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
