@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import ASTConfig, ASTModel
 
 from training.errors import RecipeError
 from training.models.pretrained import (
@@ -81,7 +81,9 @@ def build_ast(options: dict[str, Any], folder: Path | None, *, weights: bool) ->
         RecipeError: An option or the folder does not fit.
     """
     config = (
-        configuration(ASTConfig, options) if folder is None else pretrained_configuration(ASTConfig, folder)
+        configuration(transformers.ASTConfig, options)
+        if folder is None
+        else pretrained_configuration(transformers.ASTConfig, folder)
     )
     resolved = architecture_options(config)
     if min(int(resolved["max_length"]), int(resolved["num_mel_bins"])) < int(resolved["patch_size"]):
@@ -90,6 +92,6 @@ def build_ast(options: dict[str, Any], folder: Path | None, *, weights: bool) ->
             "choose a smaller patch_size, or more num_mel_bins and max_length."
         )
     if folder is None or not weights:
-        model: Any = ASTModel
+        model: Any = transformers.ASTModel
         return AstBackbone(model(config), resolved)
-    return AstBackbone(load_pretrained(ASTModel, config, folder), resolved)
+    return AstBackbone(load_pretrained(transformers.ASTModel, config, folder), resolved)

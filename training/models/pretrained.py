@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from training.errors import RecipeError
@@ -108,13 +108,15 @@ def read_projection(folder: Path, name: str) -> Projection | None:
     return None if weight is None else Projection(weight)
 
 
-def architecture_options(config: PreTrainedConfig) -> dict[str, Any]:
+def architecture_options(config: "transformers.PreTrainedConfig") -> dict[str, Any]:
     """Everything in a configuration that decides the architecture; it rebuilds the same configuration."""
     plain = json.loads(json.dumps(config.to_dict()))
     return {name: plain[name] for name in sorted(_option_names(type(config))) if name in plain}
 
 
-def configuration(kind: type[PreTrainedConfig], options: Mapping[str, Any]) -> PreTrainedConfig:
+def configuration(
+    kind: type["transformers.PreTrainedConfig"], options: Mapping[str, Any]
+) -> "transformers.PreTrainedConfig":
     """A configuration from options.
 
     Raises:
@@ -132,7 +134,9 @@ def configuration(kind: type[PreTrainedConfig], options: Mapping[str, Any]) -> P
         raise RecipeError(f"The options of {kind.model_type} do not fit: {error}") from error
 
 
-def pretrained_configuration(kind: type[PreTrainedConfig], folder: Path) -> PreTrainedConfig:
+def pretrained_configuration(
+    kind: type["transformers.PreTrainedConfig"], folder: Path
+) -> "transformers.PreTrainedConfig":
     """The configuration in a folder; of a model for images and texts, the part of this kind.
 
     Raises:
@@ -151,8 +155,11 @@ def pretrained_configuration(kind: type[PreTrainedConfig], folder: Path) -> PreT
 
 
 def load_pretrained(
-    kind: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, **settings: Any
-) -> PreTrainedModel:
+    kind: type["transformers.PreTrainedModel"],
+    config: "transformers.PreTrainedConfig",
+    folder: Path,
+    **settings: Any,
+) -> "transformers.PreTrainedModel":
     """A transformers model with a folder's weights in float32.
 
     Raises:
@@ -177,7 +184,7 @@ def load_pretrained(
         raise RecipeError(
             f"The weights in {folder} lack {len(missing)} tensors, {missing[0]} first: wrong model?"
         )
-    loaded: PreTrainedModel = model
+    loaded: transformers.PreTrainedModel = model
     return loaded
 
 
@@ -196,5 +203,5 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _option_names(kind: type[PreTrainedConfig]) -> set[str]:
-    return set(kind().to_dict()) - set(PreTrainedConfig().to_dict()) - _DERIVED
+def _option_names(kind: type["transformers.PreTrainedConfig"]) -> set[str]:
+    return set(kind().to_dict()) - set(transformers.PreTrainedConfig().to_dict()) - _DERIVED

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Self
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 from training.errors import RecipeError
 from training.models.config import TextPreprocessingConfig
@@ -153,9 +152,9 @@ class SentenceEncoder:
             self._cache.popitem(last=False)
 
 
-def _configuration(folder: Path) -> PreTrainedConfig:
+def _configuration(folder: Path) -> "transformers.PreTrainedConfig":
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(
+        config: transformers.PreTrainedConfig = transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
@@ -165,10 +164,12 @@ def _configuration(folder: Path) -> PreTrainedConfig:
     return config
 
 
-def _model_kind(config: PreTrainedConfig, folder: Path) -> type[PreTrainedModel]:
-    kind = MODEL_MAPPING.get(type(config), None)
+def _model_kind(
+    config: "transformers.PreTrainedConfig", folder: Path
+) -> type["transformers.PreTrainedModel"]:
+    kind = transformers.MODEL_MAPPING.get(type(config), None)
     if (
-        not (isinstance(kind, type) and issubclass(kind, PreTrainedModel))
+        not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel))
         or not hasattr(config, "hidden_size")
         or not hasattr(config, "vocab_size")
     ):
@@ -179,7 +180,7 @@ def _model_kind(config: PreTrainedConfig, folder: Path) -> type[PreTrainedModel]
     return kind
 
 
-def _longest(config: PreTrainedConfig) -> int:
+def _longest(config: "transformers.PreTrainedConfig") -> int:
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in {"roberta", "xlm-roberta", "mpnet", "camembert"}:
         # Their positions begin behind the padding id.

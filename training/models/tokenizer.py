@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import transformers
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as BackendTokenizer
-from transformers import AutoTokenizer
 
 from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
@@ -94,7 +94,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         RecipeError: The folder has no tokenizer, or one without a padding token.
     """
     try:
-        pretrained = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        pretrained = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         backend = pretrained.backend_tokenizer
     except (OSError, ValueError, AttributeError, ImportError) as error:
         raise RecipeError(

@@ -1,0 +1,16 @@
+"""An encoder's process, and the service, start in seconds: most of a start is imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["app.encoding.process_worker", "app.service"])
+def test_the_models_of_transformers_are_imported_when_one_is_built(module: str) -> None:
+    script = f"import sys, {module}; print(*sys.modules)"
+    imported = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    ).stdout.split()
+    assert "transformers" in imported
+    assert not {"transformers.modeling_utils", "torch._dynamo"} & set(imported)
