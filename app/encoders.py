@@ -30,6 +30,8 @@ _MEASURED_SIZE = 2
 _FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
 _LOOK_S = 1.0
+# A process that computes longer than this at the end is killed.
+_LAST_BATCH_S = 1.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -82,9 +84,11 @@ class LoadedEncoder:
 
     def close(self) -> None:
         """Let the batch in work end within seconds, and end what computes."""
-        self.queue.close()
         if isinstance(self.encoder, EncoderProcesses):
+            self.queue.close(_LAST_BATCH_S)
             self.encoder.close()
+        else:
+            self.queue.close()
 
     @property
     def image_config(self) -> ImagePreprocessingConfig:

@@ -4,24 +4,20 @@ The process that has started it sets how threads of the libraries wait, in the e
 """
 
 import gc
-import os
 import signal
 import sys
-import threading
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from app.encoding.passes import warm_up
 from app.encoding.process import Order
 from app.encoding.threads import use_torch_threads
+from app.processes.lifeline import end_with
 from training.errors import BundleError
 from training.models.encoder import Encoder, load_encoder
-
-_LOOK_S: Final = 1.0
 
 
 def main(parent: int, descriptor: int, bundle: Path) -> None:
@@ -32,8 +28,8 @@ def main(parent: int, descriptor: int, bundle: Path) -> None:
         descriptor: Of the socket.
         bundle: Holds the encoder.
     """
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with Connection(descriptor) as connection:
         try:
             encoder = _loaded(bundle)
@@ -73,13 +69,6 @@ def _answer(encoder: Encoder, order: Order) -> Any:
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch
         # Others may not be unpickled, and their frames hold the batch.
         return RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _end_with(parent: int) -> None:
-    # The system's own signal would come with the end of the thread that has started this process.
-    while os.getppid() == parent:
-        time.sleep(_LOOK_S)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ their steps: one of them has the interpreter. Processes have one each, and one t
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class EncoderProcesses:
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
+        # The system kills a process when the thread that has started it ends: other threads come and go.
+        self._starter = ThreadPoolExecutor(1, "encoder-processes")
         try:
             for _ in range(count):
                 self._start()
@@ -121,6 +124,7 @@ class EncoderProcesses:
             process.kill()
         for process in idle:
             process.end()
+        self._starter.shutdown(wait=False)
 
     @property
     def _threads(self) -> int:
@@ -175,7 +179,10 @@ class EncoderProcesses:
             self._start()
 
     def _start(self) -> None:
-        process = EncodingProcess(self._bundle)
+        try:
+            process = self._starter.submit(EncodingProcess, self._bundle).result()
+        except RuntimeError as error:
+            raise EncoderLostError("No process of the encoder can be started.") from error
         with self._changed:
             if not self._closed and len(self._all) < self._count:
                 self._all.add(process)

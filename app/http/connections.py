@@ -1,7 +1,7 @@
 """The open connections of a server: their number, the time that each may take, and why some were ended."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -76,6 +76,7 @@ class Connections:
         self._open: dict[Watched, None] = {}
         self._leaving: set[Watched] = set()
         self._unlogged: Counter[Reason] = Counter()
+        self._turns: deque[Callable[[], object]] = deque()
         self._logged_at = float("-inf")
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -110,6 +111,18 @@ class Connections:
         """Forget a connection that is closed."""
         self._open.pop(connection, None)
         self._leaving.discard(connection)
+
+    def take_turns(self, go_on: Callable[[], object]) -> None:
+        """Call one of these, in their order, in each turn of the event loop."""
+        if not self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._turns.append(go_on)
+
+    def _next_turn(self) -> None:
+        go_on = self._turns.popleft()
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        go_on()
 
     def count(self, reason: Reason) -> None:
         """Count a connection that the service ends."""

@@ -152,9 +152,13 @@ class BoundedProtocol(H11Protocol):
             self._body_since, self._body_of = now, self.cycle
 
     def on_response_complete(self) -> None:
-        """Count idle time from the end of the answer."""
+        """Count idle time from the end of the answer; requests that came behind it wait for their turn."""
         self._last_byte = self.loop.time()
-        super().on_response_complete()
+        if self._bounded.trailing_data[0]:
+            # Else all that callers send in one go would be before whoever comes next.
+            self._all.take_turns(super().on_response_complete)
+        else:
+            super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the parser knows more
         """Refuse a request that is no HTTP, or over a bound."""
@@ -270,7 +274,7 @@ class BoundedProtocol(H11Protocol):
         """Say that nothing more is sent, and throw away what comes until the caller goes."""
         self._leave_by = self.loop.time() + self._limits.leave_s
         if not self._all.leave(self):
-            self.transport.abort()
+            self._gentle.close_at_once()
             return
         self.flow.resume_reading()
         if self.transport.can_write_eof():

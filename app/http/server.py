@@ -20,6 +20,9 @@ _ALL_S: Final = 9.3
 _TELLING_S: Final = 0.3
 
 _LOOK_S: Final = 0.05
+# libuv accepts one connection for each listener and turn of the loop: behind a crowd, a caller would wait as
+# many turns as there are others before it.
+_LISTENERS: Final = 16
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -49,6 +52,11 @@ class EndingServer(uvicorn.Server):
         with suppress(RuntimeError):
             self._no_order.release()
         super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and accept connections in several places at once."""
+        listeners = [listener.dup() for listener in sockets or [] for _ in range(_LISTENERS)]
+        await super().startup(listeners or None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what is open, in the order that loses least."""

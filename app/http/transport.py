@@ -42,6 +42,14 @@ class GentleTransport(asyncio.Transport):
             self._flush()
             self._transport.close()
 
+    def close_at_once(self) -> None:
+        """Close; what the system does not take now is lost."""
+        self._flush()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
     def abort(self) -> None:
         """Close now; what is not written is lost."""
         self._held.clear()
@@ -78,6 +86,6 @@ class GentleTransport(asyncio.Transport):
         self._transport.resume_reading()
 
     def _flush(self) -> None:
-        if self._held:
+        if self._held and not self._transport.is_closing():
             held, self._held = self._held, bytearray()
             self._transport.write(held)

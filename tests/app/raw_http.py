@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.cli.listening import bind
 from app.http.connections import ConnectionLimits, Connections
 from app.http.protocol import bounded
+from app.http.server import EndingServer
 from app.http.shedding import Shedding
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -69,7 +70,7 @@ async def serving(
         lifespan=lifespan,
         log_config=None,
     )
-    server = uvicorn.Server(config)
+    server = EndingServer(config, asyncio.Event())
     task = asyncio.create_task(server.serve(sockets=[taken]))
     try:
         while not server.started:

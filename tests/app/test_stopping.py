@@ -1,6 +1,7 @@
 """The end of the service: in time and without an error in the log, whatever streams and threads do."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,7 +40,9 @@ def stuck(engine, active, vector, asked, *rest):
         threading.Event().wait()
     return search(engine, active, vector, asked, *rest)
 SearchEngine.search = stuck
-settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=float(sys.argv[2]))
+settings = Settings(
+    home=Path(sys.argv[1]), device="cpu", encode_deadline_s=float(sys.argv[2]), threads=int(sys.argv[3])
+)
 serve_on(taken, settings)
 """
 
@@ -46,9 +50,9 @@ serve_on(taken, settings)
 class Service:
     """The service in a process of its own."""
 
-    def __init__(self, indexed: Indexed, deadline_s: float = 60.0) -> None:
+    def __init__(self, indexed: Indexed, deadline_s: float = 60.0, threads: int = 1) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(indexed.settings.home), str(deadline_s)],
+            [sys.executable, "-c", _START, str(indexed.settings.home), str(deadline_s), str(threads)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -92,14 +96,23 @@ class Service:
 
 
 @contextmanager
-def running(indexed: Indexed, **options: float) -> Iterator[Service]:
-    service = Service(indexed, **options)
+def running(indexed: Indexed, deadline_s: float = 60.0, threads: int = 1) -> Iterator[Service]:
+    service = Service(indexed, deadline_s, threads)
     try:
         service.wait_until_ready()
         yield service
     finally:
         service.process.kill()
         service.process.communicate()
+
+
+def descendants(pid: int) -> list[int]:
+    found = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return found + [further for child in found for further in descendants(child)]
 
 
 def errors(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -167,3 +180,22 @@ def test_a_log_that_nobody_reads_delays_no_end(own: Indexed) -> None:
                 client.get("/v1/nothing")
         service.process.send_signal(signal.SIGTERM)
         service.process.wait(_PROMISED_S + 10)
+
+
+def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
+    with running(own, threads=2) as service:
+        children = descendants(service.process.pid)
+        for child in children:
+            os.kill(child, signal.SIGSTOP)
+        with ExitStack() as open_ones:
+            for number in range(6):
+                open_ones.enter_context(service.post(b'{"text": "dog %d"}' % number))
+            time.sleep(0.5)
+            seconds, lines = service.stop()
+    assert seconds < _PROMISED_S
+    assert not errors(lines)
+    assert len(children) > 2
+    end = time.monotonic() + _PATIENCE
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -183,17 +183,20 @@ def test_a_damaged_bundle_is_told_and_leaves_no_process(tmp_path: Path) -> None:
         EncoderProcesses(broken, 2, PATIENCE)
 
 
-def test_processes_end_with_the_one_that_has_started_them(bundle: Path) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped: bool) -> None:
     script = (
         "import sys, time; from pathlib import Path; from app.encoding.processes import EncoderProcesses\n"
-        f"print(*EncoderProcesses(Path({str(bundle)!r}), 1, 60.0).pids, flush=True); time.sleep(600)"
+        f"processes = EncoderProcesses(Path({str(bundle)!r}), 1, 60.0)\n"
+        "print(*processes.pids, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         try:
             assert parent.stdout is not None
             pid = int(parent.stdout.readline())
-            # Even one that hangs in a pass.
             assert is_there(pid)
+            if stopped:
+                os.kill(pid, signal.SIGSTOP)
         finally:
             parent.kill()
     wait_until(lambda: not is_there(pid))
