@@ -100,6 +100,8 @@ def _slow(draw: random.Random) -> Iterator[Case]:
     yield Case("dribbling body", (head, *dribble, STALL_S), closes=True, limit_s=STALL_S)
     yield Case("leaves in its head", (_LIVE,), leave=True)
     yield Case("leaves in its body", (head, b"{"), leave=True)
+    row = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
+    yield Case("leaves amid requests in a row", (row, 3.0), leave=True)
 
 
 def _odd(draw: random.Random) -> Iterator[Case]:
