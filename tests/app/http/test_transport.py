@@ -24,6 +24,10 @@ class Recorded(asyncio.Transport):
         """Note an end."""
         self.told.append("eof")
 
+    def is_closing(self) -> bool:
+        """Whether that was noted."""
+        return not {"close", "abort"}.isdisjoint(self.told)
+
     def close(self) -> None:
         """Note a close."""
         self.told.append("close")
