@@ -99,15 +99,15 @@ class Batches:
         return True
 
     def _failed(self, part: list[Job], error: Exception) -> bool:
-        short, lost = is_out_of_memory(error), isinstance(error, EncoderLostError)
+        short = is_out_of_memory(error)
         # The replacement of a lost process is an error in the log; its end with the service is none.
-        level = logging.WARNING if lost else logging.ERROR
+        level = logging.WARNING if isinstance(error, EncoderLostError) else logging.ERROR
         _log.log(level, "encoding failed", kind=part[0].kind, size=len(part), error=type(error).__name__)
         if short and len(part) > 1:
             self._smaller, self._smaller_until = len(part) // 2, time.monotonic() + _SMALLER_BATCHES_S
         if len(part) == 1:
             reason = EncoderMemoryError(NO_MEMORY) if short else EncodingFailedError(FAILED)
-            fail(part, error if lost else reason, cause=error)
+            fail(part, error if isinstance(error, EncoderLostError) else reason, cause=error)
         return len(part) == 1
 
     def _deliver(self, part: list[Job], results: Sequence[Encoded | None]) -> None:
