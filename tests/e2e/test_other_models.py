@@ -7,6 +7,9 @@ import pytest
 
 from tests.e2e.work import TINY, Work, service
 
+# Five models are trained, and served by two processes each.
+pytestmark = pytest.mark.slow
+
 KINDS: Mapping[str, Sequence[str]] = {
     "reco": ["objective.name=reco", "objective.reduction=balanced"],
     "quest": ["objective.name=quest", "model.branches={kind: mlp}"],
