@@ -21,7 +21,7 @@ from torch import Tensor
 
 from app.encoding.errors import EncoderLostError
 from app.encoding.process import EncodingProcess, Order
-from training.errors import BundleError, MissingModalityError
+from training.errors import MissingModalityError
 from training.models.bundle import BundleInfo, read_bundle
 from training.models.encoder import TextEmbeddings, load_preprocessing
 from training.models.preprocessing import Preprocessing
@@ -134,10 +134,7 @@ class EncoderProcesses:
         process = self._take()
         try:
             answer = process.ask(order, self._limit_s)
-        except EncoderLostError as lost:
-            self._replace(process, str(lost))
-            raise
-        except BundleError as error:
+        except Exception as error:
             self._replace(process, str(error))
             raise
         self._give_back(process)

@@ -3,17 +3,12 @@
 import asyncio
 import io
 import json
-import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any
 
 import pytest
-import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.connections import ConnectionLimits
@@ -356,56 +351,6 @@ def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -
         return answers
 
     assert [statuses(answer) for answer in asyncio.run(run())] == [[200], [503]]
-
-
-def test_requests_that_crowds_send_in_one_go_keep_nobody_out() -> None:
-    crowd, each = 100, 40
-    answered: list[str] = []
-
-    async def working(scope: Scope, receive: Receive, send: Send) -> None:
-        time.sleep(0.0005)
-        answered.append(scope["path"])
-        await echo(scope, receive, send)
-
-    def before_a_newcomer(port: int) -> int:
-        with ExitStack() as open_ones:
-            for _ in range(crowd):
-                one = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
-                one.sendall((GET + b"\r\n") * each)
-            newcomer = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
-            newcomer.sendall(b"GET /new HTTP/1.1\r\nHost: x\r\n" + LAST)
-            assert newcomer.recv(65_536)
-        return answered.index("/new")
-
-    async def run() -> int:
-        async with serving(working) as server:
-            return await asyncio.to_thread(before_a_newcomer, server.port)
-
-    # The loop of the service: asyncio's own accepts all that wait in one turn.
-    assert uvloop.run(run()) < crowd * each / 4
-
-
-def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
-    asked: list[str] = []
-    raised: list[dict[str, Any]] = []
-
-    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.append(scope["path"])
-        await echo(scope, receive, send)
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
-        async with serving(noting) as server:
-            for _ in range(8):
-                with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as caller:
-                    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    caller.sendall((GET + b"\r\n") * 20)
-            async with asyncio.timeout(PATIENCE):
-                while len(server.connections) or len(asked) < 8:
-                    await asyncio.sleep(0.01)
-
-    uvloop.run(run())
-    assert not raised
 
 
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:

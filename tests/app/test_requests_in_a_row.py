@@ -1,0 +1,66 @@
+"""Requests that callers send in one go: each is answered in its turn, and none keeps others out."""
+
+import asyncio
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import uvloop
+from starlette.types import Receive, Scope, Send
+
+from tests.app.raw_http import PATIENCE, echo, serving
+
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
+LAST = b"Connection: close\r\n\r\n"
+
+
+def test_requests_that_crowds_send_in_one_go_keep_nobody_out() -> None:
+    crowd, each = 100, 40
+    answered: list[str] = []
+
+    async def working(scope: Scope, receive: Receive, send: Send) -> None:
+        time.sleep(0.0005)
+        answered.append(scope["path"])
+        await echo(scope, receive, send)
+
+    def before_a_newcomer(port: int) -> int:
+        with ExitStack() as open_ones:
+            for _ in range(crowd):
+                one = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+                one.sendall((GET + b"\r\n") * each)
+            newcomer = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            newcomer.sendall(b"GET /new HTTP/1.1\r\nHost: x\r\n" + LAST)
+            assert newcomer.recv(65_536)
+        return answered.index("/new")
+
+    async def run() -> int:
+        async with serving(working) as server:
+            return await asyncio.to_thread(before_a_newcomer, server.port)
+
+    # The loop of the service: asyncio's own accepts all that wait in one turn.
+    assert uvloop.run(run()) < crowd * each / 4
+
+
+def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
+    asked: list[str] = []
+    raised: list[dict[str, Any]] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await echo(scope, receive, send)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        async with serving(noting) as server:
+            for _ in range(8):
+                with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as caller:
+                    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    caller.sendall((GET + b"\r\n") * 20)
+            async with asyncio.timeout(PATIENCE):
+                while len(server.connections) or len(asked) < 8:
+                    await asyncio.sleep(0.01)
+
+    uvloop.run(run())
+    assert not raised
