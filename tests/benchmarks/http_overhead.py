@@ -9,8 +9,6 @@ is read from the catalogue, and writing the answer.
 
 import argparse
 import json
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,10 +31,10 @@ from index.generations import get_generation
 from index.ingest import ingest_manifest
 from index.views import Views
 from tests.app.conftest import COLLECTION, make_bundle, make_manifest
+from tests.benchmarks.service import serving
 from training.models.encoder import load_encoder
 
 _LIMIT_MS = 10.0
-_RUN = "from app.cli.main import run; run()"
 _PARTS = ("total", "encode", "search", "scan", "beside")
 _FILTER: Final = {"field": "view", "eq": "PA"}
 _TEXT: Final = "two dogs in the snow"
@@ -60,19 +58,9 @@ def main() -> int:
         scans = {
             (k, filtered): _scan_ms(home, k, filtered=filtered) for k, filtered in ((10, False), (100, True))
         }
-        port = _free_port()
-        server = subprocess.Popen(
-            [sys.executable, "-c", _RUN, "serve", "--home", str(home), "--port", str(port)],
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            _wait_until_ready(f"http://127.0.0.1:{port}/readyz")
-            # A client that costs little: what libraries do around a request is no cost of the service.
-            with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-                worst = _measure_all(connection, _kinds(image), scans, arguments.queries)
-        finally:
-            server.terminate()
-            server.wait()
+        # A client that costs little: what libraries do around a request is no cost of the service.
+        with serving(home) as port, closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            worst = _measure_all(connection, _kinds(image), scans, arguments.queries)
     typer.echo(f"beside, worst median: {worst:.2f} ms; the limit is {_LIMIT_MS:.0f} ms")
     return int(worst >= _LIMIT_MS)
 
@@ -153,24 +141,6 @@ def _measure(connection: HTTPConnection, kind: _Kind, scan: float, queries: int)
             for part, value in zip(_PARTS, values, strict=True):
                 times[part].append(value)
     return times
-
-
-def _wait_until_ready(url: str) -> None:
-    for _ in range(600):
-        try:
-            if httpx.get(url).status_code == HTTPStatus.OK:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError("the service did not become ready")
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -41,11 +41,11 @@ class CpuAsGpu(Gpu):
         return self.left
 
 
-def make_bundle(folder: Path, *, seed: int = 0, name: str = "tiny") -> BundleInfo:
+def make_bundle(folder: Path, *, seed: int = 0, name: str = "tiny", dim: int = 12) -> BundleInfo:
     return save_bundle(
         folder,
         name=name,
-        model=tiny_model(tiny_config(dim=12), seed=seed),
+        model=tiny_model(tiny_config(dim=dim), seed=seed),
         preprocessing=tiny_preprocessing(),
         metrics={"rsum": 12.5},
         recipe_yaml="name: tiny\n",
@@ -115,16 +115,25 @@ def begin_generation(
 
 
 def put_vectors(
-    engine: SearchEngine, generation: Generation, records: Sequence[Record], vectors: Vectors
+    engine: SearchEngine,
+    generation: Generation,
+    records: Sequence[Record],
+    vectors: Vectors,
+    texts: Vectors | None = None,
 ) -> None:
-    """Write records with these vectors, as ingest does, and make the generation active."""
+    """Write records with these vectors, as ingest does, and make the generation active.
+
+    `texts` are vectors of the first text of each record.
+    """
+    of_texts = [None] * len(records) if texts is None else encode_vectors(texts)
     writes = [
         ImageWrite(
             record,
             record_digest(record),
             PictureWrite(hashlib.sha256(record.id.encode()).hexdigest(), "image/png", 48, 40, value),
+            text_vectors={} if text is None else {record.texts[0]: text},
         )
-        for record, value in zip(records, encode_vectors(vectors), strict=True)
+        for record, value, text in zip(records, encode_vectors(vectors), of_texts, strict=True)
     ]
     with engine.catalogue.write() as session:
         write_images(session, generation, writes)

@@ -33,7 +33,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments = _arguments()
     started = time.monotonic()
-    workload = prepare(arguments.cache, arguments.count, arguments.dim, arguments.vectors)
+    workload = prepare(arguments.cache, arguments.count, arguments.dim, arguments.vectors, arguments.made)
     count = len(workload.vectors)
     title = f"{count:,} vectors of {workload.dim}, {arguments.threads} threads, {platform.machine()}"
     typer.echo(f"{title}; recall@10 >= {arguments.recall}\n")
@@ -58,6 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=512, help="numbers in a made vector (default: 512)")
     parser.add_argument(
         "--vectors", type=Path, help="real vectors (N, D) in a .npy file, instead of made ones"
+    )
+    parser.add_argument(
+        "--made", choices=("tree", "clusters"), default="tree", help="how made vectors lie (default: tree)"
     )
     parser.add_argument(
         "--recall", type=float, default=0.99, help="recall@10 that is asked for (default: 0.99)"
@@ -101,7 +104,10 @@ def _run_all(workload: Workload, arguments: argparse.Namespace, results: dict[st
 
 def _print(results: dict[str, Result], count: int, recall: float) -> None:
     typer.echo(f"\n{report.overview(results, count, recall)}")
-    typer.echo(f"\nQueries a second, one at a time, with a filter:\n{report.filtered(results, recall)}")
+    for name in (name for name in results if name.startswith("recoquest")):
+        typer.echo(f"\nSearches of {name}:\n{report.cases(results[name])}")
+    head = "Queries a second, one at a time, first and later with each filter"
+    typer.echo(f"\n{head}:\n{report.filtered(results, recall)}")
     typer.echo(f"\nHow many times better ours is:\n{report.ratios(results, recall)}")
     equal = report.ratios_at_our_recall(results)
     typer.echo(f"\nHow many times as fast, where a peer finds no less than ours:\n{equal}")

@@ -32,7 +32,7 @@ def measure_scan(workload: Workload, threads: int) -> ScanSpeed:
     numbers = torch.ones(size // 4)
     coarse = scan = read = float("inf")
     # In turns, so that all have the same share of a machine that does other things too.
-    for query in workload.queries[:_ROUNDS]:
+    for query in workload.fresh[:_ROUNDS]:
         coarse = min(coarse, _seconds(partial(quick.search, query, K)))
         scan = min(scan, _seconds(partial(plain.search, query, K)))
         read = min(read, _seconds(numbers.sum))

@@ -47,7 +47,7 @@ def start(name: str, workload: Path, files: Path, threads: int, effort: str) -> 
     """Answer one query as soon as possible, then some more, and say how much memory is held."""
     contestant = CONTESTANTS[name].load()(threads)
     contestant.open(files)
-    queries = np.load(workload / "queries.npy")
+    queries = np.load(workload / "text-queries.npy", mmap_mode="r")
     found = contestant.search(queries[0], _K, int(effort))
     _answer({"hits": len(found)})
     from tests.benchmarks.search.measuring import resident_bytes

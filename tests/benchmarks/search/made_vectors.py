@@ -34,18 +34,30 @@ _CUT: Final = 180.0
 _QUERY_NOISE: Final = 0.35
 _QUERY_GAP: Final = 0.2
 _BLOCK: Final = 50_000
+# Directions that images and texts of clusters have in common.
+_SHARED: Final = 64
+_IMAGES_A_SUBJECT: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class MadeVectors:
-    """Vectors (N, D) to be searched and queries (Q, D), all of length one."""
+    """Vectors to be searched and queries, all of length one.
+
+    Attributes:
+        vectors: Of images (N, D).
+        image_queries: Of other images (Q, D).
+        text_queries: Of texts of those (Q, D).
+        texts: Of one text of each searched image (N, D).
+    """
 
     vectors: Vectors
-    queries: Vectors
+    image_queries: Vectors
+    text_queries: Vectors
+    texts: Vectors
 
 
 def make_vectors(count: int, queries: int, dim: int, seed: int = 0) -> MadeVectors:
-    """Make `count` vectors and `queries` held-out ones that are perturbed as by another encoder."""
+    """Make `count` vectors and `queries` held-out ones; texts are these, perturbed as by another encoder."""
     random = np.random.default_rng(seed)
     spectrum = _spectrum(dim)
     centres, spreads, weights = _clusters(random, count + queries, spectrum)
@@ -65,7 +77,38 @@ def make_vectors(count: int, queries: int, dim: int, seed: int = 0) -> MadeVecto
     for start in range(0, len(made), _BLOCK):
         block = made[start : start + _BLOCK]
         block[:] = _unit(scale * block @ basis + mean)
-    return MadeVectors(made[:count], _asked(random, made[count:], spectrum, basis))
+    texts = np.empty_like(made)
+    gap: Vectors = np.matmul(random.standard_normal((1, dim), dtype=np.float32) * spectrum, basis)
+    gap *= _QUERY_GAP / np.linalg.norm(gap)
+    for start in range(0, len(made), _BLOCK):
+        block = made[start : start + _BLOCK]
+        noise: Vectors = random.standard_normal(block.shape, dtype=np.float32) * spectrum
+        texts[start : start + _BLOCK] = _unit(block + _QUERY_NOISE * np.matmul(noise, basis) + gap)
+    return MadeVectors(made[:count], made[count:], texts[count:], texts[:count])
+
+
+def make_clusters(count: int, queries: int, dim: int, seed: int = 0) -> MadeVectors:
+    """Make vectors of a few dozen images of each subject, and texts in a cone far from all images.
+
+    So encoders of images and texts lie that were trained with a contrast: a text's cosine with its own images
+    is lower than that of any two images.
+    """
+    random = np.random.default_rng(seed)
+    shared = _unit(random.standard_normal((_SHARED, dim), dtype=np.float32))
+    subjects = max(1, count // _IMAGES_A_SUBJECT)
+    subject = _unit(random.standard_normal((subjects, _SHARED), dtype=np.float32) @ shared)
+    of_images, of_texts = _unit(random.standard_normal((2, dim), dtype=np.float32))
+    chosen = random.integers(0, subjects, count + queries)
+    images = np.empty((count + queries, dim), dtype=np.float32)
+    texts = np.empty_like(images)
+    for start in range(0, len(images), _BLOCK):
+        block = slice(start, min(start + _BLOCK, len(images)))
+        size = (block.stop - block.start, dim)
+        about = subject[chosen[block]]
+        noise = [_unit(random.standard_normal(size, dtype=np.float32)) for _ in range(2)]
+        images[block] = _unit(0.75 * of_images + 0.55 * about + 0.35 * noise[0])
+        texts[block] = _unit(0.80 * of_texts + 0.45 * about + 0.40 * noise[1])
+    return MadeVectors(images[:count], images[count:], texts[count:], texts[:count])
 
 
 def _spectrum(dim: int) -> Vectors:
@@ -97,11 +140,6 @@ def _clusters(
         weights = np.exp(_SIZE_SPREAD * random.standard_normal(nodes))
         weights /= weights.sum()
     return centres, spreads * np.float32(math.sqrt(rest)), weights
-
-
-def _asked(random: np.random.Generator, held_out: Vectors, spectrum: Vectors, basis: Vectors) -> Vectors:
-    noise: Vectors = random.standard_normal(held_out.shape, dtype=np.float32) * spectrum
-    return perturb(held_out, np.matmul(noise, basis))
 
 
 def perturb(vectors: Vectors, noise: Vectors) -> Vectors:

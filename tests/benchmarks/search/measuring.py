@@ -1,45 +1,61 @@
-"""Recall and speed of one contestant, in the process that runs it."""
+"""Recall and speed of one contestant, in the process that runs it; no timed search is made twice."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from tests.benchmarks.search.brute_force import Keys
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import FilteredQueries, K, Workload
+from tests.benchmarks.search.workload import FILTERS, Case, K, Workload
 
 # Speeds are the best of so many rounds: what else runs on the machine only ever slows one down.
 _ROUNDS: Final = 3
-_ROUND_SECONDS: Final = 0.7
-# Points of the curve, and searches with one of many filters, get less.
-_SHORT_SECONDS: Final = 0.25
-# A recall of a slow search is taken from the queries that fit into this time.
+_ROUND_QUERIES: Final = 1000
+# A slow contestant makes fewer searches.
+_ROUND_SECONDS: Final = 1.0
+_CASE_SECONDS: Final = 6.0
 _RECALL_SECONDS: Final = 0.8
-# Before it is measured, a filter is used so long, and so long for each vector that passes.
-_WARMED_SECONDS: Final = 3.0
-_WARMED_SECONDS_A_VECTOR: Final = 60e-6
-_CHUNK: Final = 25
 _FEWEST: Final = 5
+_CHUNK: Final = 25
+_BATCH: Final = 500
 _HARDLY: Final = 0.001
 # How far the curve goes on behind the recall that is asked for.
 _BEYOND: Final = 2
-# What searches without a filter are called.
-UNFILTERED: Final = ""
+# The name of searches for texts without a filter.
+UNFILTERED: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Searches at one effort: recall@10, queries a second one at a time and in batches, hits a query."""
+    """Searches at one effort.
+
+    Attributes:
+        effort: The search parameter.
+        recall: Mean recall@10.
+        lowest: The lowest recall@10 of a single query.
+        single: Queries a second one at a time; with filters, each of which has been used before.
+        first: Queries a second one at a time, each with a filter that was never used before; 0 without.
+        slowest: Seconds of the slowest one in a hundred, and of the slowest of all.
+        batch: Queries a second in batches; 0 with filters.
+        hits: Hits a query.
+        queries: Whose recall it is.
+    """
 
     effort: int
     recall: float
+    lowest: float
     single: float
+    first: float
+    slowest: tuple[float, float]
     batch: float
     hits: float
+    queries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +64,36 @@ class Measured:
 
     Attributes:
         curve: By effort.
-        chosen: At the recall asked for.
-        filtered: The same with each filter, by name; none where the recall is not reached without.
-        as_sure: At another's recall, where that is reached, by the names of filters and `UNFILTERED`.
+        chosen: Texts without a filter, at the recall asked for.
+        cases: All others at the recall asked for, by name; none where it is not reached without a filter.
+        as_sure: At another's recall, where that is reached, by the names of cases.
     """
 
     curve: tuple[Point, ...]
     chosen: Point
-    filtered: dict[str, Point]
+    cases: dict[str, Point]
     as_sure: dict[str, Point]
 
 
 def measure(
     contestant: Contestant, workload: Workload, recall: float, other: Mapping[str, float]
 ) -> Measured:
-    """Raise the effort until the recall is enough, without filters and then with each.
+    """Raise the effort until the recall is enough, without filters and then in each case.
 
     Args:
         contestant: Who searches.
         workload: For what.
         recall: How much is enough.
-        other: What another contestant reached, by the names of filters and `UNFILTERED`.
+        other: What another contestant reached, by the names of cases.
     """
+    plain, *cases = workload.cases()
+    fresh = iter(workload.fresh)
+    searches = CaseSearches(contestant, workload, plain)
     curve: list[Point] = []
     most = max(recall, other.get(UNFILTERED, 0))
     for effort in contestant.efforts:
-        curve.append(_point(contestant, workload.queries, workload.truth, effort))
+        point = searches.point(effort)
+        curve.append(replace(point, batch=_batch_speed(contestant, cycle(plain.queries), effort)))
         if sum(point.recall >= most for point in curve) > _BEYOND:
             break
     # What never finds enough is shown where more effort hardly finds more.
@@ -81,25 +101,26 @@ def measure(
 
     def at(enough: float) -> Point:
         point = next(point for point in curve if point.recall >= enough)
+        single = _best(lambda: _single_speed(contestant, fresh, point.effort))
         return replace(
-            point,
-            single=_best(lambda: _single_speed(contestant, workload.queries, point.effort, _ROUND_SECONDS)),
-            batch=_best(lambda: _batch_speed(contestant, workload.queries, point.effort)),
+            point, single=single, batch=_best(lambda: _batch_speed(contestant, fresh, point.effort))
         )
 
     chosen = at(reachable)
     as_sure = {UNFILTERED: at(most)} if other and any(point.recall >= most for point in curve) else {}
-    filtered: dict[str, Point] = {}
-    # A filter does not let anybody find more.
-    for case in workload.filtered() if chosen.recall >= recall else ():
-        searches = Filtered(contestant, workload, case)
-        point = filtered[case.name] = searches.at(recall)
+    found: dict[str, Point] = {}
+    # A filter does not let anybody find more, and peers are compared by queries of texts.
+    for case in cases if chosen.recall >= recall else ():
+        if case.source == "image" and len(contestant.efforts) > 1:
+            continue
+        searches = CaseSearches(contestant, workload, case)
+        point = found[case.name] = searches.at(recall)
         if case.name in other:
             if point.recall < other[case.name]:
                 point = searches.at(other[case.name])
             if point.recall >= other[case.name]:
                 as_sure[case.name] = point
-    return Measured(tuple(curve), chosen, filtered, as_sure)
+    return Measured(tuple(curve), chosen, found, as_sure)
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
@@ -107,10 +128,10 @@ def as_json(measured: Measured) -> dict[str, Any]:
     return asdict(measured)
 
 
-def recall_at(found: Sequence[Sequence[int]], truth: Keys) -> float:
-    """Return the share of true neighbours (Q, k) that were found."""
-    hits = sum(len(set(ours) & set(true)) for ours, true in zip(found, truth.tolist(), strict=True))
-    return hits / truth.size
+def recalls(found: Sequence[Sequence[int]], truth: Keys) -> list[float]:
+    """Return for each query the share of its true neighbours (Q, k) that were found."""
+    pairs = zip(found, truth.tolist(), strict=True)
+    return [len(set(ours) & set(true)) / len(true) for ours, true in pairs]
 
 
 def resident_bytes() -> int:
@@ -121,24 +142,20 @@ def resident_bytes() -> int:
     raise RuntimeError("this system does not say how much memory a process holds")
 
 
-class Filtered:
-    """Searches with one filter, whose recall is measured once for each effort.
+class CaseSearches:
+    """The searches of one case.
 
     Args:
         contestant: Who searches.
         workload: For what.
-        case: With which filter.
+        case: For which queries, with which filters.
     """
 
-    def __init__(self, contestant: Contestant, workload: Workload, case: FilteredQueries) -> None:
+    def __init__(self, contestant: Contestant, workload: Workload, case: Case) -> None:
         self._contestant = contestant
         self._case = case
-        self._prepared = contestant.prepare(workload, case.condition)
-        self._reached: dict[int, tuple[float, float, float]] = {}
-        if contestant.warms:
-            self._speed(
-                contestant.efforts[0], _WARMED_SECONDS + _WARMED_SECONDS_A_VECTOR * case.condition.limit
-            )
+        self._filters = [contestant.prepare(workload, condition) for condition in case.conditions] or [None]
+        self._recalls: dict[int, float] = {}
 
     def at(self, recall: float) -> Point:
         """Find the smallest effort of enough recall, taking it for granted that more effort finds more."""
@@ -146,67 +163,76 @@ class Filtered:
         low, high = 0, len(efforts) - 1
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._found(efforts[middle])[0] >= recall else (middle + 1, high)
-        reached, hits, batch = self._found(efforts[low])
-        single = _best(lambda: self._speed(efforts[low], _SHORT_SECONDS))
-        return Point(efforts[low], reached, single, batch, hits)
+            low, high = (low, middle) if self._recall(efforts[middle]) >= recall else (middle + 1, high)
+        return self.point(efforts[low])
 
-    def _found(self, effort: int) -> tuple[float, float, float]:
-        """Return what `_recall` does."""
-        if effort not in self._reached:
-            queries, truth = self._case.queries, self._case.truth
-            self._reached[effort] = _recall(self._contestant, queries, truth, effort, self._prepared)
-        return self._reached[effort]
+    def point(self, effort: int) -> Point:
+        """Search for each query, one at a time, as long as there is time."""
+        found, times = self._search(effort, FILTERS + _FEWEST, _CASE_SECONDS)
+        own = recalls(found, self._case.truth[: len(found)])
+        first, later = np.array(times), np.array(times)
+        if self._case.conditions:
+            first, later = first[:FILTERS], first[FILTERS:]
+        return Point(
+            effort=effort,
+            recall=sum(own) / len(own),
+            lowest=min(own),
+            single=float(1 / later.mean()),
+            first=float(1 / first.mean()) if self._case.conditions else 0.0,
+            slowest=(float(np.percentile(times, 99)), max(times)),
+            batch=0.0,
+            hits=sum(map(len, found)) / len(found),
+            queries=len(found),
+        )
 
-    def _speed(self, effort: int, seconds: float) -> float:
-        return _single_speed(self._contestant, self._case.queries, effort, seconds, self._prepared)
+    def _recall(self, effort: int) -> float:
+        if effort not in self._recalls:
+            found, _ = self._search(effort, _FEWEST, _RECALL_SECONDS)
+            own = recalls(found, self._case.truth[: len(found)])
+            self._recalls[effort] = sum(own) / len(own)
+        return self._recalls[effort]
 
-
-def _point(contestant: Contestant, queries: Vectors, truth: Keys, effort: int) -> Point:
-    recall, hits, batch = _recall(contestant, queries, truth, effort)
-    single = _single_speed(contestant, queries, effort, _SHORT_SECONDS)
-    return Point(effort, recall, single, batch, hits)
-
-
-def _recall(
-    contestant: Contestant, queries: Vectors, truth: Keys, effort: int, filter: Any = None
-) -> tuple[float, float, float]:
-    """Return recall@10, hits a query, and queries a second in batches."""
-    found: Found = []
-    # The first search of a kind finds nothing cached.
-    contestant.search(queries[0], K, effort, filter)
-    started = time.perf_counter()
-    contestant.search(queries[0], K, effort, filter)
-    fitting = round(_RECALL_SECONDS / (time.perf_counter() - started))
-    first = min(max(fitting, _FEWEST), _CHUNK)
-    started = time.perf_counter()
-    while len(found) < len(queries) and (not found or time.perf_counter() - started < _RECALL_SECONDS):
-        # Twice as many each time: a fast engine gets a batch worth its while, a slow one can stop early.
-        size = max(first, len(found))
-        found += contestant.search_batch(queries[len(found) : len(found) + size], K, effort, filter)
-    taken = time.perf_counter() - started
-    recall = recall_at(found, truth[: len(found)])
-    return recall, sum(map(len, found)) / len(found), len(found) / taken
+    def _search(self, effort: int, fewest: int, seconds: float) -> tuple[Found, list[float]]:
+        """Return what was found for the first queries, and how long each took."""
+        found: Found = []
+        times: list[float] = []
+        ended = time.perf_counter() + seconds
+        for place, query in enumerate(self._case.queries):
+            filter = self._filters[place % len(self._filters)]
+            started = time.perf_counter()
+            if started > ended and place >= fewest:
+                break
+            found.append(self._contestant.search(query, K, effort, filter, self._case.source))
+            times.append(time.perf_counter() - started)
+        return found, times
 
 
 def _best(speed: Callable[[], float]) -> float:
     return max(speed() for _ in range(_ROUNDS))
 
 
-def _batch_speed(contestant: Contestant, queries: Vectors, effort: int) -> float:
+def _single_speed(contestant: Contestant, fresh: Iterator[Vectors], effort: int) -> float:
     started = time.perf_counter()
     done = 0
-    while time.perf_counter() - started < _ROUND_SECONDS:
-        done += len(contestant.search_batch(queries, K, effort))
-    return done / (time.perf_counter() - started)
-
-
-def _single_speed(
-    contestant: Contestant, queries: Vectors, effort: int, seconds: float, filter: Any = None
-) -> float:
-    asked = cycle(queries)
-    done, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        contestant.search(next(asked), K, effort, filter)
+    for query in islice(fresh, _ROUND_QUERIES):
+        contestant.search(query, K, effort)
         done += 1
+        if time.perf_counter() - started > _ROUND_SECONDS:
+            break
     return done / (time.perf_counter() - started)
+
+
+def _batch_speed(contestant: Contestant, fresh: Iterator[Vectors], effort: int) -> float:
+    done, taken = 0, 0.0
+    size = _CHUNK
+    while done < _ROUND_QUERIES and taken < _ROUND_SECONDS:
+        # The first batch tells whether the contestant is one of the slow.
+        queries = np.stack(list(islice(fresh, size)))
+        started = time.perf_counter()
+        contestant.search_batch(queries, K, effort)
+        seconds = time.perf_counter() - started
+        if size == _BATCH or seconds * _BATCH / size > _ROUND_SECONDS:
+            done, taken = done + size, taken + seconds
+        else:
+            size = _BATCH
+    return done / taken

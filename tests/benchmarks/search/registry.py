@@ -36,6 +36,7 @@ CONTESTANTS: Final = {
     "usearch f32": Entry("usearch_graph", "UsearchGraph", "usearch"),
     "usearch i8": Entry("usearch_graph", "UsearchBytes", "usearch"),
     "recoquest": Entry("our_engine", "OurEngine", "faiss"),
+    "recoquest without texts": Entry("our_engine", "OurEngineWithoutTexts", "faiss"),
     "qdrant-edge": Entry("qdrant_shard", "QdrantShard", "qdrant_edge"),
     "milvus-lite": Entry("milvus_collection", "MilvusCollection", "milvus_lite"),
 }

@@ -12,6 +12,7 @@ _VIEW: Final = "recoquest view"
 _ENGINE: Final = "recoquest"
 
 Row = Sequence[str]
+_FILTERED: Final = ("first with a filter: worst, median", "later: worst, median")
 _SPEEDS: Final[Mapping[str, Callable[[Point], float]]] = {
     "one at a time": lambda point: point.single,
     "in batches": lambda point: point.batch,
@@ -58,15 +59,34 @@ def overview(results: Mapping[str, Result], count: int, recall: float) -> str:
 
 
 def filtered(results: Mapping[str, Result], recall: float) -> str:
-    """Queries a second one at a time with each filter; recall and hits a query where they fall short."""
-    names = list(dict.fromkeys(case for result in results.values() for case in result.filtered))
+    """Queries a second one at a time with filters: each for the first time, then each once more and again.
+
+    Recall and hits a query stand beside where they fall short.
+    """
+    names = [name for name in _names(results) if not name.endswith("images")]
     rows: list[Row] = [("", *names)]
     rows += [
-        (name, *(_filtered_cell(result.filtered[case], recall) for case in names))
+        (name, *(_filtered_cell(result.cases[case], recall) for case in names))
         for name, result in results.items()
-        if result.filtered
+        if result.cases
     ]
     return table(list(zip(*rows, strict=True)))
+
+
+def cases(result: Result) -> str:
+    """All cases of one contestant: recall, the lowest of a query, speeds and the slowest searches."""
+    columns = ("recall@10", "lowest", "first, q/s", "later, q/s", "p99, ms", "longest, ms")
+    rows: list[Row] = [("", *columns)]
+    for name, point in {UNFILTERED: result.curve[0], **result.cases}.items():
+        p99, longest = (1000 * seconds for seconds in point.slowest)
+        first = f"{point.first:,.0f}" if point.first else "-"
+        speeds = (first, f"{point.single:,.0f}", f"{p99:.2f}", f"{longest:.1f}")
+        rows.append((name, f"{point.recall:.4f}", f"{point.lowest:.1f}", *speeds))
+    return table(rows)
+
+
+def _names(results: Mapping[str, Result]) -> list[str]:
+    return list(dict.fromkeys(case for result in results.values() for case in result.cases))
 
 
 def compared_with(name: str, carries_payload: bool) -> str | None:
@@ -78,12 +98,12 @@ def compared_with(name: str, carries_payload: bool) -> str | None:
 
 def ratios(results: Mapping[str, Result], recall: float) -> str:
     """How many times better ours is than each peer, in everything; below 1 it is behind."""
-    rows: list[Row] = [("", "beside", *_SPEEDS, *_COSTS, "filtered, worst", "filtered, median")]
+    rows: list[Row] = [("", "beside", *_SPEEDS, *_COSTS, *_FILTERED)]
     for name, result, beside in _pairs(results):
         ours = results[beside]
         speeds = [figure(ours.chosen) / figure(result.chosen) for figure in _SPEEDS.values()]
         costs = [figure(result) / figure(ours) for figure in _COSTS.values()]
-        enough = {case: point for case, point in result.filtered.items() if point.recall >= recall}
+        enough = {case: point for case, point in result.cases.items() if point.recall >= recall}
         few = _worst_and_median(ours, enough)
         rows.append((name, beside, *(f"{value:.2f}" for value in (*speeds, *costs)), *few))
     return table(rows)
@@ -91,7 +111,7 @@ def ratios(results: Mapping[str, Result], recall: float) -> str:
 
 def ratios_at_our_recall(results: Mapping[str, Result]) -> str:
     """How many times as fast ours is where a peer finds no less, and with how many filters it does."""
-    rows: list[Row] = [("", "beside", *_SPEEDS, "filtered, worst", "filtered, median", "filters")]
+    rows: list[Row] = [("", "beside", *_SPEEDS, *_FILTERED, "cases")]
     for name, result, beside in _pairs(results):
         ours, as_sure = results[beside], dict(result.as_sure)
         plain = as_sure.pop(UNFILTERED, None)
@@ -99,7 +119,8 @@ def ratios_at_our_recall(results: Mapping[str, Result]) -> str:
         if plain is not None:
             speeds = [f"{figure(ours.chosen) / figure(plain):.2f}" for figure in _SPEEDS.values()]
         few = _worst_and_median(ours, as_sure)
-        rows.append((name, beside, *speeds, *few, f"{len(as_sure)} of {len(ours.filtered)}"))
+        texts = [case for case in ours.cases if not case.endswith("images")]
+        rows.append((name, beside, *speeds, *few, f"{len(as_sure)} of {len(texts)}"))
     return table(rows)
 
 
@@ -111,12 +132,12 @@ def _pairs(results: Mapping[str, Result]) -> Iterator[tuple[str, Result, str]]:
             yield name, result, beside
 
 
-def _worst_and_median(ours: Result, filtered: Mapping[str, Point]) -> tuple[str, str]:
-    """Return how many times as fast ours is with these filters."""
-    by_filter = [ours.filtered[case].single / point.single for case, point in filtered.items()]
-    if not by_filter:
-        return "-", "-"
-    return f"{min(by_filter):.2f}", f"{median(by_filter):.2f}"
+def _worst_and_median(ours: Result, filtered: Mapping[str, Point]) -> Iterator[str]:
+    """Give how many times as fast ours is with filters used for the first time, and with the same later."""
+    speeds: list[Callable[[Point], float]] = [lambda point: point.first, lambda point: point.single]
+    for speed in speeds:
+        by_case = [speed(ours.cases[case]) / speed(point) for case, point in filtered.items()]
+        yield f"{min(by_case):.2f}, {median(by_case):.2f}" if by_case else "-"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -133,5 +154,5 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _filtered_cell(point: Point, recall: float) -> str:
-    cell = f"{point.single:,.0f}"
+    cell = f"{point.first:,.0f}, {point.single:,.0f}"
     return cell if point.recall >= recall else f"{cell} ({point.recall:.2f}, {point.hits:.1f} hits)"

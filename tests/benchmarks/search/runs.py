@@ -44,7 +44,7 @@ class Result:
         resident_bytes: Memory of that process after 200 searches, Python and mapped files included.
         curve: Recall and speed by effort.
         chosen: At the recall asked for, or at the most effort.
-        filtered: The same with each filter, by name.
+        cases: The same with filters or images as queries, by name.
         as_sure: At the recall of ours, where that is reached; see `Measured`.
     """
 
@@ -56,7 +56,7 @@ class Result:
     resident_bytes: int
     curve: tuple[Point, ...]
     chosen: Point
-    filtered: dict[str, Point]
+    cases: dict[str, Point]
     as_sure: dict[str, Point]
 
 
@@ -74,8 +74,8 @@ def run(name: str, workload: Workload, threads: int, recall: float, ours: Result
         FailedError: Its process failed.
     """
     kind = CONTESTANTS[name].load()
-    files, built = _built(name, workload, threads)
-    reached = {} if ours is None else {case: point.recall for case, point in ours.filtered.items()}
+    files, build = built(name, workload, threads)
+    reached = {} if ours is None else {case: point.recall for case, point in ours.cases.items()}
     if ours is not None:
         reached[UNFILTERED] = ours.chosen.recall
     found = _call("search", name, workload, files, threads, str(recall), json.dumps(reached))
@@ -84,13 +84,13 @@ def run(name: str, workload: Workload, threads: int, recall: float, ours: Result
     return Result(
         setting=kind.setting,
         carries_payload=kind.carries_payload,
-        build_seconds=built["seconds"],
-        disk_bytes=built["disk_bytes"],
+        build_seconds=build["seconds"],
+        disk_bytes=build["disk_bytes"],
         start_seconds=start_seconds,
         resident_bytes=resident,
         curve=tuple(Point(**point) for point in found["curve"]),
         chosen=chosen,
-        filtered={case: Point(**point) for case, point in found["filtered"].items()},
+        cases={case: Point(**point) for case, point in found["cases"].items()},
         as_sure={case: Point(**point) for case, point in found["as_sure"].items()},
     )
 
@@ -101,7 +101,7 @@ def beside_writes(name: str, workload: Workload, threads: int, recall: float) ->
     Raises:
         FailedError: Its process failed.
     """
-    files, _ = _built(name, workload, threads)
+    files, _ = built(name, workload, threads)
     with tempfile.TemporaryDirectory(dir=workload.folder.parent) as copy:
         shutil.copytree(files, copy, dirs_exist_ok=True)
         return _call("write", name, workload, Path(copy), threads, str(recall))
@@ -116,8 +116,12 @@ def scan(workload: Workload, threads: int) -> dict[str, float]:
     return _call("scan", "recoquest view", workload, workload.folder, threads)
 
 
-def _built(name: str, workload: Workload, threads: int) -> tuple[Path, dict[str, Any]]:
-    """Return the files of a contestant, built if they are not there, and what was measured of that."""
+def built(name: str, workload: Workload, threads: int) -> tuple[Path, dict[str, Any]]:
+    """Return the files of a contestant, built if they are not there, and what was measured of that.
+
+    Raises:
+        FailedError: Its process failed.
+    """
     builds = workload.folder.parent / f"{workload.folder.name}-builds"
     home = builds / _build_name(name, CONTESTANTS[name].load().package)
     if not home.exists():

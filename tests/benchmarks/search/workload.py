@@ -1,140 +1,245 @@
-"""What all contestants are given: vectors, two numbers beside each, queries, filters and the true answers."""
+"""What all contestants are given: vectors, fields beside each, queries, filters and the true answers."""
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.benchmarks.search.brute_force import Keys, nearest
-from tests.benchmarks.search.made_vectors import Vectors, make_vectors, perturb
+from tests.benchmarks.search.made_vectors import MadeVectors, Vectors, make_clusters, make_vectors, perturb
 from training.atomic import atomic_folder
 
 K: Final = 10
 SHARES: Final = (0.5, 0.1, 0.01, 0.001)
-QUERIES: Final = 500
-_FILTERED_QUERIES: Final = 100
+# Queries of each kind whose true neighbours are known.
+JUDGED: Final = 1000
+# Further queries, so that a timed search is never one that was made before.
+FRESH: Final = 12_000
+# Filters of a case; its queries take them in turn.
+FILTERS: Final = 50
 _SEED: Final = 0
 # Changes whenever files of another version would not fit.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
-Field = Literal["number", "place"]
+Field = Literal["number", "other", "place"]
+FIELDS: Final[tuple[Field, ...]] = ("number", "other", "place")
+Made = Literal["tree", "clusters"]
+Source = Literal["text", "image"]
+# How filters relate to queries: one field or two that have nothing to do with them; near or far from them.
+Kind = Literal["any", "both", "near", "far"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Holds where `low` <= field < `high`."""
+
+    field: Field
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Lets vectors pass whose `field` is below `limit`; that is this share of all."""
+    """Lets vectors pass for which every range holds."""
 
-    field: Field
-    limit: int
-    share: float
+    ranges: tuple[Range, ...]
+
+    @property
+    def as_filter(self) -> dict[str, Any]:
+        """The condition in recoquest's filter grammar."""
+        parts = [{"field": part.field, "gte": part.low, "lt": part.high} for part in self.ranges]
+        return parts[0] if len(parts) == 1 else {"and": parts}
 
 
 @dataclass(frozen=True, slots=True)
-class FilteredQueries:
-    """Queries with a filter: any queries, those near what passes, or those far from it."""
+class Case:
+    """Queries of one source, with filters of one kind and share or with none.
 
-    kind: Literal["any", "near", "far"]
-    condition: Condition
+    Attributes:
+        source: Whether the queries stand for texts or images.
+        kind: None without filters.
+        share: Of the vectors that pass.
+        conditions: Query i takes condition i modulo their number; empty without filters.
+        queries: (Q, D).
+        truth: Keys of their nearest vectors that pass (Q, K).
+    """
+
+    source: Source
+    kind: Kind | None
+    share: float
+    conditions: tuple[Condition, ...]
     queries: Vectors
     truth: Keys
 
     @property
     def name(self) -> str:
         """What a report calls it."""
-        return f"{100 * self.condition.share:g} %, {self.kind}"
+        filters = "all" if self.kind is None else f"{100 * self.share:g} %, {self.kind}"
+        return filters if self.source == "text" else f"{filters}, images"
 
 
 class Workload:
     """A prepared folder, opened; vectors are mapped from disk.
 
-    `number` is random. `place` counts vectors by their distance from one of them, so that what passes a
-    filter on it lies together: that filter agrees with queries near it and disagrees with those far away.
+    `number` and `other` are random. `place` counts vectors by their distance from one of them, so that what
+    passes a filter on it lies together: that filter agrees with queries near it and disagrees with those far
+    away. Queries of texts lie apart from all vectors, as another encoder's do; those of images do not.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.vectors: Vectors = np.load(folder / "vectors.npy", mmap_mode="r")
-        self.queries: Vectors = np.load(folder / "queries.npy")
-        self.truth: Keys = np.load(folder / "truth.npy")
+        self.texts: Vectors = np.load(folder / "texts.npy", mmap_mode="r")
+        self.queries: dict[Source, Vectors] = {
+            "text": np.load(folder / "text-queries.npy", mmap_mode="r"),
+            "image": np.load(folder / "image-queries.npy", mmap_mode="r"),
+        }
+        self._cases: list[dict[str, Any]] = json.loads((folder / "cases.json").read_text())
+        self._truth: list[Keys] = list(np.load(folder / "truth.npz").values())
 
     @property
     def dim(self) -> int:
         """Length of a vector."""
         return int(self.vectors.shape[1])
 
+    @property
+    def fresh(self) -> Vectors:
+        """Queries of texts (Q, D) that are in no case."""
+        return np.asarray(self.queries["text"][JUDGED:])
+
     def field(self, name: Field) -> NDArray[np.int64]:
         """Return the number (N,) that each vector has in a field."""
         values: NDArray[np.int64] = np.load(self.folder / f"{name}.npy")
         return values
 
+    def fields(self) -> dict[Field, NDArray[np.int64]]:
+        """Return all fields."""
+        return {name: self.field(name) for name in FIELDS}
+
     def passing(self, condition: Condition) -> Keys:
         """Return the keys that pass, rising."""
-        return np.flatnonzero(self.field(condition.field) < condition.limit)
+        return passing(self.fields(), condition)
 
-    def filtered(self) -> list[FilteredQueries]:
-        """Return all queries with a filter."""
-        cases = json.loads((self.folder / "filtered.json").read_text())
+    def cases(self) -> list[Case]:
+        """Return all queries with known neighbours: those of texts without a filter come first."""
         return [
-            FilteredQueries(
+            Case(
+                case["source"],
                 case["kind"],
-                Condition(**case["condition"]),
-                self.queries[np.array(case["queries"])],
-                np.array(case["truth"], dtype=np.int64),
+                case["share"],
+                tuple(Condition(tuple(Range(**part) for part in ranges)) for ranges in case["conditions"]),
+                np.asarray(self.queries[case["source"]][case["rows"]]),
+                truth,
             )
-            for case in cases
+            for case, truth in zip(self._cases, self._truth, strict=True)
         ]
 
 
-def prepare(cache: Path, count: int, dim: int, vectors: Path | None) -> Workload:
+def passing(fields: dict[Field, NDArray[np.int64]], condition: Condition) -> Keys:
+    """Return the keys that pass, rising."""
+    holds = [(fields[part.field] >= part.low) & (fields[part.field] < part.high) for part in condition.ranges]
+    keys: Keys = np.flatnonzero(np.logical_and.reduce(holds))
+    return keys
+
+
+def prepare(cache: Path, count: int, dim: int, vectors: Path | None = None, made: Made = "tree") -> Workload:
     """Open the workload of this size, or of a file of real vectors, and make it if it is not there."""
-    folder = cache / _name(count, dim, vectors)
+    folder = cache / _name(count, dim, vectors, made)
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(folder) as made:
-            _write(made, count, dim, vectors)
+        with atomic_folder(folder) as part:
+            _write(part, _real(vectors) if vectors else _made(count, dim, made))
     return Workload(folder)
 
 
-def _name(count: int, dim: int, vectors: Path | None) -> str:
+def _name(count: int, dim: int, vectors: Path | None, made: Made) -> str:
     if vectors is None:
-        return f"made-{count}-{dim}-{_FORMAT}"
+        return f"{made}-{count}-{dim}-{_FORMAT}"
     with vectors.open("rb") as file:
         return f"real-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}-{_FORMAT}"
 
 
-def _write(folder: Path, count: int, dim: int, file: Path | None) -> None:
-    if file is None:
-        made = make_vectors(count, QUERIES, dim, _SEED)
-        vectors, queries = made.vectors, made.queries
-    else:
-        vectors, queries = _real(file)
-    random = np.random.default_rng(_SEED)
-    fields = {"number": random.permutation(len(vectors)), "place": _places(vectors, random)}
-    np.save(folder / "vectors.npy", vectors)
-    np.save(folder / "queries.npy", queries)
-    np.save(folder / "truth.npy", nearest(vectors, queries, K).keys)
-    for name, values in fields.items():
-        np.save(folder / f"{name}.npy", values.astype(np.int64))
-    pivot = vectors[np.argmin(fields["place"])]
-    (folder / "filtered.json").write_text(json.dumps(_cases(vectors, queries, fields, pivot)))
+def _made(count: int, dim: int, made: Made) -> MadeVectors:
+    make = make_vectors if made == "tree" else make_clusters
+    return make(count, JUDGED + FRESH, dim, _SEED)
 
 
-def _real(file: Path) -> tuple[Vectors, Vectors]:
-    """Read vectors (N, D), hold some out, and perturb those into queries by differences of others."""
+def _real(file: Path) -> MadeVectors:
+    """Read vectors (N, D), hold some out, and perturb those into texts by differences of others."""
     read = np.load(file, allow_pickle=False)
-    if read.ndim != 2 or len(read) < 20 * QUERIES:
-        raise SystemExit(f"{file} must hold at least {20 * QUERIES:,} vectors, one a row.")
+    queries = JUDGED + FRESH
+    if read.ndim != 2 or len(read) < 3 * queries:
+        raise SystemExit(f"{file} must hold at least {3 * queries:,} vectors, one a row.")
     random = np.random.default_rng(_SEED)
     vectors = read[random.permutation(len(read))].astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    held_out, kept = vectors[:QUERIES], vectors[QUERIES:]
-    noise = kept[:QUERIES] - kept[QUERIES : 2 * QUERIES]
+    held_out, kept = vectors[:queries], vectors[queries:]
+    noise = kept[random.permutation(len(kept))] - kept
     noise /= np.linalg.norm(noise, axis=1).mean()
-    return kept, perturb(held_out.copy(), noise)
+    texts = perturb(kept.copy(), noise)
+    return MadeVectors(kept, held_out, perturb(held_out.copy(), noise[:queries]), texts)
+
+
+_FILTERED: Final[tuple[tuple[Source, Kind], ...]] = (
+    ("text", "any"),
+    ("text", "both"),
+    ("text", "near"),
+    ("text", "far"),
+    ("image", "any"),
+)
+
+
+def _write(folder: Path, made: MadeVectors) -> None:
+    random = np.random.default_rng(_SEED)
+    count = len(made.vectors)
+    fields: dict[Field, NDArray[np.int64]] = {
+        "number": random.permutation(count),
+        "other": random.permutation(count),
+        "place": _places(made.vectors, random),
+    }
+    queries: dict[Source, Vectors] = {"text": made.text_queries, "image": made.image_queries}
+    for name, values in fields.items():
+        np.save(folder / f"{name}.npy", values)
+    for source, asked in queries.items():
+        np.save(folder / f"{source}-queries.npy", asked)
+    np.save(folder / "vectors.npy", made.vectors)
+    np.save(folder / "texts.npy", made.texts)
+    pivot = made.vectors[np.argmin(fields["place"])]
+    judged = {source: asked[:JUDGED] for source, asked in queries.items()}
+    plans = [_Plan(source, None, 1.0, (), np.arange(JUDGED)) for source in judged]
+    for share in SHARES:
+        for source, kind in _FILTERED:
+            conditions = _conditions(kind, share, count, random)
+            rows = _rows(kind, judged[source] @ pivot, random)
+            plans.append(_Plan(source, kind, share, conditions, rows))
+    (folder / "cases.json").write_text(json.dumps([plan.as_json() for plan in plans]))
+    truth = [_truth(made.vectors, fields, plan, judged[plan.source][plan.rows]) for plan in plans]
+    np.savez(folder / "truth.npz", *truth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A case before its true answers are known; `rows` are the places of its queries."""
+
+    source: Source
+    kind: Kind | None
+    share: float
+    conditions: tuple[Condition, ...]
+    rows: Keys
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "kind": self.kind,
+            "share": self.share,
+            "conditions": [[asdict(part) for part in condition.ranges] for condition in self.conditions],
+            "rows": self.rows.tolist(),
+        }
 
 
 def _places(vectors: Vectors, random: np.random.Generator) -> NDArray[np.int64]:
@@ -144,27 +249,36 @@ def _places(vectors: Vectors, random: np.random.Generator) -> NDArray[np.int64]:
     return places
 
 
-def _cases(
-    vectors: Vectors, queries: Vectors, fields: dict[str, NDArray[np.int64]], pivot: Vectors
-) -> list[dict[str, object]]:
-    by_nearness = np.argsort(-(queries @ pivot), kind="stable")
-    chosen: dict[str, tuple[Field, NDArray[np.int64]]] = {
-        "any": ("number", np.arange(_FILTERED_QUERIES)),
-        "near": ("place", by_nearness[:_FILTERED_QUERIES]),
-        "far": ("place", by_nearness[-_FILTERED_QUERIES:]),
-    }
-    cases: list[dict[str, object]] = []
-    for share in SHARES:
-        for kind, (field, places) in chosen.items():
-            condition = Condition(field, max(K, round(share * len(vectors))), share)
-            among = np.flatnonzero(fields[field] < condition.limit)
-            truth = nearest(vectors, queries[places], K, among=among).keys
-            cases.append(
-                {
-                    "kind": kind,
-                    "condition": asdict(condition),
-                    "queries": places.tolist(),
-                    "truth": truth.tolist(),
-                }
-            )
-    return cases
+def _rows(kind: Kind, nearness: Vectors, random: np.random.Generator) -> Keys:
+    """Return the places of all queries in turn, or of the quarter nearest to the pivot, or farthest."""
+    if kind in ("any", "both"):
+        return np.arange(len(nearness))
+    by_nearness = np.argsort(-nearness, kind="stable")
+    quarter = len(nearness) // 4
+    rows: Keys = random.permutation(by_nearness[:quarter] if kind == "near" else by_nearness[-quarter:])
+    return rows
+
+
+def _conditions(kind: Kind, share: float, count: int, random: np.random.Generator) -> tuple[Condition, ...]:
+    """Make different filters that let this share of `count` vectors pass; two fields each do its root."""
+    wide = max(K, round(share * count))
+    if kind in ("near", "far"):
+        return tuple(Condition((Range("place", 0, wide + place),)) for place in range(FILTERS))
+    fields: tuple[Field, ...] = ("number",) if kind == "any" else ("number", "other")
+    wide = wide if kind == "any" else min(count, round(math.sqrt(max(share * count, 4 * K) * count)))
+    starts = np.linspace(0, count - wide, FILTERS).astype(int)
+    lows = [random.permutation(starts).tolist() for _ in fields]
+    return tuple(
+        Condition(tuple(Range(field, low, low + wide) for field, low in zip(fields, own, strict=True)))
+        for own in zip(*lows, strict=True)
+    )
+
+
+def _truth(vectors: Vectors, fields: dict[Field, NDArray[np.int64]], plan: _Plan, queries: Vectors) -> Keys:
+    if not plan.conditions:
+        return nearest(vectors, queries, K).keys
+    truth = np.empty((len(queries), K), dtype=np.int64)
+    for place, condition in enumerate(plan.conditions):
+        own = slice(place, None, len(plan.conditions))
+        truth[own] = nearest(vectors, queries[own], K, among=passing(fields, condition)).keys
+    return truth

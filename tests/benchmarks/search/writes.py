@@ -1,7 +1,7 @@
 """Searches with a filter while vectors are written: the whole engine beside Qdrant Edge.
 
-Run `python -m tests.benchmarks.search.writes`. One thread searches with a filter that comes again, and each
-half second writes a vector that passes it; the first search after that looks for it.
+Run `python -m tests.benchmarks.search.writes`. One thread searches with fifty filters in turn, and each
+second writes a vector that passes the next; the first search after that looks for it.
 """
 
 import argparse
@@ -19,20 +19,20 @@ import typer
 
 from tests.benchmarks.search.contestants.contestant import Contestant
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.measuring import Filtered
+from tests.benchmarks.search.measuring import CaseSearches
 from tests.benchmarks.search.registry import CONTESTANTS
-from tests.benchmarks.search.workload import FilteredQueries, K, Workload, prepare
+from tests.benchmarks.search.workload import FIELDS, Case, Condition, K, Workload, prepare
 
-_CASES: Final = ("50 %, any", "50 %, far", "10 %, any", "10 %, far", "1 %, any", "0.1 %, any")
-_PERIOD: Final = 0.5
-_SEARCHED_SECONDS: Final = 10.0
+_CASES: Final = ("all", "50 %, any", "10 %, any", "10 %, far", "1 %, any", "1 %, both", "0.1 %, any")
+_PERIOD: Final = 1.0
+_SEARCHED_SECONDS: Final = 8.0
 
-_Write = Callable[[int, Vectors], None]
+_Write = Callable[[int, Vectors, dict[str, int]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BesideWrites:
-    """Searches with one filter.
+    """Searches of one case.
 
     Attributes:
         quiet: Queries a second where nothing is written.
@@ -58,7 +58,7 @@ def measure_beside_writes(
     write, keys = _WRITERS[name](contestant), itertools.count(len(workload.vectors))
     return {
         case.name: _beside_writes(contestant, workload, case, recall, write, keys)
-        for case in workload.filtered()
+        for case in workload.cases()
         if case.name in _CASES
     }
 
@@ -66,26 +66,28 @@ def measure_beside_writes(
 def _beside_writes(
     contestant: Contestant,
     workload: Workload,
-    case: FilteredQueries,
+    case: Case,
     recall: float,
     write: _Write,
     keys: Iterator[int],
 ) -> BesideWrites:
-    quiet = Filtered(contestant, workload, case).at(recall)
-    passing = contestant.prepare(workload, case.condition)
-    queries, missed = itertools.cycle(case.queries), 0
+    quiet = CaseSearches(contestant, workload, case).at(recall)
+    filters = [contestant.prepare(workload, condition) for condition in case.conditions] or [None]
+    queries, missed = itertools.cycle(workload.fresh), 0
     spent: list[float] = []
     firsts: list[float] = []
     due = time.perf_counter() + _PERIOD
-    while sum(spent) < _SEARCHED_SECONDS:
+    for place in itertools.count():
+        if sum(spent) > _SEARCHED_SECONDS:
+            break
+        query, turn = next(queries), place % len(filters)
         written = time.perf_counter() >= due
-        query = next(queries)
         if written:
             key = next(keys)
-            write(key, query)
+            write(key, query, _passing(case.conditions[turn] if case.conditions else Condition(())))
             due = time.perf_counter() + _PERIOD
         started = time.perf_counter()
-        found = contestant.search(query, K, quiet.effort, passing)
+        found = contestant.search(query, K, quiet.effort, filters[turn])
         spent.append(time.perf_counter() - started)
         if written:
             firsts.append(spent[-1])
@@ -94,18 +96,23 @@ def _beside_writes(
     return BesideWrites(quiet.single, speed, statistics.median(firsts), max(firsts), len(firsts), missed)
 
 
+def _passing(condition: Condition) -> dict[str, int]:
+    """Return fields that pass."""
+    fields: dict[str, int] = dict.fromkeys(FIELDS, 0)
+    return fields | {part.field: part.low for part in condition.ranges}
+
+
 def _ours(contestant: Any) -> _Write:
-    from index.generations import find_active
+    from index.generations import require_active
+    from tests.benchmarks.search.contestants.our_engine import COLLECTION
     from tests.index.samples import put_vectors
     from training.data.manifest import Record
 
     engine = contestant._engine
     with engine.catalogue.read() as session:
-        generation, _ = find_active(session, contestant._active.collection) or (None, 0)
-    assert generation is not None
+        generation, _ = require_active(session, COLLECTION)
 
-    def write(key: int, vector: Vectors) -> None:
-        fields = {"number": 0, "place": 0}
+    def write(key: int, vector: Vectors, fields: dict[str, int]) -> None:
         record = Record(id=str(key), image=f"{key}.png", split="test", metadata=fields)
         put_vectors(engine, generation, [record], vector[None])
 
@@ -115,9 +122,8 @@ def _ours(contestant: Any) -> _Write:
 def _qdrant(contestant: Any) -> _Write:
     import qdrant_edge as qdrant
 
-    def write(key: int, vector: Vectors) -> None:
-        payload = {"id": f"image-{key}", "number": 0, "place": 0}
-        point = qdrant.Point(key, vector.tolist(), payload)
+    def write(key: int, vector: Vectors, fields: dict[str, int]) -> None:
+        point = qdrant.Point(key, vector.tolist(), {"id": f"image-{key}"} | fields)
         contestant._shard.update(qdrant.UpdateOperation.upsert_points([point]))
 
     return write
@@ -135,7 +141,7 @@ def main() -> int:
     parser.add_argument("--dim", type=int, default=512, help="numbers in a made vector (default: 512)")
     parser.add_argument("--cache", type=Path, default=Path(".bench"), help="as for make bench-search")
     arguments = parser.parse_args()
-    workload = prepare(arguments.cache, arguments.count, arguments.dim, None)
+    workload = prepare(arguments.cache, arguments.count, arguments.dim)
     found: dict[str, dict[str, BesideWrites]] = {}
     for name in _WRITERS:
         if not CONTESTANTS[name].installed:

@@ -103,11 +103,11 @@ def test_beside_a_large_kind_that_codes_do_not_tell_apart(tmp_path: Path) -> Non
     usual = make_vectors(_USUAL, 100, _DIM, seed=3)
     both = _Mixed(tmp_path, usual.vectors, _tight(_USUAL // 3, seed=1))
     both.build("ivf")
-    found = [both.view.search(query, 10) for query in usual.queries]
+    found = [both.view.search(query, 10) for query in usual.text_queries]
     # Others are still found by codes.
     assert np.mean([one.exact for one in found]) < 0.3
-    assert recall(found, [both.reference.search(query, 10) for query in usual.queries]) >= 0.99
-    queries = np.concatenate((_tight(40, seed=2), usual.queries))[np.random.default_rng(0).permutation(140)]
+    assert recall(found, [both.reference.search(query, 10) for query in usual.text_queries]) >= 0.99
+    queries = np.concatenate((_tight(40, seed=2), usual.text_queries))[np.random.default_rng(0).permutation(140)]
     for k in (10, 40):
         assert _recall(both, queries, k) >= 0.99
     assert _recall_of_many(both, queries) >= 0.99
@@ -117,7 +117,7 @@ def test_a_kind_that_comes_little_by_little(tmp_path: Path) -> None:
     usual = make_vectors(_USUAL + 6000, 30, _DIM, seed=3)
     both = _Mixed(tmp_path, usual.vectors[:_USUAL], _tight(1, seed=1))
     both.build("ivf")
-    queries = np.concatenate((_tight(30, seed=2), usual.queries))
+    queries = np.concatenate((_tight(30, seed=2), usual.text_queries))
     for step in range(6):
         both.append(usual.vectors[_USUAL + 1000 * step :][:1000])
         both.append(_tight(40, seed=20 + step))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import Condition, Source, Workload
 
 # The same graph for every engine that builds one.
 LINKS: Final = 32
@@ -46,14 +46,12 @@ class Contestant(ABC):
         setting: How it is set up, in a few words.
         carries_payload: Whether hits come with what is stored beside their vectors.
         efforts: The search parameter, rising until the recall is enough; one value if there is none.
-        warms: Whether searches with a filter get faster once it was used for a while.
     """
 
     package: ClassVar[str]
     setting: ClassVar[str]
     carries_payload: ClassVar[bool] = False
     efforts: ClassVar[Sequence[int]] = _GRAPH_EFFORTS
-    warms: ClassVar[bool] = False
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -71,12 +69,14 @@ class Contestant(ABC):
         """Turn a condition into the engine's own form of filter, once for many searches."""
 
     @abstractmethod
-    def search(self, query: Vectors, k: int, effort: int, filter: Any = None) -> Sequence[int]:
-        """Search for one query (D,)."""
+    def search(
+        self, query: Vectors, k: int, effort: int, filter: Any = None, source: Source = "text"
+    ) -> Sequence[int]:
+        """Search for one query (D,) of a text or an image, and read what is stored beside the hits."""
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Any = None) -> Found:
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         """Search for many queries (Q, D) at once; here, one by one in every thread."""
-        return self.in_threads(lambda query: self.search(query, k, effort, filter), queries)
+        return self.in_threads(lambda query: self.search(query, k, effort), queries)
 
     def in_threads(self, search: Callable[[Vectors], Sequence[int]], queries: Vectors) -> Found:
         """Search for queries (Q, D), each by itself, from as many threads as all contestants have."""

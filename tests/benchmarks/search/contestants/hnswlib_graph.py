@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.benchmarks.search.contestants.contestant import BUILD_EFFORT, LINKS, Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import Condition, Source, Workload
 
 Passes = Callable[[int], bool]
 
@@ -36,14 +36,14 @@ class HnswlibGraph(Contestant):
         # A list answers sooner than an array.
         return passing.tolist().__getitem__
 
-    def search(self, query: Vectors, k: int, effort: int, filter: Passes | None = None) -> Sequence[int]:
+    def search(
+        self, query: Vectors, k: int, effort: int, filter: Passes | None = None, source: Source = "text"
+    ) -> Sequence[int]:
+        # Its README: with a filter in Python, one thread.
         return self._search(query[None], k, effort, filter, 1)[0]
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Passes | None = None) -> Found:
-        if filter is None:
-            return self._search(queries, k, effort, None, self.threads)
-        # Its README: with a filter in Python, one thread. And it refuses a whole batch for one short answer.
-        return [self.search(query, k, effort, filter) for query in queries]
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
+        return self._search(queries, k, effort, None, self.threads)
 
     def _search(self, queries: Vectors, k: int, effort: int, filter: Passes | None, threads: int) -> Found:
         self._index.set_ef(max(effort, k))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.benchmarks.search.contestants.contestant import BUILD_EFFORT, LINKS, Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import FIELDS, Condition, Source, Workload
 
 _ROWS_AT_ONCE: Final = 5000
 _NAME: Final = "vectors"
@@ -30,23 +30,22 @@ class MilvusCollection(Contestant):
         fields = [
             milvus.FieldSchema(name="id", dtype=milvus.DataType.INT64, is_primary=True),
             milvus.FieldSchema(name="vector", dtype=milvus.DataType.FLOAT_VECTOR, dim=workload.dim),
-            milvus.FieldSchema(name="number", dtype=milvus.DataType.INT64),
-            milvus.FieldSchema(name="place", dtype=milvus.DataType.INT64),
+            *(milvus.FieldSchema(name=name, dtype=milvus.DataType.INT64) for name in FIELDS),
         ]
-        numbers, places = workload.field("number").tolist(), workload.field("place").tolist()
+        values = {name: own.tolist() for name, own in workload.fields().items()}
         with milvus.MilvusLite(str(folder / "data")) as database:
             collection = database.create_collection(_NAME, milvus.CollectionSchema(fields=fields))
-            for start in range(0, len(numbers), _ROWS_AT_ONCE):
+            for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
                 block = workload.vectors[start : start + _ROWS_AT_ONCE].tolist()
                 rows = [
-                    {"id": key, "vector": vector, "number": numbers[key], "place": places[key]}
+                    {"id": key, "vector": vector} | {name: values[name][key] for name in FIELDS}
                     for key, vector in enumerate(block, start)
                 ]
                 collection.insert(rows)
             collection.flush()
             graph = {"M": LINKS, "efConstruction": BUILD_EFFORT}
             collection.create_index("vector", {"index_type": "HNSW", "metric_type": "IP", "params": graph})
-            for field in ("number", "place"):
+            for field in FIELDS:
                 collection.create_index(field, {"index_type": "INVERTED"})
             collection.load()
 
@@ -56,18 +55,23 @@ class MilvusCollection(Contestant):
         self._collection.load()
 
     def prepare(self, workload: Workload, condition: Condition) -> str:
-        return f"{condition.field} < {condition.limit}"
+        return " and ".join(f"{part.low} <= {part.field} < {part.high}" for part in condition.ranges)
 
-    def search(self, query: Vectors, k: int, effort: int, filter: str | None = None) -> Sequence[int]:
-        return self.search_batch(query[None], k, effort, filter)[0]
+    def search(
+        self, query: Vectors, k: int, effort: int, filter: str | None = None, source: Source = "text"
+    ) -> Sequence[int]:
+        return self._search(query[None], k, effort, filter)[0]
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: str | None = None) -> Found:
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
+        return self._search(queries, k, effort, None)
+
+    def _search(self, queries: Vectors, k: int, effort: int, filter: str | None) -> Found:
         found = self._collection.search(
             list(queries),
             top_k=k,
             metric_type="IP",
             expr=filter,
-            output_fields=["number", "place"],
+            output_fields=list(FIELDS),
             search_params={"ef": effort},
         )
         return [[hit["id"] for hit in hits] for hits in found]

@@ -1,74 +1,99 @@
 """recoquest's whole engine: the catalogue's filters, and hits with their texts and metadata."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from index.catalogue import open_catalogue
-from index.engine import SearchEngine
-from index.filters import Filter, parse_filter
+from app.engine import open_engine
+from app.settings import Settings
+from index.filters import parse_filter
 from index.request import SearchRequest
-from index.store import ImageStore
+from index.results import SearchPage
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import FIELDS, Condition, Source, Workload
 
-_COLLECTION: Final = "vectors"
+COLLECTION: Final = "vectors"
 _ROWS_AT_ONCE: Final = 2000
 
 
 class OurEngine(Contestant):
-    """On SQLite, with everything as the service sets it up."""
+    """A home folder on SQLite, as the service sets it up; each image has an embedded text."""
 
     package = "recoquest"
     setting = "SQLite, the view that it chooses"
     carries_payload = True
     efforts = (0,)
-    warms = True
+    texts: ClassVar[bool] = True
 
     def build(self, workload: Workload, folder: Path) -> None:
-        engine = _engine(folder)
-        _fill(engine, workload)
-        engine.save_snapshot(_COLLECTION)
-        engine.close()
+        self._engine = open_engine(Settings(home=folder))
+        self._fill(workload)
+        self._engine.save_snapshot(COLLECTION)
+        self._engine.close()
 
     def open(self, folder: Path) -> None:
-        self._engine = _engine(folder)
-        self._active = self._engine.active(_COLLECTION)
+        self._engine = open_engine(Settings(home=folder))
 
-    def prepare(self, workload: Workload, condition: Condition) -> Filter:
-        return parse_filter({"field": condition.field, "lt": condition.limit})
+    def prepare(self, workload: Workload, condition: Condition) -> dict[str, Any]:
+        return condition.as_filter
 
-    def search(self, query: Vectors, k: int, effort: int, filter: Filter | None = None) -> Sequence[int]:
-        page = self._engine.search(self._active, query, SearchRequest(k=k, filter=filter))
-        return [int(hit.id) for hit in page.hits]
+    def search(
+        self,
+        query: Vectors,
+        k: int,
+        effort: int,
+        filter: dict[str, Any] | None = None,
+        source: Source = "text",
+    ) -> Sequence[int]:
+        parsed = None if filter is None else parse_filter(filter)
+        request = SearchRequest(k=k, filter=parsed, kind=source)
+        return _read(self._engine.search(self._engine.active(COLLECTION), query, request))
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Filter | None = None) -> Found:
-        pages = self._engine.search_many(self._active, queries, SearchRequest(k=k, filter=filter))
-        return [[int(hit.id) for hit in page.hits] for page in pages]
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
+        active = self._engine.active(COLLECTION)
+        pages = self._engine.search_many(active, queries, SearchRequest(k=k, kind="text"))
+        return [_read(page) for page in pages]
+
+    def _fill(self, workload: Workload) -> None:
+        # They bring torch, which a start is not to load.
+        from index.models import register_model
+        from tests.index.samples import begin_generation, make_bundle, put_vectors
+        from training.data.manifest import Record
+
+        with tempfile.TemporaryDirectory() as folder:
+            made = make_bundle(Path(folder) / "bundle", dim=workload.dim)
+            digest = register_model(self._engine, made.folder).digest
+        generation = begin_generation(self._engine, COLLECTION, workload.dim, digest=digest)
+        values = {name: own.tolist() for name, own in workload.fields().items()}
+        for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
+            block = workload.vectors[start : start + _ROWS_AT_ONCE]
+            records = [
+                Record(
+                    id=str(key),
+                    image=f"{key}.png",
+                    split="test",
+                    texts=(f"text {key}",) if self.texts else (),
+                    metadata={name: values[name][key] for name in FIELDS},
+                )
+                for key in range(start, start + len(block))
+            ]
+            texts = workload.texts[start : start + _ROWS_AT_ONCE] if self.texts else None
+            put_vectors(self._engine, generation, records, block, texts)
 
 
-def _engine(folder: Path) -> SearchEngine:
-    catalogue = open_catalogue(f"sqlite:///{folder / 'catalogue.db'}")
-    return SearchEngine(catalogue, ImageStore(folder / "images"), folder / "bundles")
+class OurEngineWithoutTexts(OurEngine):
+    """The same where no image has a text, as in most archives."""
+
+    setting = "SQLite, the view that it chooses, no embedded text"
+    texts = False
 
 
-def _fill(engine: SearchEngine, workload: Workload) -> None:
-    # They bring torch, which a start is not to load.
-    from tests.index.samples import begin_generation, put_vectors
-    from training.data.manifest import Record
-
-    generation = begin_generation(engine, _COLLECTION, workload.dim)
-    numbers, places = workload.field("number").tolist(), workload.field("place").tolist()
-    for start in range(0, len(numbers), _ROWS_AT_ONCE):
-        block = workload.vectors[start : start + _ROWS_AT_ONCE]
-        records = [
-            Record(
-                id=str(key),
-                image=f"{key}.png",
-                split="test",
-                metadata={"number": numbers[key], "place": places[key]},
-            )
-            for key in range(start, start + len(block))
-        ]
-        put_vectors(engine, generation, records, block)
+def _read(page: SearchPage) -> list[int]:
+    """Read everything that the service sends of a page."""
+    hits = [int(hit.id) for hit in page.hits if dict(hit.image.metadata)]
+    cursor, unusual = page.next_cursor, page.unusual
+    if len(hits) < len(page.hits) or unusual is None or cursor == "":
+        raise RuntimeError("a page lacks metadata or z-scores")
+    return hits

@@ -13,7 +13,7 @@ from index.vectors.cosine import CosineView
 from index.vectors.protocol import Keys
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import Condition, Source, Workload
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -24,7 +24,6 @@ class OurView(Contestant):
     package = "recoquest"
     setting = "float16, codes where the planner wants them"
     efforts = (0,)
-    warms = True
     wanted: ClassVar[ViewName | None] = None
 
     def build(self, workload: Workload, folder: Path) -> None:
@@ -45,13 +44,13 @@ class OurView(Contestant):
     def prepare(self, workload: Workload, condition: Condition) -> Keys:
         return workload.passing(condition)
 
-    def search(self, query: Vectors, k: int, effort: int, filter: Keys | None = None) -> Sequence[int]:
+    def search(
+        self, query: Vectors, k: int, effort: int, filter: Keys | None = None, source: Source = "text"
+    ) -> Sequence[int]:
         keys: list[int] = self._view.search(query, k, allowed=filter).keys.tolist()
         return keys
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Keys | None = None) -> Found:
-        if filter is not None:
-            return self.in_threads(lambda query: self.search(query, k, effort, filter), queries)
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         return [found.keys.tolist() for found in self._view.search_many(queries, k)]
 
 
@@ -59,7 +58,6 @@ class OurExactView(OurView):
     """The same without codes: every answer is exact."""
 
     setting = "float16, every vector compared by 8 bits"
-    warms = False
     wanted = "exact"
 
     def open(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ from usearch.index import Index, MetricKind
 from tests.benchmarks.search.brute_force import Keys
 from tests.benchmarks.search.contestants.contestant import BUILD_EFFORT, LINKS, Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
-from tests.benchmarks.search.workload import Condition, Workload
+from tests.benchmarks.search.workload import Condition, Source, Workload
 
 Passing = NDArray[np.bool_]
 # As many are asked for and thrown away at most.
@@ -44,18 +44,20 @@ class UsearchGraph(Contestant):
         self._index = restored
 
     def prepare(self, workload: Workload, condition: Condition) -> Passing:
-        return workload.field(condition.field) < condition.limit
+        passing = np.zeros(len(workload.vectors), dtype=bool)
+        passing[workload.passing(condition)] = True
+        return passing
 
-    def search(self, query: Vectors, k: int, effort: int, filter: Passing | None = None) -> Sequence[int]:
+    def search(
+        self, query: Vectors, k: int, effort: int, filter: Passing | None = None, source: Source = "text"
+    ) -> Sequence[int]:
         self._index.expansion_search = effort
         if filter is None:
             keys: list[int] = self._index.search(query, k, threads=1).keys.tolist()
             return keys
         return self._passing(query, k, effort, filter)
 
-    def search_batch(self, queries: Vectors, k: int, effort: int, filter: Passing | None = None) -> Found:
-        if filter is not None:
-            return self.in_threads(lambda query: self.search(query, k, effort, filter), queries)
+    def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         self._index.expansion_search = effort
         found: Found = self._index.search(queries, k, threads=self.threads).keys.tolist()
         return found
