@@ -6,6 +6,7 @@ from app.settings import Settings
 from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
 from index.gpu import Gpu
+from index.home import Home
 from index.home_identity import HomeIdentity
 from index.store import ImageStore, MakeThumbnail
 from index.thumbnails import make_thumbnail
@@ -35,7 +36,7 @@ def open_engine(
     """
     engine = open_unbound(settings, patience, make)
     try:
-        bind_home(engine, settings)
+        bind_home(engine.home, settings)
     except BaseException:
         engine.close()
         raise
@@ -51,19 +52,16 @@ def open_unbound(
         CatalogueError: The catalogue cannot be used.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
-    return SearchEngine(
-        open_catalogue(settings.catalogue_url, patience),
-        ImageStore(settings.home / "images", make),
-        settings.home / "bundles",
-        gpu=Gpu(settings.device),
-    )
+    catalogue = open_catalogue(settings.catalogue_url, patience)
+    home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
+    return SearchEngine(home, gpu=Gpu(settings.device))
 
 
-def bind_home(engine: SearchEngine, settings: Settings) -> None:
+def bind_home(home: Home, settings: Settings) -> None:
     """Bind a catalogue to the home folder; see `index.home_identity`.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         HomeError: They do not belong together.
     """
-    HomeIdentity(engine.catalogue, engine.store, settings.home).bind()
+    HomeIdentity(home.catalogue, home.store, settings.home).bind()

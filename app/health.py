@@ -143,7 +143,7 @@ class Readiness:
 def _look(engine: SearchEngine) -> tuple[str, list[ActiveGeneration]]:
     """Look whether the home folder is where it was, and for the generations that are searched."""
     try:
-        engine.catalogue.guard()
+        engine.home.catalogue.guard()
     except HomeError as error:
         _log.error("home check failed", reason=str(error))
         return "was moved or replaced", active_generations(engine)

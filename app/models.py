@@ -31,12 +31,12 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
     info = next((info for info in engine.models() if info.digest == digest), None)
     if info is None:
         raise UnregisteredModelError(digest)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         generations = generations_by(session, digest)
         job = job_that_made(session, digest)
     return ModelCard(
         **dict(ModelSummary.of(info, loaded=loaded)),
-        towers=_towers(engine.bundles_folder / digest / CONFIG_FILE),
+        towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
         retraining=None if job is None else _retraining(job),
         generations=[PlacedGeneration.at(collection, each) for collection, each in generations],

@@ -37,7 +37,7 @@ from app.security import SecurityHeaders
 from app.settings import Settings
 from app.state import Services
 from app.threads import Threads
-from index.engine import SearchEngine
+from index.home import Home
 from index.leftovers import remove_leftovers
 from training.errors import RecoquestError
 
@@ -145,7 +145,7 @@ async def _services(
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     queue = await threads.background(JobQueue, settings)
-    await threads.background(_tidy_up, engine)
+    await threads.background(_tidy_up, engine.home)
     limits = QueueLimits(
         batch_size=settings.encode_batch_size,
         batch_wait_s=settings.encode_batch_wait_ms / 1000,
@@ -199,10 +199,10 @@ async def _services(
         threads.close()
 
 
-def _tidy_up(engine: SearchEngine) -> None:
+def _tidy_up(home: Home) -> None:
     """Remove what a killed process has left; a disk that is full keeps nobody from searching."""
     try:
-        remove_leftovers(engine)
+        remove_leftovers(home)
     except RecoquestError as error:
         _log.warning("leftovers are not removed", error=type(error).__name__)
 

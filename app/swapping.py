@@ -44,7 +44,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
     later.add_task(
         services.threads.write,
         try_drop_old_generations,
-        services.engine,
+        services.engine.home,
         collection,
         services.settings.keep_generations,
     )
@@ -69,15 +69,15 @@ def _unless_dropped(generation: Generation) -> Iterator[None]:
 def _announced(services: Services, find: FindGeneration) -> tuple[Generation, bool]:
     """Check that a generation can be searched, and tell all services of it."""
     engine = services.engine
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         generation = find(session)
-        texts = registered_bundle(generation, engine.bundles_folder).config.text is not None
+        texts = registered_bundle(generation, engine.home.bundles_folder).config.text is not None
         require_complete(session, generation, texts=texts)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         announce(session, generation)
     return generation, texts
 
 
 def _activated(services: Services, generation: Generation, texts: bool) -> None:
-    with services.engine.catalogue.write() as session:
+    with services.engine.home.catalogue.write() as session:
         activate(session, generation, texts=texts)

@@ -77,7 +77,7 @@ async def change_one(
             return changed_record(record, changes, services.settings)
 
         outcome = await services.threads.write(
-            change_image, services.engine, active, image_id, change, vectors
+            change_image, services.engine.home, active, image_id, change, vectors
         )
         return active, outcome
 
@@ -100,7 +100,7 @@ async def _write_once(
     loaded = await services.encoders.of(active)
     # An id that is refused may be none that a database can look for.
     ids = [image.id for image in images if isinstance(image.record, Record)]
-    known = await services.threads.read(known_now, services.engine, active, ids)
+    known = await services.threads.read(known_now, services.engine.home, active, ids)
     prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
     failed = next((item.error for item in prepared if item.error is not None), None)
     if failed is not None and not refuse:
@@ -111,7 +111,7 @@ async def _write_once(
     outcomes: dict[str, Outcome] = {}
     if ready:
         uploads = [item.upload(vectors) for item in ready]
-        outcomes = await services.threads.write(put_images, services.engine, active, uploads)
+        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
     return WrittenImages(active, [item.written(outcomes) for item in prepared])
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, TextEmbeddingRow, TextRow
-from index.engine import SearchEngine
 from index.generations import Generation, now
+from index.home import Home
 from index.vectors.codec import decode_vectors
 from training.evaluation.retrieval import (
     LabelledVectors,
@@ -98,7 +98,7 @@ class _Chosen:
     queries: list[int]
 
 
-def compare(engine: SearchEngine, active: Generation, new: Generation) -> Comparison | None:
+def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
     """Measure a generation against the active one, and keep the result with it.
 
     Queries are the texts of up to 1,000 held-out images (test, else val, else a seeded sample), and these
@@ -107,7 +107,7 @@ def compare(engine: SearchEngine, active: Generation, new: Generation) -> Compar
     Returns:
         None when there are fewer than two images that both have vectors of.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         chosen = _choose(session, active, new)
         if len(chosen.images) < 2:
             return None
@@ -123,7 +123,7 @@ def compare(engine: SearchEngine, active: Generation, new: Generation) -> Compar
         text_to_image=_by_text(text_vectors, vectors, relevant) if texts else None,
         image_to_image=_by_image(chosen, vectors),
     )
-    with engine.catalogue.write() as session:
+    with home.catalogue.write() as session:
         session.execute(
             update(GenerationRow)
             .where(GenerationRow.id == new.id)

@@ -10,9 +10,9 @@ import numpy as np
 from sqlalchemy import select
 
 from index.catalogue.tables import ImageRow
-from index.engine import SearchEngine
 from index.errors import StoreError
 from index.generations import require_active
+from index.home import Home
 from index.own_queries import draw
 from index.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
 from index.store import ImageStore
@@ -56,7 +56,7 @@ class Duplicates:
     looked_at: int
 
 
-def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: bool = True) -> Duplicates:
+def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) -> Duplicates:
     """Find the images of a collection that show the same picture.
 
     Equal files belong together. Beyond them, the model's vectors and small sketches of the pictures name
@@ -64,7 +64,7 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
     decide; neither can tell a copy from another picture of the same thing.
 
     Args:
-        engine: Where the collection is.
+        home: Where the collection is.
         collection: Its name.
         show_progress: Show bars on standard error.
 
@@ -73,12 +73,12 @@ def find_duplicates(engine: SearchEngine, collection: str, *, show_progress: boo
         NoActiveGenerationError: It cannot be searched yet.
     """
     # What it may have begun to build is of no use to anybody.
-    with closing(Views(engine.snapshots_folder)) as views:
-        return _find(engine, views, collection, show_progress)
+    with closing(Views(home.snapshots_folder)) as views:
+        return _find(home, views, collection, show_progress)
 
 
-def _find(engine: SearchEngine, views: Views, collection: str, show_progress: bool) -> Duplicates:
-    with engine.catalogue.reading() as reading:
+def _find(home: Home, views: Views, collection: str, show_progress: bool) -> Duplicates:
+    with home.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = require_active(session, collection)
         view = views.current(reading, generation, sequence)
@@ -93,7 +93,7 @@ def _find(engine: SearchEngine, views: Views, collection: str, show_progress: bo
     for key, sha256 in files.items():
         sets.unite(first.setdefault(sha256, key), key)
     different = np.intersect1d(np.array(list(first.values()), dtype=np.int64), view.keys())
-    pictures = _Pictures(engine.store, files)
+    pictures = _Pictures(home.store, files)
     sketches = _sketches(pictures, different, show_progress)
     pairs = likely_pairs(
         view,

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from index.engine import SearchEngine
 from index.errors import GenerationError
 from index.generations import Generation, get_generation, next_sequence
+from index.home import Home
 from index.text_writes import (
     TextWithoutVector,
     add_missing_vectors,
@@ -95,20 +95,20 @@ class Embedder:
         return encode_vectors(vectors)
 
 
-def embed_missing_texts(engine: SearchEngine, embedder: Embedder, *, shown: bool) -> None:
+def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
     """Embed the texts that have no vector in the generation, such as those of an older catalogue."""
     if not embedder.reads_texts:
         return
     generation = embedder.generation
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         lacking = count_texts_without_vectors(session, generation)
     if not lacking:
         return
     with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
         after = 0
-        while texts := _texts_after(engine, generation, after):
+        while texts := _texts_after(home, generation, after):
             found = embedder.texts([item.text for item in texts])
-            with engine.catalogue.write() as session:
+            with home.catalogue.write() as session:
                 vectors = {item.key: found[item.text] for item in texts}
                 sequence = next_sequence(session, generation.collection_id)
                 get_generation(session, generation.id)
@@ -117,6 +117,6 @@ def embed_missing_texts(engine: SearchEngine, embedder: Embedder, *, shown: bool
             after = texts[-1].key
 
 
-def _texts_after(engine: SearchEngine, generation: Generation, after: int) -> list[TextWithoutVector]:
-    with engine.catalogue.read() as session:
+def _texts_after(home: Home, generation: Generation, after: int) -> list[TextWithoutVector]:
+    with home.catalogue.read() as session:
         return texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)

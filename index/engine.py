@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from index.activation import announced
-from index.catalogue import Catalogue, Remembered
+from index.catalogue import Remembered
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.composing import Parts
 from index.errors import GenerationError
@@ -25,6 +25,7 @@ from index.generations import (
     require_collection,
 )
 from index.gpu import Gpu
+from index.home import Home
 from index.images import read_image, require_image
 from index.planner import Choice, ViewName
 from index.request import SearchRequest
@@ -37,7 +38,6 @@ from index.results import (
     StoredImage,
 )
 from index.searcher import Searcher
-from index.store import ImageStore
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Vectors
 from index.views import Views
@@ -47,46 +47,33 @@ class SearchEngine:
     """Searches the collections of a catalogue; threads may share it.
 
     Args:
-        catalogue: The source of truth.
-        store: The image files.
-        bundles_folder: Where registered bundles lie, each in a folder named by its digest.
-        snapshots_folder: Where snapshots of views lie; by default `snapshots` beside `bundles_folder`.
+        home: Catalogue and files.
         gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        store: ImageStore,
-        bundles_folder: Path,
-        *,
-        snapshots_folder: Path | None = None,
-        gpu: Gpu | None = None,
-    ) -> None:
-        self.catalogue = catalogue
-        self.store = store
-        self.bundles_folder = bundles_folder
-        self.snapshots_folder = snapshots_folder or bundles_folder.parent / "snapshots"
-        self._views = Views(self.snapshots_folder, gpu)
-        self._searcher = Searcher(catalogue, self._views)
-        self._active = Remembered(catalogue, self._read_active)
+    def __init__(self, home: Home, *, gpu: Gpu | None = None) -> None:
+        self.home = home
+        self._catalogue = home.catalogue
+        self._views = Views(home.snapshots_folder, gpu)
+        self._searcher = Searcher(self._catalogue, self._views)
+        self._active = Remembered(self._catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}
-        self._overviews = Overviews(catalogue)
+        self._overviews = Overviews(self._catalogue)
 
     def close(self) -> None:
         """Wait for what is being built, and close the catalogue."""
         self._views.close()
-        self.catalogue.close()
+        self._catalogue.close()
 
     def names(self) -> list[str]:
         """Return the names of all collections; unlike `collections`, nothing in them is counted."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
             return list(session.execute(names).scalars())
 
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             query = select(CollectionRow.id, CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
             return [_describe(session, key, name) for key, name in session.execute(query).all()]
 
@@ -96,7 +83,7 @@ class SearchEngine:
         Raises:
             UnknownCollectionError: There is none of this name.
         """
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             return _describe(session, require_collection(session, name).id, name)
 
     def overview(self, collection: str) -> Overview:
@@ -109,7 +96,7 @@ class SearchEngine:
 
     def models(self) -> list[ModelInfo]:
         """Return all registered encoders, the latest first."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             used = (
                 select(GenerationRow.model_id, CollectionRow.name)
                 .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
@@ -213,7 +200,7 @@ class SearchEngine:
             GenerationError: The image is not in this generation, or the generation is gone.
         """
         generation, _ = self._searcher.generation(active)
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             image = require_image(session, active.collection, image_id)
             value = session.execute(
                 select(EmbeddingRow.vector).where(
@@ -234,7 +221,7 @@ class SearchEngine:
             UnknownCollectionError: There is no such collection.
             UnknownImageError: It has no such image.
         """
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             return read_image(session, collection, image_id)
 
     def image_path(self, collection: str, image_id: str) -> Path:
@@ -245,11 +232,11 @@ class SearchEngine:
             UnknownImageError: It has no such image.
             StoreError: The file is missing.
         """
-        return self.store.path(self.image(collection, image_id).sha256)
+        return self.home.store.path(self.image(collection, image_id).sha256)
 
     def save_snapshot(self, collection: str) -> None:
         """Write the snapshot of a collection's active generation, so that the next start reads it."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             row = require_collection(session, collection)
             generation = find_generation(session, row.id, "active")
             if generation is not None:
@@ -257,7 +244,7 @@ class SearchEngine:
 
     def save_snapshot_of(self, generation: Generation) -> None:
         """Write the snapshot of any generation, so that whoever searches it next reads it."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             found, sequence = get_generation(session, generation.id)
             self._views.save(session, found, sequence)
 
@@ -268,7 +255,7 @@ class SearchEngine:
             UnknownCollectionError: There is no such collection.
             NoActiveGenerationError: It cannot be searched yet.
         """
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
             return self._views.explain(session, generation)
 
@@ -278,7 +265,7 @@ class SearchEngine:
         Raises:
             UnknownCollectionError: There is no such collection.
         """
-        with self.catalogue.write() as session:
+        with self._catalogue.write() as session:
             row = require_collection(session, collection)
             # A new number makes every process look at its view again.
             next_sequence(session, row.id)
@@ -290,13 +277,13 @@ class SearchEngine:
         Raises:
             GenerationError: The generation is gone.
         """
-        with self.catalogue.reading() as reading:
+        with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             self._searcher.warm(reading, found, sequence)
 
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             collections = set(session.execute(select(CollectionRow.id).where(IN_SIGHT)).scalars())
             query = select(GenerationRow.id).where(GenerationRow.collection_id.in_(collections))
             generations = set(session.execute(query).scalars())
@@ -308,7 +295,7 @@ class SearchEngine:
 
     def announced(self) -> list[ActiveGeneration]:
         """Return the generations that will be active soon, of all collections."""
-        with self.catalogue.read() as session:
+        with self._catalogue.read() as session:
             return [self.describe(generation) for generation in announced(session)]
 
     def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
@@ -321,7 +308,7 @@ class SearchEngine:
             dim=generation.dim,
             blades=generation.blades,
             unsigned=generation.unsigned,
-            bundle=self.bundles_folder / generation.digest,
+            bundle=self.home.bundles_folder / generation.digest,
             count=count,
         )
 

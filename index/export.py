@@ -9,10 +9,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import ImageRow, TextRow
-from index.engine import SearchEngine
 from index.errors import StoreError
 from index.feedback import UsableFeedback, count_usable, learning_pairs
 from index.generations import require_collection
+from index.home import Home
 from index.store import ImageStore
 from training.atomic import atomic_folder
 from training.data.manifest import Record, Rejections, write_manifest
@@ -47,9 +47,7 @@ class _Taught:
     disliked: dict[str, list[str]] = field(default_factory=dict)
 
 
-def export_collection(
-    engine: SearchEngine, collection: str, folder: Path, *, feedback: bool = True
-) -> ExportReport:
+def export_collection(home: Home, collection: str, folder: Path, *, feedback: bool = True) -> ExportReport:
     """Write a folder with the manifest of a collection and links to its images, whole or not at all.
 
     Images for training get the texts that they were found relevant to beside their own, so often that every
@@ -57,7 +55,7 @@ def export_collection(
     that are held out get none of it.
 
     Args:
-        engine: Where the collection is.
+        home: Where the collection is.
         collection: Its name.
         folder: Must not exist.
         feedback: Whether what was said of hits goes in.
@@ -66,10 +64,10 @@ def export_collection(
         UnknownCollectionError: There is no such collection.
         OSError: The folder cannot be written.
     """
-    with engine.catalogue.read() as session, atomic_folder(folder) as fresh:
+    with home.catalogue.read() as session, atomic_folder(folder) as fresh:
         (fresh / "images").mkdir()
         taught = _taught(session, collection) if feedback else _Taught()
-        export = _Export(engine.store, fresh / "images", taught)
+        export = _Export(home.store, fresh / "images", taught)
         refused = Rejections(1, max_share=1.0)
         written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
         judged = count_usable(session, collection)

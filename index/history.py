@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import GenerationRow
 from index.comparison import Comparison
 from index.completeness import count_missing_images
-from index.engine import SearchEngine
 from index.generations import count_embeddings, get_generation, require_collection
+from index.home import Home
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class GenerationInfo:
     comparison: Comparison | None
 
 
-def list_generations(engine: SearchEngine, collection: str) -> list[GenerationInfo]:
+def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
     """Return the generations of a collection, the latest first.
 
     Raises:
         UnknownCollectionError: There is no such collection.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         row = require_collection(session, collection)
         query = (
             select(GenerationRow)

@@ -96,16 +96,18 @@ def ingest_manifest(
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
     if not manifest.records:
         raise DataError(f"The manifest in {manifest.folder} has no images to index.")
-    remove_abandoned(itertools.chain(engine.store.unfinished(), engine.bundles_folder.glob(".*.part")))
+    remove_abandoned(
+        itertools.chain(engine.home.store.unfinished(), engine.home.bundles_folder.glob(".*.part"))
+    )
     with (
-        installed_bundle(encoder.info, engine.bundles_folder) as info,
-        engine.catalogue.write() as session,
+        installed_bundle(encoder.info, engine.home.bundles_folder) as info,
+        engine.home.catalogue.write() as session,
     ):
         generation = open_generation(session, collection, register_bundle(session, info))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         known = known_images(session, generation)
     intake = Intake(
-        engine.store, known, encoder.prepare_image, limits or ImageLimits(), encoder.min_image_side
+        engine.home.store, known, encoder.prepare_image, limits or ImageLimits(), encoder.min_image_side
     )
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest)
@@ -113,8 +115,8 @@ def ingest_manifest(
         for batch in run.kept_ahead(batch_size, decoders):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
-    embed_missing_texts(engine, embedder, shown=show_progress)
-    with engine.catalogue.write() as session:
+    embed_missing_texts(engine.home, embedder, shown=show_progress)
+    with engine.home.catalogue.write() as session:
         place = _place_at_end(session, generation, texts=embedder.reads_texts)
     if place == "beside":
         # Services that are to load it read this.
@@ -129,7 +131,7 @@ def ingest_manifest(
         )
     elif place == "first" or run.embedded:
         engine.save_snapshot(collection)
-    remove_loose(engine.catalogue, engine.store)
+    remove_loose(engine.home.catalogue, engine.home.store)
     return run.report(generation if place == "beside" else None)
 
 
@@ -165,9 +167,9 @@ class _Run:
         prepared = [item.prepared for item in judged if item.prepared is not None]
         if prepared:
             writes = self._embed(prepared)
-            with self._engine.catalogue.write() as session:
+            with self._engine.home.catalogue.write() as session:
                 outcomes = write_images(session, self._embedder.generation, writes)
-                keep_files(session, self._engine.store, self._originals(writes))
+                keep_files(session, self._engine.home.store, self._originals(writes))
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += len(judged) - len(prepared)
 
@@ -190,7 +192,7 @@ class _Run:
         for batch in batches:
             lacking = {item.sha256 for _, item in batch if isinstance(item, Judged) and not item.kept}
             if lacking:
-                with self._engine.catalogue.write() as session:
+                with self._engine.home.catalogue.write() as session:
                     note_loose(session, lacking)
             yield from batch
 

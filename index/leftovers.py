@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from index.catalogue.tables import GenerationRow
 from index.deletion import remove_hidden
-from index.engine import SearchEngine
+from index.home import Home
 from index.loose_files import remove_loose
 from index.unused_bundles import remove_unused
 from index.unused_fields import remove_unused_fields
@@ -17,7 +17,7 @@ from index.unused_fields import remove_unused_fields
 _UID_LENGTH: Final = 32
 
 
-def remove_leftovers(engine: SearchEngine) -> None:
+def remove_leftovers(home: Home) -> None:
     """Remove what removed collections left, unused files, bundles and fields, and snapshots of no generation.
 
     While a backup is written, files of images and bundles stay until the next time.
@@ -27,13 +27,13 @@ def remove_leftovers(engine: SearchEngine) -> None:
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file.
     """
-    remove_hidden(engine.catalogue)
-    remove_loose(engine.catalogue, engine.store)
-    remove_unused(engine.catalogue, engine.store, engine.bundles_folder)
-    snapshots = engine.snapshots_folder
+    remove_hidden(home.catalogue)
+    remove_loose(home.catalogue, home.store)
+    remove_unused(home.catalogue, home.store, home.bundles_folder)
+    snapshots = home.snapshots_folder
     # First the folders: the generation of one that is made now is in the catalogue already.
     folders = list(snapshots.iterdir()) if snapshots.is_dir() else []
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         uids = set(session.execute(select(GenerationRow.uid)).scalars())
     for folder in folders:
         if folder.name[:_UID_LENGTH] not in uids:
@@ -41,4 +41,4 @@ def remove_leftovers(engine: SearchEngine) -> None:
             with suppress(OSError):
                 shutil.rmtree(folder)
     # Last, since it frees no space.
-    remove_unused_fields(engine.catalogue)
+    remove_unused_fields(home.catalogue)

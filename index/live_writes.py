@@ -20,6 +20,7 @@ from index.generations import (
     hide_collection,
     require_collection,
 )
+from index.home import Home
 from index.image_intake import KnownImage, known_images, record_digest
 from index.image_writes import ImageWrite, Outcome, write_images
 from index.images import read_image
@@ -40,13 +41,13 @@ class Upload:
     content: bytes
 
 
-def known_now(engine: SearchEngine, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
+def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
     """Return what the catalogue has of images, by id, in a generation.
 
     Raises:
         StaleWriteError: The generation is gone.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         try:
             generation, _ = get_generation(session, active.generation)
         except GenerationError:
@@ -54,13 +55,11 @@ def known_now(engine: SearchEngine, active: ActiveGeneration, ids: Collection[st
         return known_images(session, generation, ids)
 
 
-def put_images(
-    engine: SearchEngine, active: ActiveGeneration, uploads: Sequence[Upload]
-) -> dict[str, Outcome]:
+def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) -> dict[str, Outcome]:
     """Put images into a collection in one transaction, replacing those of the same id.
 
     Args:
-        engine: Where to put them.
+        home: Where to put them.
         active: The generation that the vectors were made for.
         uploads: Each with an id of its own.
 
@@ -78,33 +77,33 @@ def put_images(
         upload.write.picture.sha256: upload.content for upload in uploads if upload.write.picture is not None
     }
     try:
-        _store(engine, files)
-        with engine.catalogue.write() as session:
+        _store(home, files)
+        with home.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
             before = _digests(session, generation, [write.record.id for write in writes])
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
-            keep_files(session, engine.store, originals)
+            keep_files(session, home.store, originals)
     except BaseException:
-        _tidy(engine, files)
+        _tidy(home, files)
         raise
     if files:
-        _tidy(engine, before - files.keys())
+        _tidy(home, before - files.keys())
     return outcomes
 
 
-def _store(engine: SearchEngine, files: Mapping[str, bytes]) -> None:
+def _store(home: Home, files: Mapping[str, bytes]) -> None:
     """Put files into the store, noted as loose before."""
     if files:
-        with engine.catalogue.write() as session:
+        with home.catalogue.write() as session:
             note_loose(session, files)
     for content in files.values():
-        engine.store.put(content)
+        home.store.put(content)
 
 
 def change_image(
-    engine: SearchEngine,
+    home: Home,
     active: ActiveGeneration,
     image_id: str,
     change: Callable[[Record], Record],
@@ -113,7 +112,7 @@ def change_image(
     """Change what is said of an image; its file and vector stay.
 
     Args:
-        engine: Where it is.
+        home: Where it is.
         active: The generation that the texts' vectors were made for.
         image_id: Which image.
         change: Makes the new record of the present one.
@@ -125,7 +124,7 @@ def change_image(
         UnknownImageError: It has no such image.
         DiskFullError: The disk has no space left; nothing is written.
     """
-    with engine.catalogue.write() as session:
+    with home.catalogue.write() as session:
         generation = _locked(session, active)
         image = read_image(session, active.collection, image_id)
         before = _record_of(image)
@@ -136,7 +135,7 @@ def change_image(
         return write_images(session, generation, [write])[image_id]
 
 
-def remove_images(engine: SearchEngine, collection: str, ids: Sequence[str]) -> list[str]:
+def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
     """Remove images from a collection, with their files if no other image uses them.
 
     Returns:
@@ -146,9 +145,9 @@ def remove_images(engine: SearchEngine, collection: str, ids: Sequence[str]) -> 
         UnknownCollectionError: There is no such collection.
         DiskFullError: The disk has no space left; nothing is removed.
     """
-    with engine.catalogue.write() as session:
+    with home.catalogue.write() as session:
         removed = delete_images(session, collection, ids)
-    _tidy(engine, set(removed.values()))
+    _tidy(home, set(removed.values()))
     return list(removed)
 
 
@@ -161,11 +160,11 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
         UnknownCollectionError: There is no such collection.
         DiskFullError: The disk has no space left; nothing is removed.
     """
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         hide_collection(session, collection)
     try:
         engine.forget_removed()
-        remove_leftovers(engine)
+        remove_leftovers(engine.home)
     except RecoquestError as error:
         _log.warning("what a removed collection left is not removed yet: %s", error)
 
@@ -209,11 +208,11 @@ def _digests(session: Session, generation: Generation, ids: Collection[str]) -> 
     return set(session.execute(query).scalars())
 
 
-def _tidy(engine: SearchEngine, digests: Collection[str]) -> None:
+def _tidy(home: Home, digests: Collection[str]) -> None:
     """Remove those of these files that no image uses; what fails is done by the next start."""
     if not digests:
         return
     try:
-        remove_loose(engine.catalogue, engine.store, digests)
+        remove_loose(home.catalogue, home.store, digests)
     except RecoquestError as error:
         _log.warning("files that no image uses are not removed yet: %s", error)

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from index.bundles import installed_bundle, register_bundle
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.engine import SearchEngine
 from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
 from index.generations import IN_SIGHT, Generation, get_generation, require_collection
 from index.history import GenerationInfo, describe_generation
+from index.home import Home
 from training.models.bundle import BundleInfo, read_bundle
 
 _SHOWN: Final = 5
@@ -19,7 +19,7 @@ _SHOWN: Final = 5
 _SHORT_DIGEST: Final = 12
 
 
-def register_model(engine: SearchEngine, folder: Path) -> BundleInfo:
+def register_model(home: Home, folder: Path) -> BundleInfo:
     """Copy a bundle to the others and write it down, so that collections can be embedded with it.
 
     One that is registered already stays as it is.
@@ -29,8 +29,8 @@ def register_model(engine: SearchEngine, folder: Path) -> BundleInfo:
         StoreError: The folder of bundles cannot be made or opened.
     """
     with (
-        installed_bundle(read_bundle(folder), engine.bundles_folder) as info,
-        engine.catalogue.write() as session,
+        installed_bundle(read_bundle(folder), home.bundles_folder) as info,
+        home.catalogue.write() as session,
     ):
         register_bundle(session, info)
     return info

@@ -5,20 +5,18 @@ from sqlalchemy.orm import Session
 
 from index.activation import activate
 from index.catalogue.tables import GenerationRow, ModelRow
-from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.generations import add_collection, add_generation, require_collection
+from index.home import Home
 from index.models import find_model
 from training.errors import BundleError
 
 
-def create_collection(
-    engine: SearchEngine, name: str, *, model: str | None = None, same_as: str | None = None
-) -> None:
+def create_collection(home: Home, name: str, *, model: str | None = None, same_as: str | None = None) -> None:
     """Begin a collection without images that can be searched and written to at once.
 
     Args:
-        engine: Where to make it.
+        home: Where to make it.
         name: Its name.
         model: Digest or name of a registered bundle.
         same_as: Instead of a model, a collection whose bundle it takes.
@@ -31,9 +29,9 @@ def create_collection(
         NoActiveGenerationError: `same_as` cannot be searched yet.
         BundleError: The bundle's files are gone.
     """
-    with engine.catalogue.write() as session:
+    with home.catalogue.write() as session:
         row = _model_of(session, same_as) if same_as is not None else find_model(session, model or "")
-        if not (engine.bundles_folder / row.digest).is_dir():
+        if not (home.bundles_folder / row.digest).is_dir():
             raise BundleError(
                 f"The files of model {row.name!r} are missing: index a collection with it again."
             )

@@ -30,6 +30,7 @@ from index.generations import (
     next_sequence,
     require_collection,
 )
+from index.home import Home
 from training.data.images import ImageLimits, decode_image
 from training.errors import BundleError, ImageError
 from training.progress import ProgressBar, progress_bar
@@ -48,7 +49,7 @@ class ReindexReport:
     images: int
 
 
-def generation_for(engine: SearchEngine, collection: str, encoder: ImageEncoder) -> Generation:
+def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Generation:
     """Return the generation of a collection by an encoder's bundle, begun if there is none yet.
 
     One that was begun before goes on; the state of none changes.
@@ -60,11 +61,11 @@ def generation_for(engine: SearchEngine, collection: str, encoder: ImageEncoder)
     """
     if encoder.info is None:
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         require_collection(session, collection)
     with (
-        installed_bundle(encoder.info, engine.bundles_folder) as info,
-        engine.catalogue.write() as session,
+        installed_bundle(encoder.info, home.bundles_folder) as info,
+        home.catalogue.write() as session,
     ):
         collection_id = require_collection(session, collection).id
         model = register_bundle(session, info)
@@ -126,7 +127,7 @@ def embed_missing(
     run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, decoders, show_progress)
     while run.embed_images():
         pass
-    embed_missing_texts(engine, run.embedder, shown=show_progress)
+    embed_missing_texts(engine.home, run.embedder, shown=show_progress)
     if run.broken:
         raise GenerationError(_broken(generation, run.broken))
     return run.embedded
@@ -155,7 +156,7 @@ class _Run:
 
     def embed_images(self) -> bool:
         """Embed the images that lack a vector now; return whether there were any that may have one."""
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             # Whose file could not be read may have been removed or replaced since.
             there = still_missing(session, self.embedder.generation, list(self.broken))
             self.broken = {image: reason for image, reason in self.broken.items() if image in there}
@@ -180,7 +181,7 @@ class _Run:
     def _missing(self) -> Iterator[MissingImage]:
         after = 0
         while True:
-            with self._engine.catalogue.read() as session:
+            with self._engine.home.catalogue.read() as session:
                 rows = images_without_vectors(
                     session, self.embedder.generation, after=after, limit=_ROWS_AT_ONCE
                 )
@@ -192,7 +193,7 @@ class _Run:
     def _prepare(self, image: MissingImage) -> Tensor | str:
         """Return an image's pixels, or why it has none."""
         try:
-            path = self._engine.store.path(image.sha256)
+            path = self._engine.home.store.path(image.sha256)
             decoded = decode_image(path, _LIMITS, self._encoder.min_image_side)
             return self._encoder.prepare_image(decoded)
         except (StoreError, ImageError) as error:
@@ -203,7 +204,7 @@ class _Run:
             return
         vectors = self.embedder.images(pixels)
         generation = self.embedder.generation
-        with self._engine.catalogue.write() as session:
+        with self._engine.home.catalogue.write() as session:
             sequence = next_sequence(session, generation.collection_id)
             get_generation(session, generation.id)
             added = add_missing_images(session, generation, sequence, images, vectors)

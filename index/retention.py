@@ -12,7 +12,6 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from index.activation import generation_of
 from index.catalogue import PAUSE_SECONDS
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
-from index.engine import SearchEngine
 from index.errors import GenerationError
 from index.generations import (
     Generation,
@@ -22,6 +21,7 @@ from index.generations import (
     next_sequence,
     require_collection,
 )
+from index.home import Home
 from index.leftovers import remove_leftovers
 from index.unused_bundles import changing_models, note_unused
 from training.errors import RecoquestError
@@ -39,13 +39,13 @@ _VECTORS: Final[
 _log = logging.getLogger(__name__)
 
 
-def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
+def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
     """Drop the generations of a collection that were active, but for the last `keep` before the present one.
 
     One that was searched a minute ago stays until the next time.
 
     Args:
-        engine: Where the collection is.
+        home: Where the collection is.
         collection: Its name.
         keep: How many stay to roll back to.
 
@@ -56,26 +56,26 @@ def drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> li
         UnknownCollectionError: There is no such collection.
         StoreError: The disk does not take the note of a bundle that is to go.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         old = _old(session, require_collection(session, collection).id, keep)
     for generation in old:
-        _drop(engine, generation)
+        _drop(home, generation)
     return [generation.id for generation in old]
 
 
-def try_drop_old_generations(engine: SearchEngine, collection: str, keep: int) -> list[int]:
+def try_drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
     """Do what `drop_old_generations` does, after work that is done; an error is logged, and nothing named.
 
     What stays is dropped the next time.
     """
     try:
-        return drop_old_generations(engine, collection, keep)
+        return drop_old_generations(home, collection, keep)
     except RecoquestError as error:
         _log.warning("old generations of %r are not dropped yet: %s", collection, error)
         return []
 
 
-def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:
+def drop_generation(home: Home, collection: str, number: int) -> None:
     """Drop one generation of a collection, such as one that is never to be finished.
 
     Raises:
@@ -83,12 +83,12 @@ def drop_generation(engine: SearchEngine, collection: str, number: int) -> None:
         GenerationError: It has no such generation, or this one is being searched.
         StoreError: The disk does not take the note of a bundle that is to go.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         generation = generation_of(session, collection, number)
         active = find_generation(session, generation.collection_id, "active")
     if active is not None and active.id == number:
         raise GenerationError(f"Generation {number} is the one that {collection!r} is searched in: it stays.")
-    _drop(engine, generation)
+    _drop(home, generation)
 
 
 def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
@@ -113,25 +113,25 @@ def _next_activation(rows: Any, activated: str) -> str:
     return min((row.activated for row in rows if row.activated > activated), default=activated)
 
 
-def _drop(engine: SearchEngine, generation: Generation) -> None:
+def _drop(home: Home, generation: Generation) -> None:
     """Remove a generation's vectors batch by batch, then itself, its snapshots and its bundle if unused."""
     left = True
     while left:
-        with engine.catalogue.write() as session:
+        with home.catalogue.write() as session:
             left = _drop_batch(session, generation)
         time.sleep(PAUSE_SECONDS)
-    with changing_models(engine.bundles_folder), engine.catalogue.write() as session:
+    with changing_models(home.bundles_folder), home.catalogue.write() as session:
         # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
         next_sequence(session, generation.collection_id)
         while _drop_batch(session, generation):
             pass
         session.execute(delete(GenerationRow).where(GenerationRow.id == generation.id))
         if not session.execute(_uses_of(generation.digest)).scalar_one():
-            note_unused(engine.bundles_folder, generation.digest)
+            note_unused(home.bundles_folder, generation.digest)
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
     # What stays on the disk now is removed by the next one that looks for it.
     with suppress(RecoquestError):
-        remove_leftovers(engine)
+        remove_leftovers(home)
 
 
 def _drop_batch(session: Session, generation: Generation) -> bool:

@@ -43,7 +43,7 @@ def swap(
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         announce(session, generation)
     engine.warm(generation.id)
     time.sleep(settle_s)
@@ -54,7 +54,7 @@ def swap(
             engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
         )
         try:
-            with engine.catalogue.write() as session:
+            with engine.home.catalogue.write() as session:
                 activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
         except IncompleteGenerationError:
             continue

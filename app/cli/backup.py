@@ -20,7 +20,7 @@ def backup(
     from index.backup import write_backup
 
     with indexed(load_settings(home=home)) as engine, stoppable("Stopped. There is no backup."):
-        summary = write_backup(engine, file)
+        summary = write_backup(engine.home, file)
     counts, size = summary.collections, file.stat().st_size / 2**20
     typer.echo(f"{file}: {len(counts)} collections, {sum(counts.values()):,} images, {size:,.1f} MiB.")
     _warn(summary.missing)
@@ -39,9 +39,9 @@ def restore(
     engine = open_unbound(settings)
     try:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
-            summary = restore_backup(engine, file)
+            summary = restore_backup(engine.home, file)
         # Before, the home may have had the images of a catalogue that is lost.
-        bind_home(engine, settings)
+        bind_home(engine.home, settings)
     finally:
         engine.close()
     for name, count in summary.collections.items():

@@ -29,7 +29,7 @@ def duplicates(
     with indexed(load_settings(home=home)) as engine, stoppable("Stopped. Nothing was changed."):
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        found = find_duplicates(engine, collection)
+        found = find_duplicates(engine.home, collection)
     if out is not None:
         write_groups(found, out)
         typer.echo(f"Groups of near-duplicates: {len(found.groups):,}, in {out / 'groups.json'}.")

@@ -69,7 +69,7 @@ def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery
     from index.feedback import judge
 
     settings = load_settings(home=home)
-    with indexed(settings) as engine, engine.catalogue.write() as session:
+    with indexed(settings) as engine, engine.home.catalogue.write() as session:
         return judge(session, collection, query, hit, relevant, most=settings.max_feedback)
 
 
@@ -94,7 +94,7 @@ def list_feedback(home: Home = None) -> None:
     from index.feedback import count_feedback
 
     table = Table("Collection", "Relevant", "Not relevant", "Queries", "Latest")
-    with indexed(load_settings(home=home)) as engine, engine.catalogue.read() as session:
+    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.read() as session:
         for name in engine.names():
             counts = count_feedback(session, name)
             latest = "" if counts.latest is None else counts.latest[:19].replace("T", " ")
@@ -119,7 +119,7 @@ def export(
     count = 0
     with (
         indexed(load_settings(home=home)) as engine,
-        engine.catalogue.read() as session,
+        engine.home.catalogue.read() as session,
         atomic_file(file) as written,
     ):
         for judgement in judgements(session, collection):
@@ -135,6 +135,6 @@ def clear(collection: Collection, home: Home = None) -> None:
     from app.settings import load_settings
     from index.feedback import clear_feedback
 
-    with indexed(load_settings(home=home)) as engine, engine.catalogue.write() as session:
+    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.write() as session:
         count = clear_feedback(session, collection)
     typer.echo(f"{collection}: {count:,} judgements are forgotten.")

@@ -29,8 +29,8 @@ def generations(
 
     with indexed(load_settings(home=home)) as engine:
         if drop is not None:
-            drop_generation(engine, collection, drop)
-        found = list_generations(engine, collection)
+            drop_generation(engine.home, collection, drop)
+        found = list_generations(engine.home, collection)
     table = Table("Number", "State", "Model", "Images", "Texts", "Missing", "Created", "Activated")
     for one in found:
         counts = (f"{one.images:,}", f"{one.texts:,}", f"{one.missing:,}")
@@ -70,11 +70,11 @@ def _swap(collection: str, number: int | None, batch_size: int, home: Home, devi
     settings = load_settings(home=home, device=device)
     with indexed(settings) as engine, stoppable("Stopped. Nothing has changed but what was embedded."):
         if number is None:
-            with engine.catalogue.read() as session:
+            with engine.home.catalogue.read() as session:
                 number = generation_before(session, collection).id
         generation, encoder, seconds = open_generation(engine, settings, collection, None, number)
         try:
-            with engine.catalogue.read() as session:
+            with engine.home.catalogue.read() as session:
                 require_complete(session, generation, texts="text" in encoder.modalities)
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)

@@ -57,7 +57,7 @@ def show(
     from index.models import find_model
 
     with indexed(load_settings(home=home)) as engine:
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             digest = find_model(session, model).digest
         card = model_card(engine, digest, loaded=False)
     if as_json:
@@ -76,7 +76,7 @@ def register(
     from index.models import register_model
 
     with closing(open_engine(load_settings(home=home))) as engine:
-        info = register_model(engine, bundle)
+        info = register_model(engine.home, bundle)
     typer.echo(info.digest)
     typer.echo(f"To embed a collection: recoquest reindex COLLECTION --model {info.digest[:12]}", err=True)
 

@@ -49,8 +49,8 @@ def reindex(
         stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
     ):
         if model is not None:
-            with engine.catalogue.read() as session:
-                bundle = engine.bundles_folder / find_model(session, model).digest
+            with engine.home.catalogue.read() as session:
+                bundle = engine.home.bundles_folder / find_model(session, model).digest
         found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
         build_generation(engine, found, encoder, batch_size)
         if activate:
@@ -67,15 +67,15 @@ def open_generation(
     from training.models.encoder import load_encoder
 
     if number is not None:
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             found = generation_of(session, collection, number)
-        bundle = registered_bundle(found, engine.bundles_folder).folder
+        bundle = registered_bundle(found, engine.home.bundles_folder).folder
     assert bundle is not None
     started = monotonic()
     encoder = load_encoder(bundle, settings.device)
     seconds = monotonic() - started
     if number is None:
-        found = generation_for(engine, collection, encoder)
+        found = generation_for(engine.home, collection, encoder)
     return found, encoder, seconds
 
 
@@ -115,7 +115,7 @@ def finish_swap(engine: "SearchEngine", settings: "Settings", generation: "Gener
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
     )
-    dropped = try_drop_old_generations(engine, generation.collection, settings.keep_generations)
+    dropped = try_drop_old_generations(engine.home, generation.collection, settings.keep_generations)
     if dropped:
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
 
@@ -133,11 +133,11 @@ def build_generation(
         f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "
         f"{report.images:,} images were embedded."
     )
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         active = find_generation(session, generation.collection_id, "active")
     if active is None or active.id == generation.id:
         return
-    comparison = compare(engine, active, generation)
+    comparison = compare(engine.home, active, generation)
     if comparison is not None:
         print_comparison(comparison, generation.id)
     typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)

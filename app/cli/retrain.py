@@ -74,7 +74,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
     if PROGRESS_VARIABLE in os.environ:
         # A worker has started this process: others were looked for when its job was given.
         return
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         require_collection(session, collection)
         refuse_second(session, [collection])
 
@@ -93,7 +93,7 @@ def _recipe(
         return load_recipe(str(kept))
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
-    _, base = searched_with(engine, collection)
+    _, base = searched_with(engine.home, collection)
     resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
     install_bundle(base, copies)
     write_kept(kept, dump_recipe(resolved))
@@ -134,7 +134,7 @@ def _trained(
     data, run = out / "data", RunFolder(out / "run")
     if not data.exists():
         feedback = recipe.data.text_unit == "sentence"
-        found = export_collection(engine, collection, data, feedback=feedback)
+        found = export_collection(engine.home, collection, data, feedback=feedback)
         typer.echo(
             f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
             f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."

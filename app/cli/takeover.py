@@ -13,6 +13,7 @@ from index.bundles import registered_bundle
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError
 from index.generations import Generation, require_active
+from index.home import Home
 from training.atomic import atomic_file
 from training.data.manifest import read_manifest
 from training.evaluation.evaluate import label_template_of
@@ -25,7 +26,7 @@ _MOST_JUDGEMENTS: Final = 3
 _JUDGED: Final = "judged.json"
 
 
-def searched_with(engine: SearchEngine, collection: str) -> tuple[Generation, BundleInfo]:
+def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
     """The generation that a collection is searched in now, and the bundle of its model.
 
     Raises:
@@ -33,9 +34,9 @@ def searched_with(engine: SearchEngine, collection: str) -> tuple[Generation, Bu
         NoActiveGenerationError: It cannot be searched yet.
         BundleError: The bundle is missing or damaged.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         generation, _ = require_active(session, collection)
-    return generation, registered_bundle(generation, engine.bundles_folder)
+    return generation, registered_bundle(generation, home.bundles_folder)
 
 
 def write_kept(path: Path, content: str) -> None:
@@ -83,7 +84,7 @@ class Takeover:
             typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
             return self._outcome("unchanged", None, self._judged(self.new))
         for _ in range(_MOST_JUDGEMENTS):
-            active, base = searched_with(self.engine, self.collection)
+            active, base = searched_with(self.engine.home, self.collection)
             if base.digest == self.new.digest:
                 # An attempt that was ended has done it, or a person.
                 return self._outcome("promoted", active.id, self._last_judgement())

@@ -16,15 +16,15 @@ def tidy(home: Home = None) -> None:
     settings = load_settings(home=home)
     with indexed(settings) as engine:
         for collection in engine.names():
-            dropped = drop_old_generations(engine, collection, settings.keep_generations)
+            dropped = drop_old_generations(engine.home, collection, settings.keep_generations)
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
-        for collection, number in drop_superseded_generations(settings, engine):
+        for collection, number in drop_superseded_generations(settings, engine.home):
             typer.echo(f"{collection}: dropped generation {number}, which was never activated.")
-        folders = remove_old_folders(settings, engine.catalogue)
+        folders = remove_old_folders(settings, engine.home.catalogue)
         if folders:
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
-        remove_leftovers(engine)
+        remove_leftovers(engine.home)
         left = remove_abandoned(unfinished(settings.home), UNTOUCHED_SECONDS)
         if left:
             typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")

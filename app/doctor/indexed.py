@@ -20,6 +20,7 @@ from index.completeness import count_missing_images
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DamagedCatalogueError, HomeError, NewerCatalogueError, StoreError
 from index.generations import Generation, find_generation
+from index.home import Home
 from training.errors import RecoquestError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
@@ -44,15 +45,15 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         yield Finding("catalogue", "wrong", f"the home folder {home} cannot be used: {error.strerror}.")
         return
     try:
-        yield from _catalogue(engine)
-        yield from _identity(engine, settings)
-        yield examine_jobs(engine.catalogue)
+        yield from _catalogue(engine.home)
+        yield from _identity(engine.home, settings)
+        yield examine_jobs(engine.home.catalogue)
         names = engine.names()
         yield examine_retraining(settings, names)
         for name in names:
             yield _collection(engine, name)
-        yield _images(engine)
-        yield from _encoders(engine, settings)
+        yield _images(engine.home)
+        yield from _encoders(engine.home, settings)
     except RecoquestError as error:
         yield _unusable(settings, error)
     finally:
@@ -74,9 +75,9 @@ def _unusable(settings: Settings, error: RecoquestError) -> Finding:
     return Finding("catalogue", "wrong", f"{reason}: {advice}.")
 
 
-def _catalogue(engine: SearchEngine) -> Iterator[Finding]:
-    url = engine.catalogue.url
-    with engine.catalogue.read() as session:
+def _catalogue(home: Home) -> Iterator[Finding]:
+    url = home.catalogue.url
+    with home.catalogue.read() as session:
         if session.get_bind().dialect.name == "sqlite":
             said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
             if said != "ok":
@@ -87,16 +88,16 @@ def _catalogue(engine: SearchEngine) -> Iterator[Finding]:
             yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
 
 
-def _identity(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
+def _identity(home: Home, settings: Settings) -> Iterator[Finding]:
     try:
-        bind_home(engine, settings)
+        bind_home(home, settings)
     except HomeError as error:
         yield Finding("home and catalogue", "wrong", str(error))
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:
     subject = f"collection {name}"
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         key = session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).scalar_one_or_none()
         generation = None if key is None else find_generation(session, key, "active")
         if generation is None:
@@ -112,13 +113,13 @@ def _collection(engine: SearchEngine, name: str) -> Finding:
     return Finding(subject, "ok", f"{info.count:,} images by {generation.model}")
 
 
-def _images(engine: SearchEngine) -> Finding:
-    with engine.catalogue.read() as session:
+def _images(home: Home) -> Finding:
+    with home.catalogue.read() as session:
         digests = session.execute(select(ImageRow.sha256).distinct()).scalars().all()
-    missing = [digest for digest in digests if not engine.store.has(digest)]
+    missing = [digest for digest in digests if not home.store.has(digest)]
     there = sorted(set(digests) - set(missing))
     read = random.Random(0).sample(there, min(_READ, len(there)))
-    damaged = [digest for digest in read if not _whole(engine, digest)]
+    damaged = [digest for digest in read if not _whole(home, digest)]
     if missing or damaged:
         found = f"{len(missing):,} of {len(digests):,} files are missing"
         if damaged:
@@ -127,25 +128,25 @@ def _images(engine: SearchEngine) -> Finding:
     return Finding("images", "ok", f"{len(digests):,} files are there, {len(read):,} of them were read")
 
 
-def _whole(engine: SearchEngine, digest: str) -> bool:
+def _whole(home: Home, digest: str) -> bool:
     try:
-        with engine.store.path(digest).open("rb") as file:
+        with home.store.path(digest).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == digest
     except (StoreError, OSError):
         return False
 
 
-def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
+def _encoders(home: Home, settings: Settings) -> Iterator[Finding]:
     """Load the encoder of every active generation and embed with it."""
     actives: dict[str, Generation] = {}
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         for key in session.execute(select(CollectionRow.id)).scalars().all():
             generation = find_generation(session, key, "active")
             if generation is not None:
                 actives[generation.digest] = generation
     for digest, generation in sorted(actives.items()):
         subject = f"encoder {generation.model}"
-        folder = engine.bundles_folder / digest
+        folder = home.bundles_folder / digest
         try:
             check_digest(read_bundle(folder), digest)
             warm_up(load_encoder(folder, settings.device))

@@ -16,7 +16,7 @@ from app.jobs.retrainings import KIND
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.engine import SearchEngine
+from index.home import Home
 from index.jobs import Job, list_jobs
 from index.retention import drop_generation
 
@@ -24,12 +24,12 @@ from index.retention import drop_generation
 _Made = tuple[str, int, str]
 
 
-def drop_superseded_generations(settings: Settings, engine: SearchEngine) -> list[tuple[str, int]]:
+def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[str, int]]:
     """Drop generations that old retraining jobs left waiting, but for each collection's latest.
 
     Args:
         settings: Say how long what jobs have written is kept.
-        engine: Where the collections are.
+        home: Where the collections are.
 
     Returns:
         Collection and number of each.
@@ -37,7 +37,7 @@ def drop_superseded_generations(settings: Settings, engine: SearchEngine) -> lis
     Raises:
         GenerationError: One was activated meanwhile.
     """
-    with engine.catalogue.read() as session:
+    with home.catalogue.read() as session:
         retrainings = [job for job in list_jobs(session) if job.kind == KIND]
         query = (
             select(CollectionRow.name, GenerationRow.id, ModelRow.digest)
@@ -52,7 +52,7 @@ def drop_superseded_generations(settings: Settings, engine: SearchEngine) -> lis
     stay = {_made(job) for job in jobs if job.id not in old or job.id in latest.values()}
     superseded = sorted(waiting & {_made(job) for job in jobs} - stay)
     for collection, number, _ in superseded:
-        drop_generation(engine, collection, number)
+        drop_generation(home, collection, number)
     return [(collection, number) for collection, number, _ in superseded]
 
 

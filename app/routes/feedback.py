@@ -62,7 +62,7 @@ async def get_feedback(collection: str, services: InjectedServices) -> FeedbackS
 
 
 def _judge(services: Services, collection: str, new: NewJudgement) -> None:
-    with services.engine.catalogue.write() as session:
+    with services.engine.home.catalogue.write() as session:
         judge(
             session,
             collection,
@@ -74,5 +74,5 @@ def _judge(services: Services, collection: str, new: NewJudgement) -> None:
 
 
 def _count(services: Services, collection: str) -> FeedbackCounts:
-    with services.engine.catalogue.read() as session:
+    with services.engine.home.catalogue.read() as session:
         return count_feedback(session, collection)

@@ -32,7 +32,7 @@ _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generat
 @router.get("/generations", summary="All generations", responses=_PROBLEMS)
 async def list_collection_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
-    found = await services.threads.read(list_generations, services.engine, collection)
+    found = await services.threads.read(list_generations, services.engine.home, collection)
     return Generations(generations=[GenerationEntry.of(info) for info in found])
 
 

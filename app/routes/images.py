@@ -12,6 +12,7 @@ from app.schemas import ImageInfo, image_info_from
 from app.state import InjectedServices
 from index.engine import SearchEngine
 from index.errors import StoreError
+from index.home import Home
 from index.results import StoredImage
 from index.thumbnails import THUMBNAIL_MEDIA_TYPE
 
@@ -63,7 +64,7 @@ async def get_image(
 
 
 def _has_thumbnail(engine: SearchEngine, collection: str, image_id: str) -> bool:
-    return engine.store.has_thumbnail(engine.image(collection, image_id).sha256)
+    return engine.home.store.has_thumbnail(engine.image(collection, image_id).sha256)
 
 
 def _current(
@@ -77,7 +78,7 @@ def _current(
         if _matches(if_none_match, etag):
             return _not_modified(etag)
         try:
-            return _file(engine, image, variant, etag)
+            return _file(engine.home, image, variant, etag)
         except (StoreError, FileNotFoundError):
             # The image may have been replaced or removed since.
             if image.sha256 == lost:
@@ -99,11 +100,11 @@ def _not_modified(etag: str) -> Response:
     )
 
 
-def _file(engine: SearchEngine, image: StoredImage, variant: _Variant, etag: str) -> FileResponse:
+def _file(home: Home, image: StoredImage, variant: _Variant, etag: str) -> FileResponse:
     headers = {"ETag": etag, "Cache-Control": _CACHE_CONTROL, "Content-Security-Policy": _NO_SCRIPTS}
     if variant == "thumbnail":
-        path, media_type = engine.store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
+        path, media_type = home.store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
     else:
-        path, media_type = engine.store.path(image.sha256), image.media_type
+        path, media_type = home.store.path(image.sha256), image.media_type
         headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(image.id, safe='')}"
     return FileResponse(path, media_type=media_type, headers=headers, stat_result=path.stat())

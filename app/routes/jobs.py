@@ -65,7 +65,7 @@ async def post_job(request: NewJob, services: InjectedServices, response: Respon
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
     job = await services.threads.write(
-        give_job, services.engine.catalogue, services.queue, request.kind, request.arguments()
+        give_job, services.engine.home.catalogue, services.queue, request.kind, request.arguments()
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return JobEntry.of(job)
@@ -99,7 +99,7 @@ async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
 
     def cancel() -> Job:
-        with services.engine.catalogue.write() as session:
+        with services.engine.home.catalogue.write() as session:
             return cancel_job(session, job)
 
     return JobEntry.of(await services.threads.write(cancel))
@@ -133,7 +133,7 @@ async def get_job_events(
 
 async def _read(services: Services, query: Callable[[Session], _Found]) -> _Found:
     def read() -> _Found:
-        with services.engine.catalogue.read() as session:
+        with services.engine.home.catalogue.read() as session:
             return query(session)
 
     return await services.threads.read(read)

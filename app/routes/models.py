@@ -100,14 +100,14 @@ async def _card(services: Services, digest: str) -> ModelCard:
 def _registered(services: Services, number: int) -> str:
     """Register what a job has made; return its digest."""
     engine = services.engine
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         job = get_job(session, number)
     bundle = bundle_of(job.kind, JobFolder.of(services.settings, number).path)
     if bundle is None or not bundle.is_dir():
         raise RequestError(
             _NO_MODEL, f"Job {number} ({job.kind}) has made no model: give a train or retrain job that has."
         )
-    return register_model(engine, bundle).digest
+    return register_model(engine.home, bundle).digest
 
 
 def _generation_before(session: Session, collection: str, digest: str) -> Generation:

@@ -139,14 +139,14 @@ async def patch_image(
 )
 async def delete_image(collection: str, image_id: str, services: InjectedServices) -> Removed:
     """Remove an image with all that is said of it, and its file if no other image has the same."""
-    removed = await services.threads.write(remove_images, services.engine, collection, [image_id])
+    removed = await services.threads.write(remove_images, services.engine.home, collection, [image_id])
     if not removed:
         raise UnknownImageError(collection, image_id)
     return Removed(collection=collection, id=image_id)
 
 
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:
-    create_collection(services.engine, new.name, model=new.model, same_as=new.same_model_as)
+    create_collection(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
     return services.engine.collection(new.name)
 
 

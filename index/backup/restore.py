@@ -20,8 +20,8 @@ from index.backup.working_folder import working_folder
 from index.bundles import check_digest, install_bundle
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.engine import SearchEngine
 from index.errors import BackupError
+from index.home import Home
 from index.loose_files import forget_used, note_loose
 from index.unused_bundles import changing_models
 from training.models.bundle import read_bundle
@@ -31,7 +31,7 @@ _MOST_SUMMARY_BYTES: Final = 1 << 30
 _NOTED_AT_ONCE: Final = 500
 
 
-def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
+def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summary:
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
@@ -41,7 +41,7 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
     sequence numbers others will get.
 
     Args:
-        engine: Where to; its catalogue may be of another database than the one that was backed up.
+        home: Where to; its catalogue may be of another database than the one that was backed up.
         path: The backup's file.
         show_progress: Show how far it is.
 
@@ -54,21 +54,21 @@ def restore_backup(engine: SearchEngine, path: Path, *, show_progress: bool = Tr
         StoreError: The disk does not take a file.
         OSError: The file cannot be read.
     """
-    with engine.catalogue.read() as session:
-        _refuse_full(session, engine.catalogue.url)
-    engine.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
+    with home.catalogue.read() as session:
+        _refuse_full(session, home.catalogue.url)
+    home.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
     with (
         _opened(path) as tar,
-        working_folder(engine.bundles_folder.parent / ".restore") as scratch,
+        working_folder(home.bundles_folder.parent / ".restore") as scratch,
         # No image uses what is put into the store before the catalogue is there.
-        engine.store.keeping(),
+        home.store.keeping(),
     ):
-        summary = _take_files(tar, path, engine, scratch, show_progress)
-        with changing_models(engine.bundles_folder):
+        summary = _take_files(tar, path, home, scratch, show_progress)
+        with changing_models(home.bundles_folder):
             for digest in summary.bundles:
                 folder = scratch / "bundles" / digest
-                install_bundle(check_digest(read_bundle(folder), digest), engine.bundles_folder)
-            _take_catalogue(engine, scratch / CATALOGUE, show_progress)
+                install_bundle(check_digest(read_bundle(folder), digest), home.bundles_folder)
+            _take_catalogue(home, scratch / CATALOGUE, show_progress)
     return summary
 
 
@@ -89,21 +89,19 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         raise BackupError(f"{path} is no whole backup: {error}.") from error
 
 
-def _take_files(
-    tar: tarfile.TarFile, path: Path, engine: SearchEngine, scratch: Path, show_progress: bool
-) -> Summary:
+def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, show_progress: bool) -> Summary:
     """Put images into the store and all else into `scratch`; return what should have been there."""
     images = 0
     others: dict[str, str] = {}
     summary: Summary | None = None
     with progress_bar("Restoring files", None, shown=show_progress) as bar:
-        for member in _noted(tar, engine):
+        for member in _noted(tar, home):
             content = tar.extractfile(member)
             if content is None or summary is not None:
                 raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
             sha256 = image_of(member.name)
             if sha256 is not None:
-                _store(engine, sha256, content.read(), path)
+                _store(home, sha256, content.read(), path)
                 images += 1
             elif member.name == SUMMARY:
                 summary = _read_summary(path, content.read(_MOST_SUMMARY_BYTES))
@@ -122,19 +120,19 @@ def _take_files(
     return summary
 
 
-def _noted(tar: tarfile.TarFile, engine: SearchEngine) -> Iterator[tarfile.TarInfo]:
+def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
     """Walk over the members, with the files of images noted as loose before they come."""
     members = iter(tar)
     while some := list(islice(members, _NOTED_AT_ONCE)):
-        with engine.catalogue.write() as session:
+        with home.catalogue.write() as session:
             note_loose(session, {sha256 for member in some if (sha256 := image_of(member.name)) is not None})
         yield from some
 
 
-def _store(engine: SearchEngine, sha256: str, content: bytes, path: Path) -> None:
+def _store(home: Home, sha256: str, content: bytes, path: Path) -> None:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BackupError(f"{path} is damaged: the image {sha256} in it has other bytes.")
-    engine.store.put(content)
+    home.store.put(content)
 
 
 def _place(member: str) -> Path:
@@ -159,12 +157,12 @@ def _extract(content: IO[bytes], target: Path) -> str:
     return digest_of(target)
 
 
-def _take_catalogue(engine: SearchEngine, copy: Path, show_progress: bool) -> None:
+def _take_catalogue(home: Home, copy: Path, show_progress: bool) -> None:
     source = open_catalogue(f"sqlite:///{copy}")
     try:
-        with source.read() as reading, engine.catalogue.write() as writing:
+        with source.read() as reading, home.catalogue.write() as writing:
             # Somebody may have indexed something since this began.
-            _refuse_full(writing, engine.catalogue.url)
+            _refuse_full(writing, home.catalogue.url)
             with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
                 copy_rows(reading, writing, bar)
             _give_new_uids(writing)

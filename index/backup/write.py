@@ -17,10 +17,10 @@ from index.backup.working_folder import working_folder
 from index.bundles import check_digest
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
-from index.engine import SearchEngine
 from index.errors import BackupError, DiskFullError, StoreError
 from index.full_disk import is_disk_full
 from index.generations import IN_SIGHT, now
+from index.home import Home
 from index.leftovers import remove_leftovers
 from training.atomic import atomic_file, sync
 from training.errors import BundleError, RecoquestError
@@ -30,14 +30,14 @@ from training.progress import progress_bar
 _log = logging.getLogger(__name__)
 
 
-def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True) -> Summary:
+def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summary:
     """Write everything that can be searched into one file, as it was when this began.
 
     The file appears when it is whole; what a killed backup to the same place has left is removed. Files of
     images, and encoders, that are removed meanwhile stay until it is written.
 
     Args:
-        engine: What to write; searches and writes may go on.
+        home: What to write; searches and writes may go on.
         path: The file; its folder must have room for the catalogue twice.
         show_progress: Show how far it is.
 
@@ -49,18 +49,18 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
         OSError: The file cannot be written.
     """
     part = path.with_name(f".{path.name}.part")
-    with engine.store.keeping(), _full_disk_named(path), working_folder(part) as folder:
+    with home.store.keeping(), _full_disk_named(path), working_folder(part) as folder:
         if path.exists():
             raise BackupError(f"{path} exists already: give the backup another name.")
         copy, written = folder / CATALOGUE, folder / path.name
         catalogue = open_catalogue(f"sqlite:///{copy}")
         try:
-            _copy_catalogue(engine.catalogue, catalogue, show_progress)
+            _copy_catalogue(home.catalogue, catalogue, show_progress)
             with (
                 atomic_file(written) as file,
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
-                summary = _add_files(tar, engine, catalogue, show_progress)
+                summary = _add_files(tar, home, catalogue, show_progress)
                 catalogue.close()
                 tar.add(copy, CATALOGUE, filter=_anonymous)
                 summary.files[CATALOGUE] = digest_of(copy)
@@ -70,7 +70,7 @@ def write_backup(engine: SearchEngine, path: Path, *, show_progress: bool = True
         written.replace(path)
         sync(path.parent)
     try:
-        remove_leftovers(engine)
+        remove_leftovers(home)
     except RecoquestError as error:
         _log.warning("what was removed while the backup was written is not gone yet: %s", error)
     return summary
@@ -102,9 +102,7 @@ def _copy_catalogue(source: Catalogue, target: Catalogue, show_progress: bool) -
         copy_rows(reading, writing, bar)
 
 
-def _add_files(
-    tar: tarfile.TarFile, engine: SearchEngine, catalogue: Catalogue, show_progress: bool
-) -> Summary:
+def _add_files(tar: tarfile.TarFile, home: Home, catalogue: Catalogue, show_progress: bool) -> Summary:
     """Add the files of bundles and images that the copied catalogue names, and return what there is."""
     with catalogue.read() as session:
         uses = _uses(session)
@@ -121,7 +119,7 @@ def _add_files(
     files: dict[str, str] = {}
     bundles = []
     for digest in models:
-        added = _add_bundle(tar, engine.bundles_folder / digest, uses.get(digest))
+        added = _add_bundle(tar, home.bundles_folder / digest, uses.get(digest))
         if added:
             bundles.append(digest)
             files |= added
@@ -129,7 +127,7 @@ def _add_files(
     with progress_bar("Copying images", len(images), shown=show_progress) as bar:
         for sha256 in images:
             try:
-                tar.add(engine.store.path(sha256), image_member(sha256), filter=_anonymous)
+                tar.add(home.store.path(sha256), image_member(sha256), filter=_anonymous)
             except StoreError:
                 missing.append(sha256)
             bar.advance()

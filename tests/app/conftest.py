@@ -111,11 +111,11 @@ class Indexed:
         """Index the same images into a collection, as another process would."""
         engine = open_engine(self.settings)
         ingest_manifest(engine, collection, load_encoder(bundle, "cpu"), self.manifest)
-        engine.catalogue.close()
+        engine.home.catalogue.close()
 
     def owns(self, engine: SearchEngine) -> bool:
         """Whether an engine works in this home; services of other tests are still running."""
-        return engine.bundles_folder.is_relative_to(self.settings.home)
+        return engine.home.bundles_folder.is_relative_to(self.settings.home)
 
     def image_bytes(self, number: int) -> bytes:
         """The file of an image."""

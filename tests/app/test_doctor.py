@@ -109,7 +109,7 @@ def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], sub
 
 def test_images_without_vectors_are_counted(home: Path) -> None:
     engine = open_engine(Settings(home=home))
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id <= 3))
     engine.close()
     (finding,) = [one for one in examine(Settings(home=home)) if one.subject == f"collection {COLLECTION}"]

@@ -86,7 +86,7 @@ def test_a_catalogue_that_cannot_be_read_is_not_said_to_be_unwritable(own: Index
 
 def _loose(home: Indexed) -> list[str]:
     engine = open_engine(home.settings)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = list(session.execute(select(LooseFileRow.sha256)).scalars())
         # Every text of every image has its vector.
         assert session.execute(select(TextEmbeddingRow.text_id)).first() is not None

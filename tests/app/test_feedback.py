@@ -42,14 +42,14 @@ def far(home: Indexed) -> Iterator[TestClient]:
 def forgotten(home: Indexed) -> Iterator[None]:
     yield
     engine = open_engine(home.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         clear_feedback(session, COLLECTION)
     engine.close()
 
 
 def kept(home: Indexed) -> list[tuple[JudgedQuery, str, bool]]:
     engine = open_engine(home.settings)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = [(one.query, one.image, one.relevant) for one in judgements(session, COLLECTION)]
     engine.close()
     return found

@@ -299,17 +299,17 @@ def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path:
 
     engine = open_engine(own.settings)
     encoder = load_encoder(make_bundle(tmp_path / "other", seed=1), "cpu")
-    generation = generation_for(engine, COLLECTION, encoder)
+    generation = generation_for(engine.home, COLLECTION, encoder)
     reindex(engine, generation, encoder, show_progress=False)
     with served(own.settings.model_copy(update={"refresh_s": 0.05}), load) as client:
         before = client.get("/v1/collections").json()["collections"][0]["generation"]["number"]
         wait_until(lambda: len(loads) == 1)
-        with engine.catalogue.write() as session:
+        with engine.home.catalogue.write() as session:
             announce(session, generation)
         wait_until(lambda: [m["loaded"] for m in client.get("/v1/models").json()["models"]] == [True, True])
         assert loads[-1] == generation.digest
         assert client.get("/v1/collections").json()["collections"][0]["generation"]["number"] == before
-        with engine.catalogue.write() as session:
+        with engine.home.catalogue.write() as session:
             activate(session, generation)
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x"}).json()
         assert answer["served_by"]["digest"] == generation.digest

@@ -69,7 +69,7 @@ def trained_further(folder: Path, base: str) -> str:
 
 def end(engine: SearchEngine, kind: str, result: dict[str, Any]) -> int:
     """A job of this kind that is done."""
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         number = add_job(session, kind, []).id
         claim_job(session, number, "w")
         end_job(session, number, "w", "done", result=result)
@@ -93,8 +93,8 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     problem(local.post(activation, json={"collection": "none"}), 404, "unknown-collection")
     refusal = problem(local.post(activation, json={"collection": COLLECTION}), 404, "unknown-generation")
     assert f"recoquest reindex {COLLECTION} --model {digest[:12]}" in refusal["detail"]
-    encoder = load_encoder(engine.bundles_folder / digest, "cpu")
-    generation = generation_for(engine, COLLECTION, encoder)
+    encoder = load_encoder(engine.home.bundles_folder / digest, "cpu")
+    generation = generation_for(engine.home, COLLECTION, encoder)
     lacking = problem(local.post(activation, json={"collection": COLLECTION}), 409, "incomplete-generation")
     assert f"--generation {generation.id}" in lacking["detail"]
     reindex(engine, generation, encoder, show_progress=False)
@@ -118,7 +118,7 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     home: Indexed, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = load_encoder(make_bundle(home.bundle.with_name("other"), seed=1), "cpu")
-    generation = generation_for(engine, COLLECTION, encoder)
+    generation = generation_for(engine.home, COLLECTION, encoder)
     reindex(engine, generation, encoder, show_progress=False)
     asked = []
 
@@ -145,7 +145,7 @@ def test_a_generation_that_is_dropped_meanwhile_is_unknown(
 ) -> None:
     trained_further(home.bundle.with_name("further"), UNKNOWN)
     encoder = load_encoder(home.bundle.with_name("further"), "cpu")
-    generation = generation_for(engine, COLLECTION, encoder)
+    generation = generation_for(engine.home, COLLECTION, encoder)
     reindex(engine, generation, encoder, show_progress=False)
     warm = SearchEngine.warm
 
@@ -155,7 +155,7 @@ def test_a_generation_that_is_dropped_meanwhile_is_unknown(
             return
         if then == "while services load it":
             warm(self, number)
-        drop_generation(engine, COLLECTION, number)
+        drop_generation(engine.home, COLLECTION, number)
         if then == "before it is loaded":
             warm(self, number)
 

@@ -110,7 +110,7 @@ def _ranking(indexed: Indexed, query: np.ndarray[Any, np.dtype[np.float32]]) -> 
     active = engine.active(COLLECTION)
     names: Sequence[str] = [record.id for record in indexed.manifest.records]
     scores = np.stack([engine.vector_of(active, name) for name in names]) @ query
-    engine.catalogue.close()
+    engine.home.catalogue.close()
     return sorted(zip(names, scores.tolist(), strict=True), key=lambda pair: -pair[1])
 
 
@@ -118,7 +118,7 @@ def test_more_like_this_leaves_the_image_itself_out(client: TestClient, indexed:
     page = search_like(client, "image-3", k=24).json()
     engine = open_engine(indexed.settings)
     stored = engine.vector_of(engine.active(COLLECTION), "image-3")
-    engine.catalogue.close()
+    engine.home.catalogue.close()
     assert ids(page) == [name for name, _ in _ranking(indexed, stored) if name != "image-3"]
 
 

@@ -143,7 +143,7 @@ def test_the_same_again_changes_nothing(local: TestClient, home: Indexed) -> Non
 
 
 def _sequence(engine: SearchEngine) -> int:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         query = select(CollectionRow.sequence).where(CollectionRow.name == COLLECTION)
         return int(session.execute(query).scalar_one())
 
@@ -278,7 +278,7 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
 
     def removing(engine: SearchEngine, *asked: Any) -> Any:
         remove_collection(engine, "brief")
-        return known_now(engine, *asked)
+        return known_now(engine.home, *asked)
 
     monkeypatch.setattr("app.writing.known_now", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")

@@ -85,10 +85,10 @@ def _scan_ms(home: Path, k: int, *, filtered: bool) -> float:
     """Return what a search of the view alone takes, in milliseconds, by the median."""
     engine = open_engine(Settings(home=home))
     active = engine.active(COLLECTION)
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = get_generation(session, active.generation)
-        view = Views(engine.snapshots_folder).current(reading, generation, sequence)
+        view = Views(engine.home.snapshots_folder).current(reading, generation, sequence)
         keys = passing_keys(session, generation.collection_id, parse_filter(_FILTER)) if filtered else None
     engine.close()
     times = []

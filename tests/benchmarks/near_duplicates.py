@@ -28,8 +28,8 @@ from index.catalogue.tables import ImageRow
 from index.duplicates import find_duplicates, likely_pairs
 from index.engine import SearchEngine
 from index.generations import find_active
+from index.home import Home
 from index.ingest import ingest_manifest
-from index.store import ImageStore
 from index.views import Views
 from tests.index.samples import make_bundle
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
@@ -129,11 +129,11 @@ def run(folder: Path, bundle: Path, manifest: Manifest, images: int, copies: int
     originals = _drawn(manifest.records, images, seed)
     made = _make_copies(folder / "data", manifest, originals, min(copies, len(originals)), seed)
     catalogue = open_catalogue(f"sqlite:///{folder / 'catalogue.db'}")
-    engine = SearchEngine(catalogue, ImageStore(folder / "images"), folder / "bundles")
+    engine = SearchEngine(Home.at(folder, catalogue))
     try:
         ingest_manifest(engine, _COLLECTION, load_encoder(bundle, "cpu"), read_manifest(folder / "data"))
-        first, _ = _timed(lambda: find_duplicates(engine, _COLLECTION))
-        again, found = _timed(lambda: find_duplicates(engine, _COLLECTION))
+        first, _ = _timed(lambda: find_duplicates(engine.home, _COLLECTION))
+        again, found = _timed(lambda: find_duplicates(engine.home, _COLLECTION))
         named = _named(engine)
     finally:
         engine.close()
@@ -185,11 +185,11 @@ def _make_copies(
 
 def _named(engine: SearchEngine) -> frozenset[Pair]:
     """Return the pairs that the vectors name."""
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         session = reading.session
         active = find_active(session, _COLLECTION)
         assert active is not None
-        view = Views(engine.snapshots_folder).current(reading, *active)
+        view = Views(engine.home.snapshots_folder).current(reading, *active)
         keys = np.sort(view.keys())
         blades, unsigned = active[0].blades, active[0].unsigned
         pairs = likely_pairs(view, keys, blades=blades, unsigned=unsigned)

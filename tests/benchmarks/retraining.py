@@ -142,7 +142,7 @@ def _judge(
             if image not in hits:
                 continue
             said = dict.fromkeys(hits[:_READ], False) | {image: True}
-            with engine.catalogue.write() as session:
+            with engine.home.catalogue.write() as session:
                 for hit, relevant in said.items():
                     judge(session, _COLLECTION, JudgedQuery((text,)), hit, relevant, most=1_000_000)
                     tally[relevant] += 1

@@ -63,7 +63,7 @@ def operated(folder: Path, **settings: object) -> Iterator[Operated]:
 
 def _retrained(engine: SearchEngine, folder: Path) -> int:
     """What a retraining leaves behind: a model, a generation that nobody searches, and its job's result."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         active, _ = require_active(session, SHAPES)
     digest = save_bundle(
         folder,
@@ -74,22 +74,22 @@ def _retrained(engine: SearchEngine, folder: Path) -> int:
         recipe_yaml=dump_recipe(load_recipe("demo-scenes", [f"train.start_from=bundles/{active.digest}"])),
     ).digest
     encoder = load_encoder(folder, "cpu")
-    generation = generation_for(engine, SHAPES, encoder)
+    generation = generation_for(engine.home, SHAPES, encoder)
     reindex(engine, generation, encoder, show_progress=False)
-    compare(engine, active, generation)
+    compare(engine.home, active, generation)
     judgement = Judgement(metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True)
     outcome = Outcome(
         verdict="waiting", collection=SHAPES, generation=generation.id, bundle=digest, judgement=judgement
     )
     number = running_job(engine, "retrain", SHAPES)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
     return number
 
 
 def running_job(engine: SearchEngine, kind: str, *arguments: str) -> int:
     """A job that a worker has claimed."""
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         number = add_job(session, kind, arguments).id
         claim_job(session, number, WORKER)
     return number

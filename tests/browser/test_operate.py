@@ -100,7 +100,7 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
     # Nothing but the events of the job can tell from now on.
     shown.page.route("**/v1/jobs?limit=*", lambda _: None)
     for done in (3, 7):
-        with site.engine.catalogue.write() as session:
+        with site.engine.home.catalogue.write() as session:
             beat(session, number, WORKER, {"what": "training", "done": done, "total": 10, "note": "loss 2.5"})
         expect(job).to_contain_text(f"training: {done} of 10, loss 2.5")
         expect(job.get_by_role("progressbar", name="training")).to_have_js_property("value", done)
@@ -108,7 +108,7 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
     shown.confirm()
     expect(job).to_contain_text("being cancelled")
     expect(job.get_by_role("button")).to_have_count(0)
-    with site.engine.catalogue.write() as session:
+    with site.engine.home.catalogue.write() as session:
         end_job(session, number, WORKER, "cancelled")
     expect(job).not_to_contain_text("being cancelled")
     expect(job).to_contain_text("cancelled")
@@ -129,7 +129,7 @@ def test_how_many_near_duplicates_a_job_has_found_is_told(
     site, shown = open_operated()
     number = running_job(site.engine, "duplicates", SHAPES)
     found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
-    with site.engine.catalogue.write() as session:
+    with site.engine.home.catalogue.write() as session:
         result = {**found, "left_out": {"groups": left_out, "unread": 0}}
         end_job(session, number, WORKER, "done", result=result)
     expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
@@ -153,7 +153,7 @@ def test_jobs_are_given(open_operated: OpenOperated) -> None:
         shown.press(name)
         shown.confirm()
         expect(shown.job(number)).to_contain_text("waits for a worker")
-        with site.engine.catalogue.read() as session:
+        with site.engine.home.catalogue.read() as session:
             job = get_job(session, number)
         assert (job.kind, job.arguments) == asked
 
@@ -204,7 +204,7 @@ def test_a_card_says_where_a_model_comes_from(open_operated: OpenOperated) -> No
     expect(card).to_contain_text(f"job {site.job} on shapes, waiting")
     expect(card).to_contain_text("infonce")
     expect(card).to_contain_text("shapes 3 (ready)")
-    with site.engine.catalogue.read() as session:
+    with site.engine.home.catalogue.read() as session:
         base = generation_of(session, SHAPES, 1).digest
     expect(card).to_contain_text(f"model {base[:12]}")
 
@@ -291,6 +291,6 @@ def test_a_worker_retrains_and_its_operator_promotes(
 
 def _drop_a_vector(site: Operated, number: int) -> None:
     """Take one image's vector out of a generation, as if the image had been written since."""
-    with site.engine.catalogue.write() as session:
+    with site.engine.home.catalogue.write() as session:
         rows = session.query(EmbeddingRow).filter_by(generation_id=number)
         session.delete(rows.first())

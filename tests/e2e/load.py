@@ -76,7 +76,7 @@ class Load:
             name = f"new-{number:04d}"
             active = engine.active("c")
             try:
-                put_images(engine, active, [make_upload(name, encoders[active.digest])])
+                put_images(engine.home, active, [make_upload(name, encoders[active.digest])])
             except StaleWriteError:
                 continue
             self.written[name] = time.monotonic()
@@ -155,7 +155,7 @@ class Reference:
 
 def reference_of(engine: SearchEngine, generation: Generation, encoder: Encoder) -> Reference:
     """What a generation's answers are compared with."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         query = (
             select(ImageRow.external_id, EmbeddingRow.vector)
             .join(ImageRow, ImageRow.id == EmbeddingRow.image_id)

@@ -70,7 +70,7 @@ def test_what_one_process_changes_the_others_serve_within_a_second(
 ) -> None:
     manifest = make_manifest(tmp_path / "data", make_records(20))
     ingest_manifest(engine, "c", encoders[0], manifest, show_progress=False)
-    second = generation_for(engine, "c", encoders[1])
+    second = generation_for(engine.home, "c", encoders[1])
     reindex(engine, second, encoders[1], show_progress=False)
     work = Work(tmp_path)
     options: dict[str, object] = {"threads": 1, "log_level": "error", "refresh_s": 0.3}
@@ -78,11 +78,11 @@ def test_what_one_process_changes_the_others_serve_within_a_second(
         options["database_url"] = settings.database_url
     with service(work, **options) as (one, _), service(work, **options) as (other, _):
         assert _search(one)["hits"] == _search(other)["hits"]
-        put_images(engine, engine.active("c"), [make_upload("late", encoders[0])])
+        put_images(engine.home, engine.active("c"), [make_upload("late", encoders[0])])
         # Whoever asks after a write was acknowledged finds it, in every process.
         assert "late" in _ids(one)
         assert "late" in _ids(other)
-        with engine.catalogue.write() as session:
+        with engine.home.catalogue.write() as session:
             delete_images(session, "c", ["late", "image-003"])
         assert not {"late", "image-003"} & set(_ids(one) + _ids(other))
 
@@ -97,13 +97,13 @@ def test_what_one_process_changes_the_others_serve_within_a_second(
         assert _seconds_until(lambda: _loaded(other, second.digest)) < PROMISED_S
         assert _search(one)["hits"] == _search(other)["hits"]
 
-        put_images(engine, engine.active("c"), [make_upload("later", encoders[1])])
+        put_images(engine.home, engine.active("c"), [make_upload("later", encoders[1])])
         lacking = other.post("/v1/collections/c/rollback")
         assert lacking.status_code == 409
         assert "lacks 1 of the 20 images" in lacking.json()["detail"]
         listed = other.get("/v1/collections/c/generations").json()["generations"]
         assert [(entry["state"], entry["missing"]) for entry in listed] == [("active", 0), ("retired", 1)]
-        first = generation_for(engine, "c", encoders[0])
+        first = generation_for(engine.home, "c", encoders[0])
         reindex(engine, first, encoders[0], show_progress=False)
         assert other.post("/v1/collections/c/rollback").json()["number"] == first.id
         assert _search(one)["served_by"]["generation"] == first.id

@@ -122,7 +122,7 @@ def _reindexing(settings: Settings, folder: Path) -> dict[str, Any]:
     engine = open_engine(settings)
     try:
         new = generation_for(
-            engine, "c", load_encoder(make_bundle(folder, seed=1, name="other").folder, "cpu")
+            engine.home, "c", load_encoder(make_bundle(folder, seed=1, name="other").folder, "cpu")
         )
     finally:
         engine.close()

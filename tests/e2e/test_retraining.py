@@ -123,9 +123,9 @@ def _check(load: Load, engine: SearchEngine, numbers: tuple[int, int]) -> None:
     """Every answer is right, and each generation has given some."""
     references = {}
     for number in numbers:
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             generation = generation_of(session, "c", number)
-        encoder = load_encoder(engine.bundles_folder / generation.digest, "cpu")
+        encoder = load_encoder(engine.home.bundles_folder / generation.digest, "cpu")
         references[number] = reference_of(engine, generation, encoder)
     right, wrong = check_all(load, references, {})
     assert wrong == []

@@ -46,9 +46,9 @@ def _prepare(work: Work, engine: SearchEngine, encoders: list[Encoder]) -> list[
     """Index 40 images with the first model, and with the second beside it."""
     manifest = make_manifest(work.folder / "data", make_records(40))
     ingest_manifest(engine, "c", encoders[0], manifest, show_progress=False)
-    second = generation_for(engine, "c", encoders[1])
+    second = generation_for(engine.home, "c", encoders[1])
     reindex(engine, second, encoders[1], show_progress=False)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return [generation_of(session, "c", engine.active("c").generation), second]
 
 

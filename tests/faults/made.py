@@ -12,11 +12,11 @@ import numpy as np
 from index.catalogue import open_catalogue
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
+from index.home import Home
 from index.image_intake import record_digest
 from index.image_writes import ImageWrite, PictureWrite
 from index.live_writes import Upload
 from index.new_collections import create_collection
-from index.store import ImageStore
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
 from training.data.manifest import Record
@@ -30,19 +30,19 @@ VIEWS: Final = ("PA", "AP", "lateral")
 def open_world(home: Path) -> SearchEngine:
     """Open the engine of a folder."""
     catalogue = open_catalogue(f"sqlite:///{home / 'catalogue.db'}")
-    return SearchEngine(catalogue, ImageStore(home / "images"), home / "bundles")
+    return SearchEngine(Home.at(home, catalogue))
 
 
 def begin_world(home: Path, *collections: str) -> SearchEngine:
     """Open the engine of a new folder with empty collections by a model that nobody has trained."""
     engine = open_world(home)
-    (engine.bundles_folder / DIGEST).mkdir(parents=True)
-    with engine.catalogue.write() as session:
+    (engine.home.bundles_folder / DIGEST).mkdir(parents=True)
+    with engine.home.catalogue.write() as session:
         session.add(
             ModelRow(digest=DIGEST, name="made", dim=DIM, recipe="", created="2026-01-01", metrics={})
         )
     for name in collections:
-        create_collection(engine, name, model=DIGEST)
+        create_collection(engine.home, name, model=DIGEST)
     return engine
 
 

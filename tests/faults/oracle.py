@@ -80,12 +80,12 @@ def check_page(page: SearchPage, wanted: list[tuple[str, float]], k: int) -> Non
 
 def check_image(engine: SearchEngine, collection: str, held: Held) -> None:
     """Compare what is known of an image, and its file, with what must be."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         image = read_image(session, collection, held.record.id)
     record = held.record
     assert (image.texts, image.labels, image.report) == (record.texts, record.labels, record.report)
     assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
-    assert engine.store.path(image.sha256).read_bytes() == held.picture.encode()
+    assert engine.home.store.path(image.sha256).read_bytes() == held.picture.encode()
 
 
 def check_collection(engine: SearchEngine, collection: str, oracle: Oracle) -> None:
@@ -93,7 +93,7 @@ def check_collection(engine: SearchEngine, collection: str, oracle: Oracle) -> N
     for held in oracle.images.values():
         check_image(engine, collection, held)
     wanted = {name: held.record for name, held in oracle.images.items()}
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = find_active(session, collection)
         assert found is not None
         generation = found[0]
@@ -143,16 +143,16 @@ def check_collection(engine: SearchEngine, collection: str, oracle: Oracle) -> N
 
 def check_files(engine: SearchEngine, *oracles: Oracle) -> None:
     """Compare the store with the files that must be in it, and see that none is noted as loose."""
-    folder = engine.bundles_folder.parent / "images" / "originals"
+    folder = engine.home.bundles_folder.parent / "images" / "originals"
     found = sorted(path.read_bytes() for path in folder.glob("*/*") if path.suffix != ".part")
     assert found == sorted({held.picture.encode() for oracle in oracles for held in oracle.images.values()})
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert session.execute(select(LooseFileRow.sha256)).all() == []
 
 
 def check_nothing_else(engine: SearchEngine) -> None:
     """See that nothing is left of what was removed."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         images = select(ImageRow.id)
         for table in (EmbeddingRow, TextRow, AttributeRow):
             assert session.execute(select(table.image_id).where(table.image_id.not_in(images))).all() == []

@@ -19,7 +19,7 @@ Damage = Callable[[Path, Path], None]
 def _put(engine: SearchEngine, collection: str, oracle: Oracle, numbers: range) -> None:
     for number in numbers:
         record, picture = made_record(f"image {number}", number), f"{collection} {number}"
-        put_images(engine, engine.active(collection), [made_upload(record, picture)])
+        put_images(engine.home, engine.active(collection), [made_upload(record, picture)])
         oracle.put(record, picture)
 
 
@@ -87,12 +87,12 @@ def test_a_damaged_snapshot_is_not_believed(home: Path, damage: Damage) -> None:
     folders = {}
     for name, oracle in oracles.items():
         _put(engine, name, oracle, range(IMAGES))
-        before = set(engine.snapshots_folder.glob("*"))
+        before = set(engine.home.snapshots_folder.glob("*"))
         engine.save_snapshot(name)
-        (folders[name],) = set(engine.snapshots_folder.glob("*")) - before
+        (folders[name],) = set(engine.home.snapshots_folder.glob("*")) - before
     # The catalogue goes on after the snapshot.
     _put(engine, "a", oracles["a"], range(IMAGES, IMAGES + 5))
-    remove_images(engine, "a", ["image 3"])
+    remove_images(engine.home, "a", ["image 3"])
     oracles["a"].remove("image 3")
     engine.close()
     damage(folders["a"], folders["b"])
@@ -112,11 +112,11 @@ def test_a_whole_snapshot_is_used_although_images_were_removed_before_and_after(
     _put(engine, "a", oracle, range(IMAGES))
     engine.search(engine.active("a"), vector_of("query"), SearchRequest(k=1))
     for number in (2, 5, 7):
-        remove_images(engine, "a", [f"image {number}"])
+        remove_images(engine.home, "a", [f"image {number}"])
         oracle.remove(f"image {number}")
     engine.save_snapshot("a")
     _put(engine, "a", oracle, range(5, 6))
-    remove_images(engine, "a", ["image 9"])
+    remove_images(engine.home, "a", ["image 9"])
     oracle.remove("image 9")
     engine.close()
     restarted = open_world(home)

@@ -28,7 +28,7 @@ BEFORE = 12
 
 def put(engine: SearchEngine, oracle: Oracle, number: int, padding: int = 0) -> None:
     record, picture = made_record(f"image {number}", number), f"picture {number}" + "x" * padding
-    put_images(engine, engine.active("c"), [made_upload(record, picture)])
+    put_images(engine.home, engine.active("c"), [made_upload(record, picture)])
     oracle.put(record, picture)
 
 
@@ -56,7 +56,7 @@ def test_writes_are_refused_and_reads_go_on_until_there_is_space(disk: Path) -> 
         for version in range(10_000):
             record = made_record("image 1", version)
             texts = {text: stored_vector(text) for text in record.texts}
-            change_image(engine, active, "image 1", partial(_become, record), texts)
+            change_image(engine.home, active, "image 1", partial(_become, record), texts)
             oracle.put(record, oracle.images["image 1"].picture)
     check_reads(engine, oracle)
     # A process that starts now can be asked as well.
@@ -65,7 +65,7 @@ def test_writes_are_refused_and_reads_go_on_until_there_is_space(disk: Path) -> 
     late.save_snapshot("c")
     filler.unlink()
     put(late, oracle, 99, padding=100_000)
-    assert remove_images(engine, "c", ["image 2"]) == ["image 2"]
+    assert remove_images(engine.home, "c", ["image 2"]) == ["image 2"]
     oracle.remove("image 2")
     for running in (engine, late):
         check_reads(running, oracle)

@@ -164,7 +164,7 @@ def _found_state(engine: SearchEngine, image_id: str) -> State:
         image = engine.image(COLLECTION, image_id)
     except UnknownImageError:
         return None
-    picture = engine.store.path(image.sha256).read_bytes().decode()
+    picture = engine.home.store.path(image.sha256).read_bytes().decode()
     return int(str(image.metadata["version"])), picture
 
 
@@ -182,7 +182,7 @@ def _check(engine: SearchEngine, ended: Round) -> None:
             oracle.put(made_record(image_id, found[0]), found[1])
     check_collection(engine, COLLECTION, oracle)
     check_nothing_else(engine)
-    remove_leftovers(engine)
+    remove_leftovers(engine.home)
     check_files(engine, oracle)
     _check_searches(engine, oracle)
 

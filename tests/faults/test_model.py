@@ -90,7 +90,7 @@ class World:
         if image_id := self._any(collection):
             held = self.oracles[collection].images[image_id]
             upload = made_upload(held.record, held.picture)
-            assert put_images(engine, engine.active(collection), [upload]) == {image_id: "unchanged"}
+            assert put_images(engine.home, engine.active(collection), [upload]) == {image_id: "unchanged"}
 
     def describe(self, engine: SearchEngine, collection: str) -> None:
         """Replace what is said of an image whose picture stays."""
@@ -98,7 +98,7 @@ class World:
             record = made_record(image_id, self._version())
             picture = self.oracles[collection].images[image_id].picture
             upload = without_picture(made_upload(record, picture))
-            assert put_images(engine, engine.active(collection), [upload]) == {image_id: "replaced"}
+            assert put_images(engine.home, engine.active(collection), [upload]) == {image_id: "replaced"}
             self.oracles[collection].put(record, picture)
 
     def change(self, engine: SearchEngine, collection: str) -> None:
@@ -112,14 +112,14 @@ class World:
 
             vectors = {text: stored_vector(text)}
             active = engine.active(collection)
-            assert change_image(engine, active, image_id, change, vectors) == "replaced"
+            assert change_image(engine.home, active, image_id, change, vectors) == "replaced"
             held = self.oracles[collection].images[image_id]
             self.oracles[collection].put(change(held.record), held.picture)
 
     def remove(self, engine: SearchEngine, collection: str) -> None:
         """Remove a few images, of which some may not be there."""
         ids = [f"image {n}" for n in self.draw.sample(range(MOST_IMAGES), self.draw.randint(1, 3))]
-        removed = remove_images(engine, collection, ids)
+        removed = remove_images(engine.home, collection, ids)
         assert sorted(removed) == sorted(i for i in ids if self.oracles[collection].remove(i))
 
     def search(self, engine: SearchEngine, collection: str) -> None:
@@ -181,7 +181,7 @@ class World:
     def begin_anew(self, engine: SearchEngine, collection: str) -> None:
         """Remove the collection and make an empty one of the same name."""
         remove_collection(engine, collection)
-        create_collection(engine, collection, model=DIGEST)
+        create_collection(engine.home, collection, model=DIGEST)
         self.oracles[collection] = Oracle()
 
     def compare(self, engine: SearchEngine, collection: str) -> None:
@@ -202,7 +202,7 @@ class World:
         made = [(made_record(name, number), picture_name(name, number)) for name, number in versions.items()]
         wanted = {name: "replaced" if name in oracle.images else "created" for name in ids}
         uploads = [made_upload(record, picture) for record, picture in made]
-        assert put_images(engine, engine.active(collection), uploads) == wanted
+        assert put_images(engine.home, engine.active(collection), uploads) == wanted
         for record, picture in made:
             oracle.put(record, picture)
 

@@ -34,7 +34,7 @@ def _between_batches(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) 
 def _put(engine: SearchEngine, collection: str, oracle: Oracle, *numbers: int) -> None:
     for number in numbers:
         record, picture = made_record(f"image {number}", number), f"{collection} {number}"
-        put_images(engine, engine.active(collection), [made_upload(record, picture)])
+        put_images(engine.home, engine.active(collection), [made_upload(record, picture)])
         oracle.put(record, picture)
 
 
@@ -46,7 +46,7 @@ def _check_alone(engine: SearchEngine, **oracles: Oracle) -> None:
         check_page(engine.search(engine.active(name), query, SearchRequest(k=50)), oracle.ranked(query), 50)
     check_files(engine, *oracles.values())
     check_nothing_else(engine)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert sorted(session.execute(select(CollectionRow.name)).scalars()) == sorted(oracles)
         collections = select(CollectionRow.id)
         for table in (GenerationRow, RemovalRow):
@@ -59,7 +59,7 @@ def test_what_is_left_when_a_process_is_killed_is_out_of_sight_and_removed_later
 ) -> None:
     engine, kept = begin_world(home, "a", "b"), Oracle()
     _put(engine, "a", Oracle(), *range(IMAGES))
-    remove_images(engine, "a", ["image 3"])
+    remove_images(engine.home, "a", ["image 3"])
     _put(engine, "b", kept, 1, 2)
     before = engine.active("a")
 
@@ -76,17 +76,17 @@ def test_what_is_left_when_a_process_is_killed_is_out_of_sight_and_removed_later
     assert "~" not in str(unknown.value)
     with pytest.raises(UnknownCollectionError):
         engine.search(before, vector_of("query"), SearchRequest())
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         key = session.execute(select(CollectionRow.id).where(CollectionRow.name != "b")).scalar_one()
-    with pytest.raises(StaleWriteError), engine.catalogue.write() as session:
+    with pytest.raises(StaleWriteError), engine.home.catalogue.write() as session:
         next_sequence(session, key)
     engine.close()
     restarted, again = open_world(home), Oracle()
-    create_collection(restarted, "a", model=DIGEST)
+    create_collection(restarted.home, "a", model=DIGEST)
     _put(restarted, "a", again, 3, 40)
-    remove_leftovers(restarted)
+    remove_leftovers(restarted.home)
     _check_alone(restarted, a=again, b=kept)
-    assert not list(restarted.snapshots_folder.glob("*"))
+    assert not list(restarted.home.snapshots_folder.glob("*"))
     restarted.close()
 
 
@@ -97,7 +97,7 @@ def test_others_write_while_a_collection_is_removed(home: Path, monkeypatch: pyt
 
     def write() -> None:
         if "a" not in other.names():
-            create_collection(other, "a", model=DIGEST)
+            create_collection(other.home, "a", model=DIGEST)
         _put(other, "a", again, next(numbers))
         _put(other, "b", kept, next(numbers))
 

@@ -105,6 +105,6 @@ def test_a_backup_that_has_no_space_names_the_backup(
     monkeypatch.setattr(write, step, take_on_full_disk)
     engine = open_engine(home.settings)
     with pytest.raises(DiskFullError, match=r"disk/b\.tar cannot be written: the disk is full; free some"):
-        write_backup(engine, disk / "b.tar", show_progress=False)
+        write_backup(engine.home, disk / "b.tar", show_progress=False)
     engine.close()
     assert {path.name for path in disk.iterdir()} == {"home", "filler"}

@@ -66,14 +66,16 @@ class Writer(threading.Thread):
         elif what == "change":
             self._change(image_id, state[1])
         else:
-            self._done(image_id, None, lambda: remove_images(self._engine, COLLECTION, [image_id]))
+            self._done(image_id, None, lambda: remove_images(self._engine.home, COLLECTION, [image_id]))
 
     def _put(self, image_id: str) -> None:
         record = made_record(image_id, self._version)
         picture = picture_name(image_id, self._version)
         upload = made_upload(record, picture)
         active = self._engine.active(COLLECTION)
-        self._done(image_id, (self._version, picture), lambda: put_images(self._engine, active, [upload]))
+        self._done(
+            image_id, (self._version, picture), lambda: put_images(self._engine.home, active, [upload])
+        )
 
     def _change(self, image_id: str, picture: str) -> None:
         record = made_record(image_id, self._version)
@@ -82,7 +84,7 @@ class Writer(threading.Thread):
         self._done(
             image_id,
             (self._version, picture),
-            lambda: change_image(self._engine, active, image_id, lambda _: record, vectors),
+            lambda: change_image(self._engine.home, active, image_id, lambda _: record, vectors),
         )
 
     def _done(self, image_id: str, state: State, work: Any) -> None:
@@ -113,7 +115,7 @@ def write_once_in_every_way() -> None:
         for version in range(1, 4):
             _put_and_change(engine, version)
             engine.save_snapshot(COLLECTION)
-        remove_images(engine, COLLECTION, ["a"])
+        remove_images(engine.home, COLLECTION, ["a"])
         engine.close()
     assert threading.active_count() == 1
 
@@ -121,8 +123,8 @@ def write_once_in_every_way() -> None:
 def _put_and_change(engine: SearchEngine, version: int) -> None:
     record, active = made_record("a", version), engine.active(COLLECTION)
     vectors = {text: stored_vector(text) for text in record.texts}
-    put_images(engine, active, [made_upload(record, picture_name("a", version))])
-    change_image(engine, active, "a", lambda _: record, vectors)
+    put_images(engine.home, active, [made_upload(record, picture_name("a", version))])
+    change_image(engine.home, active, "a", lambda _: record, vectors)
 
 
 def collect_ended(*_: object) -> None:

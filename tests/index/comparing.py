@@ -27,7 +27,7 @@ def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str
 
 def rows(engine: SearchEngine) -> dict[str, list[str]]:
     """The rows of every table that a backup holds, but for the uids, which a restore gives anew."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return {
             table.name: sorted(
                 map(repr, session.execute(select(*(c for c in table.c if c.name != "uid"))).all())

@@ -8,7 +8,7 @@ import pytest
 from index.catalogue import open_catalogue
 from index.engine import SearchEngine
 from index.gpu import Gpu
-from index.store import ImageStore
+from index.home import Home
 from tests.index.orders import PLACES, Filled, fill
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.data.manifest import Manifest
@@ -19,7 +19,7 @@ from training.models.encoder import Encoder, load_encoder
 def open_home(home: Path, url: str | None = None, gpu: Gpu | None = None) -> SearchEngine:
     """Open the engine of a folder, by default on an SQLite catalogue in it."""
     catalogue = open_catalogue(url or f"sqlite:///{home / 'catalogue.db'}")
-    return SearchEngine(catalogue, ImageStore(home / "images"), home / "bundles", gpu=gpu)
+    return SearchEngine(Home.at(home, catalogue), gpu=gpu)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])

@@ -56,7 +56,7 @@ class Filled:
     def items(self, kind: str, target: str) -> list[Item]:
         """Read everything that can be found, with the vectors as they are stored."""
         records = {record.id: record for record in self.records}
-        with self.engine.catalogue.read() as session:
+        with self.engine.home.catalogue.read() as session:
             generation = self.engine.active(kind).generation
             if target == "images":
                 query = (
@@ -103,7 +103,7 @@ def make_grouped(count: int, first: int = 0) -> list[Record]:
 
 def put_texts(engine: SearchEngine, generation: Generation, seed: int = 7) -> None:
     """Give every text of a collection that has none a vector."""
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         has = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
         query = (
             select(TextRow.id)
@@ -128,7 +128,7 @@ def fill(engine: SearchEngine) -> tuple[Filled, dict[str, Generation]]:
         digest = f"{number}" * 64
         generation = begin_generation(engine, kind, DIM, digest=digest, unsigned=kind == "unsigned")
         if kind == "blades":
-            with engine.catalogue.write() as session:
+            with engine.home.catalogue.write() as session:
                 session.execute(update(ModelRow).where(ModelRow.digest == digest).values(blades=2))
         put_vectors(engine, generation, records, unit_vectors(COUNT, DIM))
         put_texts(engine, generation)
@@ -188,7 +188,7 @@ def _fused(
     filled: Filled, kind: str, request: SearchRequest, ranked: list[Item]
 ) -> tuple[list[Item], dict[int, float]]:
     asked = tokens(request.words or "")
-    with filled.engine.catalogue.read() as session:
+    with filled.engine.home.catalogue.read() as session:
         of_first = select(ImageRow.collection_id).where(ImageRow.id == ranked[0].image_key)
         collection = session.execute(of_first).scalar_one()
         order = matching(session, collection, request.words or "", 10_000).tolist()

@@ -97,7 +97,7 @@ def begin_generation(
     name: str = "made-up",
     unsigned: bool = False,
 ) -> Generation:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         model = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
         if model is None:
             model = ModelRow(
@@ -135,9 +135,9 @@ def put_vectors(
         )
         for record, value, text in zip(records, encode_vectors(vectors), of_texts, strict=True)
     ]
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         write_images(session, generation, writes)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         active = find_generation(session, generation.collection_id, "active")
         if active is None or active.id != generation.id:
             activate(session, generation)

@@ -35,7 +35,7 @@ def _filled(engine: SearchEngine) -> Generation:
 
 
 def _embed_texts(engine: SearchEngine, generation: Generation) -> Vectors:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         texts = texts_without_vectors(session, generation, after=0, limit=4 * COUNT)
         vectors = dict(zip([text.key for text in texts], encode_vectors(TEXTS), strict=False))
         add_missing_vectors(session, generation, next_sequence(session, generation.collection_id), vectors)
@@ -50,11 +50,11 @@ def _same_rows(found: Vectors, wanted: Vectors) -> bool:
 
 def test_they_are_vectors_of_what_is_not_searched(engine: SearchEngine) -> None:
     generation = _filled(engine)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert stored_queries(session, generation, "images").shape == (0, DIM)
     texts = _embed_texts(engine, generation)
     assert len(texts) > 100
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert _same_rows(stored_queries(session, generation, "images"), texts)
         assert _same_rows(stored_queries(session, generation, "texts"), IMAGES)
 

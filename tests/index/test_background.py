@@ -192,7 +192,7 @@ def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
 
 def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         assert Backgrounds().of(reading, generation, _Shrinking(gone=COUNT)) is None
     assert measure_background(_Shrinking(gone=COUNT), {}) is None
 
@@ -209,7 +209,7 @@ def _fill(engine: SearchEngine, count: int) -> Generation:
     """Images with up to two texts each, which have vectors as the images have."""
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(delete(TextEmbeddingRow))
         texts = session.execute(select(TextRow.id).order_by(TextRow.id)).scalars().all()
         values = encode_vectors(unit_vectors(len(texts), DIM, 2))
@@ -225,7 +225,7 @@ def _fill(engine: SearchEngine, count: int) -> Generation:
 
 def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: SearchEngine) -> None:
     generation = _fill(engine, 60)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         images = np.array(session.execute(select(ImageRow.id).order_by(ImageRow.id)).scalars().all())
         rows = session.execute(select(TextRow.id, TextRow.image_id).order_by(TextRow.id)).all()
         texts = np.array([key for key, _ in rows])
@@ -256,7 +256,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
     generation = _fill(engine, 60)
     backgrounds = Backgrounds()
     view = _view(unit_vectors(60, DIM))
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         first = backgrounds.of(reading, generation, view)
         assert first is not None
         assert set(first.usual) == {"image", "text"}
@@ -284,7 +284,7 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     found: list[Background | None] = []
 
     def ask() -> None:
-        with engine.catalogue.reading() as reading:
+        with engine.home.catalogue.reading() as reading:
             found.append(backgrounds.of(reading, generation, view))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]

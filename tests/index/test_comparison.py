@@ -21,10 +21,10 @@ def test_the_comparison_is_what_a_slow_count_finds(
     _ingest(engine, encoder, manifest)
     first = _active(engine)
     second = _build(engine, other_encoder)
-    found = compare(engine, first, second)
+    found = compare(engine.home, first, second)
     assert found is not None
     assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
-    assert list_generations(engine, "c")[0].comparison == found
+    assert list_generations(engine.home, "c")[0].comparison == found
     texts = found.text_to_image
     assert texts is not None
     held_out = [record for record in manifest.records if record.split == "test"]
@@ -42,7 +42,7 @@ def test_the_comparison_is_what_a_slow_count_finds(
             assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
     assert found.image_to_image is not None
     assert found.image_to_image.queries == len(held_out)
-    same = compare(engine, first, first)
+    same = compare(engine.home, first, first)
     assert same is not None
     assert same.text_to_image is not None
     assert same.text_to_image.overlap == 100
@@ -54,7 +54,7 @@ def test_a_sample_is_compared_where_no_split_is_held_out(
 ) -> None:
     records = [replace(record, split="train", labels=()) for record in make_records(12)]
     _ingest(engine, encoder, make_manifest(tmp_path / "train", records))
-    found = compare(engine, _active(engine), _build(engine, other_encoder))
+    found = compare(engine.home, _active(engine), _build(engine, other_encoder))
     assert found is not None
     assert found.held_out == "sample"
     assert found.image_to_image is not None

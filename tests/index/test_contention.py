@@ -37,7 +37,7 @@ MODEL = "a" * 64
 def engine(postgresql_url: str, tmp_path: Path) -> Iterator[SearchEngine]:
     opened = open_home(tmp_path / "home", postgresql_url)
     begin_generation(opened, "first", 8, digest=MODEL)
-    (opened.bundles_folder / MODEL).mkdir(parents=True)
+    (opened.home.bundles_folder / MODEL).mkdir(parents=True)
     yield opened
     opened.close()
 
@@ -57,7 +57,7 @@ def wait_until_it_waits(engine: SearchEngine, working: Future[Any]) -> None:
         "WHERE NOT granted AND datname = current_database()"
     )
     while not working.done() and time.monotonic() < deadline:
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             if session.execute(waiting).scalar_one():
                 return
         time.sleep(0.01)
@@ -65,26 +65,26 @@ def wait_until_it_waits(engine: SearchEngine, working: Future[Any]) -> None:
 
 
 def _model(engine: SearchEngine) -> ModelRow:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return session.execute(select(ModelRow).where(ModelRow.digest == MODEL)).scalar_one()
 
 
 def _opened(engine: SearchEngine) -> int:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         return open_generation(session, "c", _model(engine)).id
 
 
 def _registered(engine: SearchEngine, bundle: BundleInfo) -> int:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         return register_bundle(session, bundle).id
 
 
 def test_of_two_that_begin_a_collection_of_one_name_one_is_told_that_it_exists(
     engine: SearchEngine, other: ThreadPoolExecutor
 ) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         add_collection(session, "c")
-        second = other.submit(create_collection, engine, "c", model=MODEL)
+        second = other.submit(create_collection, engine.home, "c", model=MODEL)
         wait_until_it_waits(engine, second)
     with pytest.raises(CollectionExistsError):
         second.result()
@@ -93,7 +93,7 @@ def test_of_two_that_begin_a_collection_of_one_name_one_is_told_that_it_exists(
 def test_two_first_runs_of_a_bundle_register_it_once(
     engine: SearchEngine, other: ThreadPoolExecutor, bundle: BundleInfo
 ) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         first = register_bundle(session, bundle).id
         second = other.submit(_registered, engine, bundle)
         wait_until_it_waits(engine, second)
@@ -106,7 +106,7 @@ def test_two_first_runs_into_a_collection_begin_one_generation(
 ) -> None:
     if there:
         begin_generation(engine, "c", 8, digest="b" * 64)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         first = open_generation(session, "c", _model(engine)).id
         second = other.submit(_opened, engine)
         wait_until_it_waits(engine, second)
@@ -117,14 +117,14 @@ def test_two_that_embed_a_collection_with_one_bundle_begin_one_generation(
     engine: SearchEngine, other: ThreadPoolExecutor, encoder: Encoder, bundle: BundleInfo
 ) -> None:
     model = _registered(engine, bundle)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         collection = require_collection(session, "first").id
         next_sequence(session, collection)
-        second = other.submit(generation_for, engine, "first", encoder)
+        second = other.submit(generation_for, engine.home, "first", encoder)
         wait_until_it_waits(engine, second)
         first = add_generation(session, collection, model)
     assert second.result() == first
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert len(session.execute(select(GenerationRow.id)).all()) == 2
 
 
@@ -133,18 +133,18 @@ def test_a_generation_is_dropped_while_its_images_are_removed(
 ) -> None:
     old = _filled(engine, MODEL)
     _filled(engine, "b" * 64)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         next_sequence(session, old.collection_id)
         keys = session.execute(
             select(EmbeddingRow.image_id).where(EmbeddingRow.generation_id == old.id).order_by("image_id")
         ).scalars()
         first, *_, last = keys
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id == last))
-        dropping = other.submit(drop_generation, engine, "c", old.id)
+        dropping = other.submit(drop_generation, engine.home, "c", old.id)
         wait_until_it_waits(engine, dropping)
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id == first))
     dropping.result()
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert old.id not in session.execute(select(GenerationRow.id)).scalars().all()
         assert session.execute(select(CollectionRow.name).order_by("name")).scalars().all() == ["c", "first"]
 

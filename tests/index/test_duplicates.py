@@ -48,7 +48,7 @@ def filled(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> Iterator[S
 
 
 def test_copies_are_found_and_nothing_else(filled: SearchEngine) -> None:
-    found = find_duplicates(filled, "c", show_progress=False)
+    found = find_duplicates(filled.home, "c", show_progress=False)
     assert [group.ids for group in found.groups] == [
         ("03", "03-same"),
         ("05", "05-coarse", "05-small"),
@@ -60,7 +60,7 @@ def test_copies_are_found_and_nothing_else(filled: SearchEngine) -> None:
 
 def test_a_damaged_file_is_named_and_the_rest_is_found(filled: SearchEngine) -> None:
     filled.image_path("c", "05-coarse").write_bytes(b"damaged")
-    found = find_duplicates(filled, "c", show_progress=False)
+    found = find_duplicates(filled.home, "c", show_progress=False)
     assert found.unread == ("05-coarse",)
     assert [group.ids for group in found.groups] == [
         ("03", "03-same"),
@@ -71,10 +71,10 @@ def test_a_damaged_file_is_named_and_the_rest_is_found(filled: SearchEngine) -> 
 
 def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
     with pytest.raises(UnknownCollectionError):
-        find_duplicates(engine, "nothing", show_progress=False)
+        find_duplicates(engine.home, "nothing", show_progress=False)
     begin_generation(engine, "empty", 4)
     with pytest.raises(NoActiveGenerationError):
-        find_duplicates(engine, "empty", show_progress=False)
+        find_duplicates(engine.home, "empty", show_progress=False)
 
 
 def test_what_looking_began_to_build_is_stopped(
@@ -88,9 +88,9 @@ def test_what_looking_began_to_build_is_stopped(
             super().close()
 
     monkeypatch.setattr("index.duplicates.Views", Noted)
-    find_duplicates(filled, "c", show_progress=False)
+    find_duplicates(filled.home, "c", show_progress=False)
     with pytest.raises(UnknownCollectionError):
-        find_duplicates(filled, "nothing", show_progress=False)
+        find_duplicates(filled.home, "nothing", show_progress=False)
     assert len(closed) == 2
 
 
@@ -106,14 +106,14 @@ def test_copies_are_found_whatever_the_vectors_say(tmp_path: Path) -> None:
     writes = []
     for path, vector in zip(paths, encode_vectors(vectors), strict=True):
         record = Record(id=path.stem, image=path.name, split="test")
-        sha256 = engine.store.put(path.read_bytes())
+        sha256 = engine.home.store.put(path.read_bytes())
         picture = PictureWrite(sha256, "image/png", 200, 160, vector)
         writes.append(ImageWrite(record, record_digest(record), picture))
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         write_images(session, generation, writes)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         activate(session, generation)
-    found = find_duplicates(engine, "c", show_progress=False)
+    found = find_duplicates(engine.home, "c", show_progress=False)
     engine.close()
     assert [group.ids for group in found.groups] == [
         ("03", "03-same"),

@@ -139,7 +139,7 @@ def test_a_cursor_outlives_the_last_bits_of_its_query(filled: SearchEngine) -> N
 
 def test_a_cursor_outlives_a_restart(filled: SearchEngine) -> None:
     first = filled.search(filled.active("c"), _query(), SearchRequest(k=20))
-    again = open_home(filled.bundles_folder.parent)
+    again = open_home(filled.home.bundles_folder.parent)
     page = again.search(again.active("c"), _query(), SearchRequest(k=20, cursor=first.next_cursor))
     assert page.hits[0].rank == 21
     again.close()
@@ -278,7 +278,7 @@ def test_what_another_process_wrote_is_found_by_the_next_search(engine: SearchEn
     assert len(engine.search(active, vectors[30], SearchRequest(k=100)).hits) == 20
     condition = parse_filter({"field": "age", "gte": 35})
     assert len(engine.search(active, vectors[30], SearchRequest(k=100, filter=condition)).hits) == 5
-    other = open_home(tmp_path / "home", engine.catalogue.url)
+    other = open_home(tmp_path / "home", engine.home.catalogue.url)
     put_vectors(other, generation, make_records(40)[20:], vectors[20:])
     other.close()
     assert engine.search(active, vectors[30], SearchRequest(k=1)).hits[0].id == "image-030"

@@ -56,12 +56,12 @@ def say(
     most: int = 100,
     collection: str = "c",
 ) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         judge(session, collection, query, f"image-{image:03}", relevant, most=most)
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return list(judgements(session, collection))
 
 
@@ -75,13 +75,13 @@ def test_the_last_judgement_of_query_and_image_stands(searched: SearchEngine) ->
         (TEXT, "image-004", True, digest),
         (TEXT, "image-003", False, digest),
     ]
-    with searched.catalogue.read() as session:
+    with searched.home.catalogue.read() as session:
         counts = count_feedback(session, "c")
     assert counts == FeedbackCounts(1, 1, 1, said(searched)[-1].created)
     say(searched, TEXT, 3, None)
     say(searched, TEXT, 3, None)
     assert [one.image for one in said(searched)] == ["image-004"]
-    with searched.catalogue.write() as session:
+    with searched.home.catalogue.write() as session:
         assert clear_feedback(session, "c") == 1
         assert count_feedback(session, "c") == FeedbackCounts(0, 0, 0, None)
 
@@ -105,7 +105,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
     for image in range(3):
         say(searched, TEXT, image, True)
         say(searched, TEXT, image, True, collection="d")
-    remove_images(searched, "c", ["image-000"])
+    remove_images(searched.home, "c", ["image-000"])
     assert [one.image for one in said(searched)] == ["image-001", "image-002"]
     records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
     make_picture(manifest.folder / records[0].image, seed=1000)
@@ -118,7 +118,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
 
 
 def test_what_cannot_be_said_changes_nothing(searched: SearchEngine) -> None:
-    with searched.catalogue.write() as session:
+    with searched.home.catalogue.write() as session:
         add_collection(session, "empty")
     for query, image, collection, error in (
         (TEXT, 99, "c", UnknownImageError),
@@ -153,9 +153,9 @@ def test_a_collection_has_so_many_judgements_and_no_more(searched: SearchEngine)
 def test_a_backup_holds_what_was_said(searched: SearchEngine, tmp_path: Path) -> None:
     say(searched, TEXT, 3, True)
     say(searched, JudgedQuery(images=("image-004",)), 3, False)
-    write_backup(searched, tmp_path / "backup.tar", show_progress=False)
+    write_backup(searched.home, tmp_path / "backup.tar", show_progress=False)
     again = open_home(tmp_path / "again")
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert said(again) == said(searched)
     again.close()
 
@@ -186,12 +186,12 @@ def taught(searched: SearchEngine) -> Iterator[SearchEngine]:
     say(searched, JudgedQuery(("two dogs", "a cat")), 1, True)
     say(searched, JudgedQuery(("a cat",)), 5, False)
     say(searched, JudgedQuery(("a cat", "a mat")), 5, True)
-    remove_images(searched, "c", ["image-013"])
+    remove_images(searched.home, "c", ["image-013"])
     yield searched
 
 
 def test_what_judgements_teach(taught: SearchEngine) -> None:
-    with taught.catalogue.read() as session:
+    with taught.home.catalogue.read() as session:
         pairs = learning_pairs(session, "c")
     assert set(pairs.positives) == {
         text("two dogs", 0),
@@ -212,7 +212,7 @@ def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
     say(taught, JudgedQuery(("two dogs",), ("image-006",)), 6, False)
     say(taught, JudgedQuery(("two dogs",), ("image-006", "image-007")), 6, False)
     say(taught, JudgedQuery(("two dogs",), ("image-007",)), 8, False)
-    with taught.catalogue.write() as session:
+    with taught.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(split="train"))
         assert count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
         taught_by_text = {pair for pair in learning_pairs(session, "c").negatives if pair.text is not None}

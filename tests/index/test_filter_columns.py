@@ -71,7 +71,7 @@ def collection(engine: SearchEngine) -> int:
     """A collection of images with an age, a date, two labels and a text each."""
     key = begin_generation(engine, "c", 2).collection_id
     numbers = range(1, IMAGES + 1)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(insert(ImageRow), [_image(key, number) for number in numbers])
         session.execute(insert(AttributeRow), [row for number in numbers for row in _attributes(key, number)])
         session.execute(
@@ -128,7 +128,7 @@ def test_each_field_is_read_once(engine: SearchEngine, collection: int, target: 
     for name, value in HOSTILE.items():
         filter = parse_filter(value)
         assert sum(1 for _ in conditions(filter)) == MAX_CONDITIONS
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             ask = partial(passing_keys, session, collection, filter, target)
             assert rows_read(session, ask) < 20 * IMAGES, name
 
@@ -139,7 +139,7 @@ def test_of_images_that_were_written_each_field_is_read_once(
 ) -> None:
     for name, value in HOSTILE.items():
         filter = parse_filter(value)
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             ask = partial(change_since, session, collection, 1, filter, target, IMAGES)
             assert rows_read(session, ask) < 40 * IMAGES, name
             change = ask()
@@ -152,9 +152,9 @@ def test_few_values_are_found_without_a_look_at_the_rest(
     engine: SearchEngine, collection: int, target: Target
 ) -> None:
     filter = parse_filter({"or": [{"field": "id", "eq": f"i{number}"} for number in range(70, 80)]})
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(text("ANALYZE"))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert len(passing_keys(session, collection, filter, target)) == 10
         assert rows_read(session, lambda: passing_keys(session, collection, filter, target)) < IMAGES / 4
 

@@ -118,7 +118,7 @@ def _number(value: Any) -> Any:
 
 @pytest.fixture
 def catalogue(engine: SearchEngine) -> Iterator[Catalogue]:
-    yield engine.catalogue
+    yield engine.home.catalogue
 
 
 @pytest.mark.parametrize("separate", [8, 0], ids=["by condition", "by field"])
@@ -132,7 +132,7 @@ def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: 
     def check(records: list[Record], values: list[dict[str, Any]]) -> None:
         number = next(counter)
         collection_id = _put(engine, f"collection-{number}", records)
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             fields = known_fields(session, collection_id)
             for value in values:
                 parsed = parse_filter(value)
@@ -161,7 +161,7 @@ def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: 
 def test_filters_stay_in_their_collection(engine: SearchEngine) -> None:
     same = [Record(id="a", image="a.png", split="train", metadata={"view": "PA"})]
     first, second = _put(engine, "first", same), _put(engine, "second", same)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         condition = parse_filter({"not": {"field": "view", "eq": "AP"}})
         assert len(passing_keys(session, first, condition)) == 1
         assert len(passing_keys(session, second, condition)) == 1
@@ -170,7 +170,7 @@ def test_filters_stay_in_their_collection(engine: SearchEngine) -> None:
 def test_fields_are_those_of_the_collection(engine: SearchEngine) -> None:
     first = _put(engine, "first", [Record(id="a", image="a.png", split="train", metadata={"view": "PA"})])
     second = _put(engine, "second", [Record(id="a", image="a", split="val", metadata={"view": (1, True)})])
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert known_fields(session, first)["view"] == {"text"}
         assert known_fields(session, second)["view"] == {"number", "boolean"}
         assert known_fields(session, first)["labels"] == {"text"}
@@ -179,6 +179,6 @@ def test_fields_are_those_of_the_collection(engine: SearchEngine) -> None:
 def _put(engine: SearchEngine, collection: str, records: list[Record]) -> int:
     generation = begin_generation(engine, collection, 2)
     picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         write_images(session, generation, [ImageWrite(r, record_digest(r), picture) for r in records])
     return generation.collection_id

@@ -76,7 +76,7 @@ def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path:
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu())
     generation, sequence = _active(home)
-    with home.catalogue.read() as session:
+    with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
     assert _current(home, views).name == "exact"
     views.close()
@@ -92,7 +92,7 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
     gpu.left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - view.device_bytes + 1
     home.set_view("c", "gpu")
     assert _current(home, views).name == "gpu"
-    with home.catalogue.read() as session:
+    with home.home.catalogue.read() as session:
         choices = views.explain(session, _active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["gpu"]
     # Others take it: the view gives way.
@@ -199,7 +199,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
     left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - COUNT * DIM * 2 + 1
     views = Views(tmp_path / "views", CpuAsGpu(left))
     generation, sequence = _active(home)
-    with home.catalogue.read() as session:
+    with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
         chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]
     assert chosen == ["gpu"]

@@ -49,7 +49,7 @@ class Written:
             self.records.pop(name, None)
 
     def column(self, field: str, target: Target = "images") -> GroupColumn:
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             return self.memory.get(session, self.collection.id, self.collection.sequence(), field, target)
 
     def expected(self, field: str, target: Target) -> set[frozenset[int]]:
@@ -59,7 +59,7 @@ class Written:
         if target == "texts":
             query = query.join(TextRow, TextRow.image_id == ImageRow.id)
         by_group: dict[Hashable, set[int]] = defaultdict(set)
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             for name, number in session.execute(query):
                 by_group[group_of(self.records[name], field)].add(number)
         return {frozenset(keys) for keys in by_group.values()}
@@ -181,7 +181,7 @@ def test_a_later_column_serves_who_began_before_and_is_not_lost(
     before = written.collection.sequence()
     written.put(Record(id="b", image="x", split="val", group="g"))
     newest = written.column("group")
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         column = written.memory.get(session, written.collection.id, before, "group", "images")
     assert column is newest is written.column("group")
 
@@ -193,7 +193,7 @@ def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None
     plans: list[str] = []
     for field in ("group", "view", "age", "split"):
         statements: list[tuple[str, tuple[object, ...]]] = []
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             connection = session.connection()
             event.listen(
                 connection, "before_cursor_execute", lambda *a, to=statements: to.append((a[2], a[3]))

@@ -89,7 +89,7 @@ def test_what_is_warm_before_it_is_active_stays_warm(
 ) -> None:
     """Searches of the generation before do not push the next one out of memory."""
     with writer(tmp_path) as engine:
-        later = generation_for(engine, "kept", other_encoder)
+        later = generation_for(engine.home, "kept", other_encoder)
         reindex(engine, later, other_encoder, show_progress=False)
         before = service.active("kept").generation
         service.warm(before)
@@ -102,7 +102,7 @@ def test_what_is_warm_before_it_is_active_stays_warm(
 
 
 def make_active(engine: SearchEngine, generation: Generation) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         activate(session, generation, texts=True)
 
 

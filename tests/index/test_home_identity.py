@@ -20,11 +20,11 @@ from training.models.encoder import Encoder
 
 
 def bind(engine: SearchEngine, home: Path) -> None:
-    HomeIdentity(engine.catalogue, engine.store, home).bind()
+    HomeIdentity(engine.home.catalogue, engine.home.store, home).bind()
 
 
 def noted(engine: SearchEngine) -> str | None:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return session.execute(select(HomeRow.uid)).scalar_one_or_none()
 
 
@@ -83,7 +83,7 @@ def test_a_process_that_was_killed_between_the_two_is_made_up_for(
     bind(full, home)
     uid = noted(full)
     if lost == "row":
-        with full.catalogue.write() as session:
+        with full.home.catalogue.write() as session:
             session.execute(delete(HomeRow))
     else:
         (home / FILE).unlink()
@@ -130,7 +130,7 @@ def test_a_home_of_another_catalogue_is_refused(
 def test_images_that_were_all_removed_leave_a_home_that_is_still_known(
     full: SearchEngine, home: Path, manifest: Manifest
 ) -> None:
-    remove_images(full, "c", [record.id for record in manifest.records])
+    remove_images(full.home, "c", [record.id for record in manifest.records])
     bind(full, home)
     assert noted(full) == written(home)
 
@@ -146,10 +146,10 @@ def test_writes_are_refused_once_the_home_is_elsewhere(
     if what == "replaced":
         shutil.copytree(other[1], home)
     with pytest.raises(HomeError, match="was moved or replaced while this process runs"):
-        remove_images(full, "c", ["image-003"])
+        remove_images(full.home, "c", ["image-003"])
     shutil.rmtree(home, ignore_errors=True)
     away.rename(home)
-    assert remove_images(full, "c", ["image-003"]) == ["image-003"]
+    assert remove_images(full.home, "c", ["image-003"]) == ["image-003"]
 
 
 def test_writes_are_refused_once_the_file_of_the_catalogue_is_another(
@@ -160,7 +160,7 @@ def test_writes_are_refused_once_the_file_of_the_catalogue_is_another(
     bind(engine, home)
     shutil.copy(home / "catalogue.db", home / "copy.db")
     (home / "copy.db").replace(home / "catalogue.db")
-    with pytest.raises(HomeError, match="was moved or replaced"), engine.catalogue.write() as session:
+    with pytest.raises(HomeError, match="was moved or replaced"), engine.home.catalogue.write() as session:
         session.add(CollectionRow(name="lost", sequence=1))
     engine.close()
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_mounted_anew_is_still_the_one_of_a_server(postgresql_u
     shutil.copytree(home, home.with_name("mounted"))
     shutil.rmtree(home)
     home.with_name("mounted").rename(home)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.add(CollectionRow(name="c", sequence=1))
     engine.close()
 
@@ -182,9 +182,9 @@ def test_a_backup_brings_no_identity_along(
     full: SearchEngine, home: Path, other: tuple[SearchEngine, Path], tmp_path: Path
 ) -> None:
     bind(full, home)
-    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     engine, folder = other
-    restore_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     bind(engine, folder)
     assert noted(engine) == written(folder) != noted(full)
 
@@ -193,9 +193,9 @@ def test_a_catalogue_that_was_lost_is_restored_into_its_home(
     full: SearchEngine, home: Path, tmp_path: Path
 ) -> None:
     bind(full, home)
-    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     late = open_home(home, f"sqlite:///{tmp_path / 'late.db'}")
-    restore_backup(late, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(late.home, tmp_path / "backup.tar", show_progress=False)
     bind(late, home)
     assert noted(late) == written(home)
     late.close()

@@ -26,7 +26,7 @@ def test_no_read_has_more_values_than_databases_take(
         return read(self, engine, keys)
 
     monkeypatch.setattr(DirectRead, "rows", rows)
-    found = FoundImages(engine.catalogue).of(range(MOST_VALUES + 10, 0, -1))
+    found = FoundImages(engine.home.catalogue).of(range(MOST_VALUES + 10, 0, -1))
     assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
     assert found[-3:] == [image for image in found if image is not None]
     assert sum(counts) == MOST_VALUES + 10

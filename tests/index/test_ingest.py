@@ -218,11 +218,11 @@ def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _ingest(engine, encoder, manifest)
-    other = generation_for(engine, "cxr", other_encoder)
+    other = generation_for(engine.home, "cxr", other_encoder)
     reindex(engine, other, other_encoder, show_progress=False)
 
     def overtake(*_: object, **__: object) -> None:
-        with engine.catalogue.write() as session:
+        with engine.home.catalogue.write() as session:
             activate(session, other, texts=True)
 
     monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
@@ -288,7 +288,7 @@ def test_a_damaged_registered_bundle_is_replaced(
 
 def test_rows_hang_together(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
     _ingest(engine, encoder, manifest)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         counts = [
             session.execute(select(func.count()).select_from(table)).scalar_one()
             for table in (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
@@ -299,7 +299,7 @@ def test_rows_hang_together(engine: SearchEngine, encoder: Encoder, manifest: Ma
 
 
 def _dump(engine: SearchEngine) -> list[object]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return [
             sorted(tuple(row) for row in session.execute(select(*table.__table__.columns)).all())
             for table in (TextRow, AttributeRow, EmbeddingRow)
@@ -311,7 +311,7 @@ def test_what_a_killed_run_left_is_removed_after_a_day(
 ) -> None:
     _ingest(engine, encoder, manifest)
     folder = engine.image_path("cxr", "image-002").parent
-    left = [folder / f".{folder.name}.abc.part", engine.bundles_folder / ".digest.abc.part"]
+    left = [folder / f".{folder.name}.abc.part", engine.home.bundles_folder / ".digest.abc.part"]
     left[0].touch()
     left[1].mkdir()
     (left[1] / "model.safetensors").touch()

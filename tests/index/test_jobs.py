@@ -24,7 +24,7 @@ from index.jobs import (
 
 @pytest.fixture
 def catalogue(engine: SearchEngine) -> Catalogue:
-    return engine.catalogue
+    return engine.home.catalogue
 
 
 def _added(catalogue: Catalogue, kind: str = "tidy") -> Job:

@@ -37,7 +37,7 @@ ingest_manifest(open_home(home), "c", encoder, read_manifest(data), batch_size=4
 def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
     """Everything in the catalogue, apart from what is drawn at random and the times of a generation."""
     found = {}
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         for table in Table.metadata.sorted_tables:
             drawn = {"uid", "collection_id", "created", "activated"} | (
                 {"id"} if table.name == "collections" else set()
@@ -61,7 +61,7 @@ def test_killed_and_repeated_is_as_never_killed(
     ingest_manifest(clean, "c", encoder, data, batch_size=BATCH, show_progress=False)
     kill_after(4, _PROGRAM, tmp_path / "killed", bundle.folder, data.folder)
     killed = open_home(tmp_path / "killed")
-    with killed.catalogue.read() as session:
+    with killed.home.catalogue.read() as session:
         there = len(session.execute(select(Table.metadata.tables["images"].c.id)).all())
     # Whole batches only: the one being embedded when the kill came left nothing.
     assert there % BATCH == 0

@@ -25,7 +25,7 @@ class _KilledError(BaseException):
 
 
 def _loose(engine: SearchEngine) -> set[str]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return set(session.execute(select(LooseFileRow.sha256)).scalars())
 
 
@@ -75,7 +75,7 @@ def test_what_a_killed_run_kept_and_did_not_write_is_removed(
     with pytest.raises(_KilledError):
         _ingest(engine, encoder, manifest)
     assert _files(tmp_path)
-    remove_leftovers(engine)
+    remove_leftovers(engine.home)
     assert _files(tmp_path) == []
     assert _loose(engine) == set()
 

@@ -76,7 +76,7 @@ def shown_while_changed(
             return shown, removed
         # Mostly of what stands first, which moves most of the others.
         gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
-        with engine.catalogue.write() as session:
+        with engine.home.catalogue.write() as session:
             delete_images(session, "c", sorted(gone))
         removed |= gone
         there = [name for name in there if name not in gone]

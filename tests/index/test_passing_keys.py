@@ -40,25 +40,25 @@ class Collection:
 
     def put(self, *records: Record) -> None:
         picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
-        with self._engine.catalogue.write() as session:
+        with self._engine.home.catalogue.write() as session:
             writes = [ImageWrite(record, record_digest(record), picture) for record in records]
             write_images(session, self._generation, writes)
 
     def delete(self, *ids: str) -> None:
-        with self._engine.catalogue.write() as session:
+        with self._engine.home.catalogue.write() as session:
             delete_images(session, "c", ids)
 
     def sequence(self) -> int:
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             return require_collection(session, "c").sequence
 
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
-        with self._engine.catalogue.reading() as reading:
+        with self._engine.home.catalogue.reading() as reading:
             return self.memory.get(reading, Place(self.id, target, filter.text), wanted, filter)
 
     def anew(self, filter: Filter, target: Target = "images") -> Keys:
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             return passing_keys(session, self.id, filter, target)
 
 
@@ -184,7 +184,7 @@ def test_what_was_written_is_found_without_a_look_at_the_rest(tmp_path: Path, ta
     collection = Collection(engine)
     collection.put(*(drawn(random.Random(2), number) for number in range(8)))
     statements: list[tuple[str, tuple[object, ...]]] = []
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         connection = session.connection()
         event.listen(connection, "before_cursor_execute", lambda *a: statements.append((a[2], a[3])))
         for value in FILTERS:
@@ -208,7 +208,7 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     monkeypatch.setattr("index.filter_query._REMEMBERED_BYTES", 100_000)
     collection = Collection(engine)
     collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         for number in range(20):
             place = Place(collection.id, "images", f"{number}-" + "x" * 30_000)
             collection.memory.get(reading, place, 1, Equals(field="age", eq=number))

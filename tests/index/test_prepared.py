@@ -56,7 +56,7 @@ def test_what_kept_requests_leave_out_is_bounded(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepared, "_MOST_BYTES", 30 * 8)
-    kept = PreparedRequests(filled.catalogue)
+    kept = PreparedRequests(filled.home.catalogue)
     active, ids = filled.active("c"), [record.id for record in make_records(COUNT)]
 
     def prepare(first: int) -> Prepared:
@@ -123,7 +123,7 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
 def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests, active, request = PreparedRequests(filled.catalogue), filled.active("c"), SearchRequest()
+    requests, active, request = PreparedRequests(filled.home.catalogue), filled.active("c"), SearchRequest()
     bound = SearchRequest.bound
 
     def overtaken(self: SearchRequest) -> str:
@@ -134,7 +134,7 @@ def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
     monkeypatch.setattr(SearchRequest, "bound", overtaken)
     assert requests.of(active, request).version is None
     prepared = requests.of(active, request)
-    assert prepared.version == filled.catalogue.version()
+    assert prepared.version == filled.home.catalogue.version()
     assert requests.of(active, request) is prepared
 
 

@@ -49,13 +49,13 @@ def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
 
 
 def _build(engine: SearchEngine, encoder: Encoder) -> Generation:
-    generation = generation_for(engine, "c", encoder)
+    generation = generation_for(engine.home, "c", encoder)
     reindex(engine, generation, encoder, batch_size=6, show_progress=False)
     return generation
 
 
 def _vectors(engine: SearchEngine, generation: Generation) -> dict[int, bytes]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         query = select(EmbeddingRow.image_id, EmbeddingRow.vector).where(
             EmbeddingRow.generation_id == generation.id
         )
@@ -63,13 +63,13 @@ def _vectors(engine: SearchEngine, generation: Generation) -> dict[int, bytes]:
 
 
 def _count_texts(engine: SearchEngine, generation: Generation) -> int:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         query = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
         return len(session.execute(query).all())
 
 
 def _active(engine: SearchEngine) -> Generation:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return generation_of(session, "c", engine.active("c").generation)
 
 
@@ -97,7 +97,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     embed, passes = other_encoder.embed_images, 0
 
     class Meddler:
@@ -115,7 +115,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
             nonlocal passes
             passes += 1
             if passes == 2:
-                with engine.catalogue.write() as session:
+                with engine.home.catalogue.write() as session:
                     # One in this batch, one embedded already, one still to come.
                     delete_images(session, "c", ["image-007", "image-001", "image-014"])
                 make_picture(manifest.image_path(manifest.records[2]), seed=500)
@@ -126,7 +126,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
 
     reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 17
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         activate(session, generation, texts=True)
     active = engine.active("c")
     for name in ("image-002", "image-008", "image-019"):
@@ -145,7 +145,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     _ingest(engine, encoder, manifest)
     assert other_encoder.info is not None
     kill_after(3, _PROGRAM, tmp_path / "home", other_encoder.info.folder)
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     kept = _vectors(engine, generation)
     assert len(kept) in (8, 12)
     report = reindex(engine, generation, other_encoder, batch_size=4, show_progress=False)
@@ -166,14 +166,16 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     _ingest(engine, other_encoder, manifest)
     with (
         pytest.raises(IncompleteGenerationError, match=r"lacks 5 of the 20 images .*--generation"),
-        engine.catalogue.write() as session,
+        engine.home.catalogue.write() as session,
     ):
         activate(session, first, texts=True)
     assert engine.active("c").generation == second.id
     assert swap(engine, first, encoder, settle_s=0, show_progress=False) == 5
     assert engine.active("c").generation == first.id
     assert swap(engine, second, other_encoder, settle_s=0, show_progress=False) == 0
-    states = {info.number: (info.state, info.images, info.missing) for info in list_generations(engine, "c")}
+    states = {
+        info.number: (info.state, info.images, info.missing) for info in list_generations(engine.home, "c")
+    }
     assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
 
 
@@ -185,7 +187,7 @@ def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     save, saved = engine.save_snapshot_of, 0
 
     def slow(of: Generation) -> None:
@@ -243,7 +245,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
         embed_texts = staticmethod(other_encoder.embed_texts)
 
         def embed_images(self, images: Tensor) -> np.ndarray:
-            drop_generation(engine, "c", generation_for(engine, "c", other_encoder).id)
+            drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
             return embed(images)
 
     with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
@@ -254,7 +256,7 @@ def test_texts_are_not_written_to_a_generation_that_was_dropped(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:5]))
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
 
     class Slow:
         """The generation goes while texts are in the encoder."""
@@ -266,7 +268,7 @@ def test_texts_are_not_written_to_a_generation_that_was_dropped(
         embed_images = staticmethod(other_encoder.embed_images)
 
         def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-            drop_generation(engine, "c", generation.id)
+            drop_generation(engine.home, "c", generation.id)
             return other_encoder.embed_texts(texts)
 
     with pytest.raises(GenerationError, match="There is no generation"):
@@ -279,7 +281,7 @@ def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
     _ingest(engine, encoder, manifest)
     engine.image_path("c", "image-003").unlink()
     engine.image_path("c", "image-009").write_bytes(b"damaged")
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     with pytest.raises(GenerationError, match=r"2 images of 'c' cannot be read.*image-003: .*image-009: "):
         reindex(engine, generation, other_encoder, show_progress=False)
     assert len(_vectors(engine, generation)) == 18
@@ -295,25 +297,25 @@ def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _ingest(engine, encoder, manifest)
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     lost = engine.image_path("c", "image-004")
-    path, gone = engine.store.path, ["image-003", "image-015"]
+    path, gone = engine.home.store.path, ["image-003", "image-015"]
 
     def removing(sha256: str) -> Path:
         if gone:
-            remove_images(engine, "c", [gone.pop()])
+            remove_images(engine.home, "c", [gone.pop()])
         return path(sha256)
 
     with monkeypatch.context() as meddling:
-        meddling.setattr(engine.store, "path", removing)
+        meddling.setattr(engine.home.store, "path", removing)
         assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False).images == 18
     assert len(_vectors(engine, generation)) == 18
     # One that is really missing is named, and hides none of the others.
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
     lost.unlink()
     gone.append("image-005")
-    monkeypatch.setattr(engine.store, "path", removing)
+    monkeypatch.setattr(engine.home.store, "path", removing)
     with pytest.raises(GenerationError, match=r"^1 images .* image-004"):
         reindex(engine, generation, other_encoder, batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 16
@@ -325,7 +327,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     for name in ("image-001", "image-002"):
         engine.image_path("c", name).unlink()
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
 
     class Meddler:
         """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
@@ -340,7 +342,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
         def embed_images(self, images: Tensor) -> np.ndarray:
             self.passes += 1
             if self.passes == 3:
-                with engine.catalogue.write() as session:
+                with engine.home.catalogue.write() as session:
                     delete_images(session, "c", ["image-001"])
                 make_picture(manifest.image_path(manifest.records[2]), seed=500)
                 kept = [record for record in manifest.records[:16] if record.id != "image-001"]
@@ -358,7 +360,7 @@ def test_only_the_bundle_of_a_generation_may_fill_it(
     with pytest.raises(GenerationError, match="give the bundle of the generation"):
         Embedder(_active(engine), other_encoder)
     with pytest.raises(UnknownCollectionError):
-        generation_for(engine, "nothing", encoder)
+        generation_for(engine.home, "nothing", encoder)
 
 
 def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
@@ -369,14 +371,14 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
 
     _ingest(engine, encoder, manifest)
     generation = _active(engine)
-    place = engine.bundles_folder / generation.digest
+    place = engine.home.bundles_folder / generation.digest
     assert other_encoder.info is not None
     for path in other_encoder.info.folder.iterdir():
         (place / path.name).write_bytes(path.read_bytes())
     with pytest.raises(BundleError, match=f"{generation.digest[:12]} belongs there"):
-        registered_bundle(generation, engine.bundles_folder)
-    assert install_bundle(bundle, engine.bundles_folder).digest == generation.digest
-    assert registered_bundle(generation, engine.bundles_folder).digest == generation.digest
+        registered_bundle(generation, engine.home.bundles_folder)
+    assert install_bundle(bundle, engine.home.bundles_folder).digest == generation.digest
+    assert registered_bundle(generation, engine.home.bundles_folder).digest == generation.digest
 
 
 def test_the_state_of_a_generation_that_goes_on_stays(
@@ -386,8 +388,8 @@ def test_the_state_of_a_generation_that_goes_on_stays(
     first = _active(engine)
     second = _build(engine, other_encoder)
     swap(engine, second, other_encoder, settle_s=0, show_progress=False)
-    assert generation_for(engine, "c", encoder).id == first.id
-    with engine.catalogue.read() as session:
+    assert generation_for(engine.home, "c", encoder).id == first.id
+    with engine.home.catalogue.read() as session:
         retired = find_generation(session, first.collection_id, "retired")
     assert retired is not None
     assert retired.id == first.id

@@ -112,7 +112,7 @@ def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
 
 
 def remove(engine: SearchEngine, generation: Generation, name: str) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         sequence = next_sequence(session, generation.collection_id)
         row = session.execute(
             select(ImageRow).where(

@@ -199,7 +199,7 @@ def test_a_start_with_a_damaged_snapshot_answers_the_same(
     engine.save_snapshot("c")
     expected = _found(engine)
     damage(tmp_path / "home" / "snapshots" / generation.uid)
-    again = open_home(tmp_path / "home", engine.catalogue.url)
+    again = open_home(tmp_path / "home", engine.home.catalogue.url)
     assert _found(again) == expected
     again.close()
 
@@ -218,7 +218,7 @@ def test_a_start_reads_the_snapshot_and_catches_up(
         add(self, keys, vectors)
 
     monkeypatch.setattr(CosineView, "add", counted)
-    again = open_home(tmp_path / "home", engine.catalogue.url)
+    again = open_home(tmp_path / "home", engine.home.catalogue.url)
     found = _found(again)
     again.close()
     # 25 of 40 came from the snapshot: five were replaced and ten are new.

@@ -16,13 +16,13 @@ from training.models.encoder import Encoder
 
 
 def _keys(engine: SearchEngine) -> dict[str, int]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return {row.text: row.id for row in session.execute(select(TextRow.id, TextRow.text))}
 
 
 def _check_vectors(engine: SearchEngine, encoder: Encoder) -> None:
     query = select(TextRow.text, TextEmbeddingRow.vector).outerjoin(TextEmbeddingRow)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         rows = session.execute(query.order_by(TextRow.id)).all()
     found = decode_vectors([row.vector for row in rows], encoder.dim)
     np.testing.assert_allclose(found, encoder.embed_texts([row.text for row in rows]).vectors, atol=2e-3)
@@ -41,7 +41,7 @@ def test_a_text_that_stays_keeps_its_key(
     removed = before.pop("text 2.1")
     assert {text: after[text] for text in before} == before
     assert min(after["another"], after["one more"]) > max(*before.values(), removed)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert session.execute(select(RemovalRow.target, RemovalRow.key)).all() == [("texts", removed)]
     _check_vectors(engine, encoder)
 
@@ -50,7 +50,7 @@ def test_texts_of_an_older_catalogue_get_their_vectors(
     engine: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(delete(TextEmbeddingRow))
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
     _check_vectors(engine, encoder)

@@ -50,11 +50,11 @@ def test_a_field_that_no_image_has_any_more_goes_with_the_leftovers(
     for collection in ("c", "d"):
         _ingest(engine, encoder, folder, records, collection)
     _ingest(engine, encoder, folder, [records[0], *_without_urgent(records[1:])])
-    remove_leftovers(engine)
+    remove_leftovers(engine.home)
     assert _fields(engine) == _ALL | {"age": {"number", "text"}}
     _ingest(engine, encoder, folder, _without_urgent(records))
     assert "urgent" in {facet.name for facet in engine.overview("c").facets}
-    remove_leftovers(engine)
+    remove_leftovers(engine.home)
     assert _fields(engine) == {"age": {"text"}, "view": {"text"}}
     assert "urgent" not in {facet.name for facet in engine.overview("c").facets}
     assert _fields(engine, "d") == _ALL
@@ -64,10 +64,10 @@ def test_where_every_field_is_used_nothing_is_written(
     engine: SearchEngine, encoder: Encoder, folder: Path
 ) -> None:
     _ingest(engine, encoder, folder, make_records(6))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         before = session.execute(select(CollectionRow.sequence)).scalar_one()
-    remove_unused_fields(engine.catalogue)
-    with engine.catalogue.read() as session:
+    remove_unused_fields(engine.home.catalogue)
+    with engine.home.catalogue.read() as session:
         assert session.execute(select(CollectionRow.sequence)).scalar_one() == before
 
 
@@ -77,15 +77,15 @@ def test_a_field_that_comes_back_meanwhile_stays(
     records = make_records(6)
     _ingest(engine, encoder, folder, records)
     _ingest(engine, encoder, folder, _without_urgent(records))
-    write = engine.catalogue.write
+    write = engine.home.catalogue.write
 
     def write_after_another() -> AbstractContextManager[Session]:
         monkeypatch.undo()
         _ingest(engine, encoder, folder, records)
         return write()
 
-    monkeypatch.setattr(engine.catalogue, "write", write_after_another)
-    remove_unused_fields(engine.catalogue)
+    monkeypatch.setattr(engine.home.catalogue, "write", write_after_another)
+    remove_unused_fields(engine.home.catalogue)
     assert _fields(engine) == _ALL
 
 
@@ -95,9 +95,9 @@ def test_a_collection_that_is_removed_meanwhile_is_left_alone(
     records = make_records(6)
     _ingest(engine, encoder, folder, records)
     _ingest(engine, encoder, folder, _without_urgent(records))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         collection_id = session.execute(select(CollectionRow.id)).scalar_one()
-    write = engine.catalogue.write
+    write = engine.home.catalogue.write
 
     def write_after_removal() -> AbstractContextManager[Session]:
         monkeypatch.undo()
@@ -105,7 +105,7 @@ def test_a_collection_that_is_removed_meanwhile_is_left_alone(
             hide_collection(session, "c")
         return write()
 
-    monkeypatch.setattr(engine.catalogue, "write", write_after_removal)
-    remove_unused_fields(engine.catalogue)
-    with engine.catalogue.read() as session:
+    monkeypatch.setattr(engine.home.catalogue, "write", write_after_removal)
+    remove_unused_fields(engine.home.catalogue)
+    with engine.home.catalogue.read() as session:
         assert "urgent" in known_fields(session, collection_id)

@@ -55,14 +55,14 @@ def _vectors() -> Vectors:
 
 
 def _active(engine: SearchEngine) -> tuple[Generation, int]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = find_active(session, "c")
     assert found is not None
     return found
 
 
 def _current(engine: SearchEngine, views: Views) -> CosineView:
-    with engine.catalogue.reading() as reading:
+    with engine.home.catalogue.reading() as reading:
         found = find_active(reading.session, "c")
         assert found is not None
         view = views.current(reading, *found)
@@ -135,7 +135,7 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
 def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
     home.set_view("c", "ivf")
     generation, sequence = _active(home)
-    with home.catalogue.read() as session:
+    with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
     assert _current(home, views).name == "ivf"
 
@@ -145,7 +145,7 @@ def _write_and_save(engine: SearchEngine, folder: Path) -> int:
     put_vectors(engine, _active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     generation, sequence = _active(engine)
     other = Views(folder)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         other.save(session, generation, sequence)
     other.close()
     return sequence
@@ -157,21 +157,21 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
     home.set_view("c", "ivf")
     generation, sequence = _active(home)
     later = _write_and_save(home, tmp_path / "views")
-    with home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
+    with home.home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
         view = views.current(reading, generation, sequence)
     assert "does not fit" not in caplog.text
     assert isinstance(view, CosineView)
     assert (view.name, len(view)) == ("ivf", COUNT + 5)
     assert views.hold(generation, "images").newest == later
     # What was read of the later state is not read again.
-    with home.catalogue.reading() as reading:
+    with home.home.catalogue.reading() as reading:
         assert views.current(reading, generation, later) is view
         assert not reading.opened
 
 
 def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Views, tmp_path: Path) -> None:
     generation, sequence = _active(home)
-    with home.catalogue.reading() as reading:
+    with home.home.catalogue.reading() as reading:
         assert find_active(reading.session, "c") == (generation, sequence)
         later = _write_and_save(home, tmp_path / "views")
         manifest = tmp_path / "views" / generation.uid / "snapshot.json"
@@ -179,7 +179,7 @@ def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Vie
         view = views.current(reading, generation, sequence)
     assert len(view) == COUNT
     assert manifest.read_bytes() == written
-    with home.catalogue.reading() as reading:
+    with home.home.catalogue.reading() as reading:
         assert len(views.current(reading, generation, later)) == COUNT + 5
 
 
@@ -330,7 +330,7 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     put_vectors(home, _active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
     assert _current(home, views) is view
     _wait(lambda: view.name == "mapped")
-    with home.catalogue.read() as session:
+    with home.home.catalogue.read() as session:
         choices = views.explain(session, _active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["mapped"]
     views.close()

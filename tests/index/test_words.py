@@ -59,7 +59,7 @@ def put_texts(engine: SearchEngine, generation: Generation, texts: Sequence[str]
 
 def keys_of(engine: SearchEngine, generation: Generation) -> list[int]:
     query = select(ImageRow.id).where(ImageRow.collection_id == generation.collection_id)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return list(session.execute(query.order_by(ImageRow.external_id)).scalars())
 
 
@@ -72,7 +72,7 @@ def _found(
     """Which of `WORDS` were found, in order of rank."""
     engine, generation, keys = filled
     among = None if allowed is None else np.array([keys[place] for place in allowed], dtype=np.int64)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = matching(session, generation.collection_id, words, limit, among)
     return [keys.index(key) for key in found.tolist()]
 
@@ -114,10 +114,10 @@ def test_no_more_than_the_limit_and_only_allowed_ones(
 
 def test_accents_count_on_postgresql_only(filled: tuple[SearchEngine, Generation, list[int]]) -> None:
     engine, _, keys = filled
-    folded = not engine.catalogue.url.startswith("postgresql")
+    folded = not engine.home.catalogue.url.startswith("postgresql")
     assert _found(filled, "cafe") == ([4] if folded else [])
     for words, found in (("cafe", folded), ("CAFÉ", True), ("cafe\u0301", True), ("caf", False)):
-        with engine.catalogue.read() as session:
+        with engine.home.catalogue.read() as session:
             assert len(texts_with(session, np.array(keys), words)) == found, words
 
 
@@ -139,7 +139,7 @@ def test_words_are_the_same_on_both_databases(engine: SearchEngine) -> None:
     keys = keys_of(engine, generation)
     for place, words in enumerate(written.values()):
         for word in words.split():
-            with engine.catalogue.read() as session:
+            with engine.home.catalogue.read() as session:
                 found = matching(session, generation.collection_id, word, 20)
                 assert keys[place] in found.tolist(), word
                 assert keys[place] in _images_of(session, texts_with(session, found, word)), word
@@ -152,7 +152,7 @@ def test_of_a_long_report_the_words_at_its_beginning_are_found(engine: SearchEng
     report = " ".join(f"{number:07}" for number in range(200_000))
     record = replace(make_records(1)[0], texts=("a text",), report=report)
     put_vectors(engine, generation, [record], unit_vectors(1, DIM))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         for word, found in (("text", 1), ("0000000", 1), ("0024990", 1), ("0025010", 0), ("0199999", 0)):
             assert len(matching(session, generation.collection_id, word, 9)) == found, word
 
@@ -177,7 +177,7 @@ def test_a_rare_word_outweighs_two_common_ones(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     put_texts(engine, generation, texts)
     keys = keys_of(engine, generation)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
 
         def best(words: str) -> int:
             return keys.index(int(matching(session, generation.collection_id, words, 1)[0]))
@@ -258,7 +258,7 @@ def test_written_images_are_found_by_their_words_on_either_database(engine: Sear
     ]
     put_vectors(engine, generation, records, unit_vectors(len(WORDS), DIM))
     keys = keys_of(engine, generation)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
 
         def found(words: str) -> list[int]:
             return [keys.index(key) for key in matching(session, generation.collection_id, words, 9).tolist()]
@@ -288,14 +288,14 @@ def test_long_words_are_looked_up_and_not_compared_with_every_image(
 ) -> None:
     engine = open_home(tmp_path / "home", postgresql_url)
     collection = begin_generation(engine, "c", 2).collection_id
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         for statement in _WRITTEN:
             values = {"collection": collection, "many": _MANY}
             session.execute(
                 text(statement), {name: values[name] for name in values if f":{name}" in statement}
             )
     asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MOST_WORDS - 1))]
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         # To look them up takes a hundredth of it, to compare them with all many times as long.
         session.execute(text("SET LOCAL statement_timeout = 1000"))
         assert matching(session, collection, " ".join(asked), 9).tolist() == [7]

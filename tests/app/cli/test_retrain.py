@@ -28,7 +28,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     engine = open_engine(Settings(home=work.folder / "home"))
     train = [record.id for record in work.records if record.split == "train"]
     held_out = next(record.id for record in work.records if record.split == "test")
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         for image, relevant in ((train[0], True), (train[1], False), (held_out, True)):
             judge(session, "scenes", JudgedQuery(texts=("what I look for",)), image, relevant, most=100)
     engine.close()

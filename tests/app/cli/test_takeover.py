@@ -62,12 +62,12 @@ class Retrained:
 def retrained(own: Indexed, tmp_path: Path) -> Iterator[Retrained]:
     settings = Settings(home=own.settings.home, device="cpu", refresh_s=0.01, keep_generations=99)
     with closing(open_engine(settings)) as engine:
-        first, base = searched_with(engine, COLLECTION)
+        first, base = searched_with(engine.home, COLLECTION)
         out = tmp_path / "out"
         out.mkdir()
         recipe = load_recipe("demo-scenes", [f"train.start_from={base.folder}"])
         (out / "recipe.yaml").write_text(dump_recipe(recipe))
-        export_collection(engine, COLLECTION, out / "data")
+        export_collection(engine.home, COLLECTION, out / "data")
         other, encoder, _ = open_generation(
             engine, settings, COLLECTION, make_bundle(tmp_path / "other", seed=1), None
         )
@@ -135,7 +135,7 @@ def test_one_that_stays_as_it_was_is_no_new_model(
     if not held_out:
         data = read_manifest(retrained.out / "data")
         write_manifest(data.folder, [replace(record, split="train") for record in data.records])
-    stayed = replace(retrained, new=retrained.engine.bundles_folder / retrained.first.digest)
+    stayed = replace(retrained, new=retrained.engine.home.bundles_folder / retrained.first.digest)
     # Nor is it one where another is searched with by now, which it would pass against.
     retrained.search_in(retrained.other)
     outcome = stayed.decide(-1000, promote=True)

@@ -56,7 +56,7 @@ def test_head_of_figures_has_no_body(client: TestClient) -> None:
 def with_a_job(own: Indexed) -> Iterator[TestClient]:
     """A service on this machine with one job that never ends."""
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         add_job(session, "tidy", [])
     engine.close()
     with TestClient(create_app(own.settings), "http://localhost", client=_LOCAL) as client:

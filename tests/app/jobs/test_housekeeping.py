@@ -130,7 +130,7 @@ class _Retrained:
     def retrain(self, collection: str, days: float, seed: int) -> int:
         """The generation that a job that ended so many days ago has left waiting, its model in its folder."""
         bundle = make_bundle(self._folder / f"{collection}-{seed}-{days}", seed=seed)
-        generation = generation_for(self._engine, collection, load_encoder(bundle.folder, "cpu")).id
+        generation = generation_for(self._engine.home, collection, load_encoder(bundle.folder, "cpu")).id
         result = {"collection": collection, "generation": generation, "bundle": bundle.digest}
         number = _job(self._jobs, "retrain", days, {"verdict": "waiting", **result})
         place = JobFolder.of(self._jobs.settings, number).path / "retraining/run/bundle"
@@ -138,7 +138,7 @@ class _Retrained:
         return generation
 
     def generations(self) -> set[int]:
-        with self._engine.catalogue.read() as session:
+        with self._engine.home.catalogue.read() as session:
             return set(session.execute(select(GenerationRow.id)).scalars())
 
 
@@ -182,7 +182,7 @@ def test_of_two_old_ones_the_latest_stays(retrained: _Retrained, jobs: Jobs) -> 
     active = retrained.generations()
     first, last = (retrained.retrain("d", days, seed) for days, seed in ((DAYS + 2, 1), (DAYS + 1, 2)))
     engine = open_engine(jobs.settings)
-    assert drop_superseded_generations(jobs.settings, engine) == [("d", first)]
-    assert drop_superseded_generations(jobs.settings, engine) == []
+    assert drop_superseded_generations(jobs.settings, engine.home) == [("d", first)]
+    assert drop_superseded_generations(jobs.settings, engine.home) == []
     engine.close()
     assert retrained.generations() == {*active, last}

@@ -119,7 +119,7 @@ def test_a_job_that_is_not_there_is_a_problem(local: TestClient, path: str) -> N
 
 
 def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engine: SearchEngine) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         job = add_job(session, "tidy", [])
         claim_job(session, job.id, "w")
         beat(session, job.id, "w", {"what": "tidying", "done": 1, "total": None, "note": ""})

@@ -35,7 +35,7 @@ def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sa
 
 def _give(own: Indexed, *arguments: str) -> int:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         job = add_job(session, "retrain", arguments)
     engine.close()
     return job.id
@@ -47,12 +47,12 @@ def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said
     job = _give(own, "--gain", "1", COLLECTION)
     refused = said()
     engine = open_engine(own.settings)
-    with pytest.raises(JobExistsError) as second, engine.catalogue.write() as session:
+    with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
         refuse_second(session, [COLLECTION])
     assert refused == f"recoquest: {second.value}\n"
     assert f"is retrained by job {job} already, which is queued" in refused
     assert not (tmp_path / "again").exists()
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         cancel_job(session, job)
     engine.close()
     assert BEGUN in said()

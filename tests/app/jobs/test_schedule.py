@@ -31,7 +31,7 @@ def give(own: Indexed) -> Give:
         changed = Settings(home=own.settings.home, retrain=(COLLECTION,), **settings)
         queue = JobQueue(changed)
         try:
-            return give_retrainings(changed, engine.catalogue, queue, at)
+            return give_retrainings(changed, engine.home.catalogue, queue, at)
         finally:
             queue.close()
 
@@ -40,7 +40,7 @@ def give(own: Indexed) -> Give:
 
 def _end(own: Indexed, job: Job) -> None:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         claim_job(session, job.id, "w")
         end_job(session, job.id, "w", "done")
     engine.close()
@@ -48,7 +48,7 @@ def _end(own: Indexed, job: Job) -> None:
 
 def _judge(own: Indexed, count: int, query: str) -> None:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         for record in own.manifest.records[:count]:
             judge(session, COLLECTION, JudgedQuery(texts=(query,)), record.id, True, most=1000)
     engine.close()
@@ -69,7 +69,7 @@ def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give)
 
 def test_none_is_given_beside_one_that_somebody_else_gave(own: Indexed, give: Give) -> None:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         other = add_job(session, "retrain", ["--gain", "1", COLLECTION])
     engine.close()
     assert give(retrain_at="* * * * *") == []
@@ -79,7 +79,7 @@ def test_none_is_given_beside_one_that_somebody_else_gave(own: Indexed, give: Gi
 
 def test_what_is_due_is_given_also_while_the_queue_cannot_be_reached(own: Indexed, tmp_path: Path) -> None:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         waiting = add_job(session, "tidy", [])
     settings = Settings(
         home=own.settings.home,
@@ -89,7 +89,7 @@ def test_what_is_due_is_given_also_while_the_queue_cannot_be_reached(own: Indexe
     )
     with pytest.raises(QueueError):
         Worker(settings).look()
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         given = list_jobs(session, state="queued")
     engine.close()
     assert [(job.kind, job.arguments) for job in given] == [("retrain", [COLLECTION]), ("tidy", [])]
@@ -106,7 +106,7 @@ def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> Non
 
 def _change(own: Indexed, change: Update) -> None:
     engine = open_engine(own.settings)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         session.execute(change)
     engine.close()
 
@@ -138,7 +138,7 @@ def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: In
     assert give() == []
     settings = Settings(home=own.settings.home, retrain=("none",), retrain_at="* * * * *")
     queue, engine = JobQueue(settings), open_engine(own.settings)
-    assert give_retrainings(settings, engine.catalogue, queue, NIGHT) == []
+    assert give_retrainings(settings, engine.home.catalogue, queue, NIGHT) == []
     engine.close()
     queue.close()
 

@@ -152,7 +152,7 @@ def begun(engine: SearchEngine, tmp_path: Path) -> Generation:
     ]
     manifest = make_manifest(tmp_path / "data", make_records(IMAGES))
     ingest_manifest(engine, "c", encoders[0], manifest, show_progress=False)
-    return generation_for(engine, "c", encoders[1])
+    return generation_for(engine.home, "c", encoders[1])
 
 
 def _embedding(job: Job) -> bool:
@@ -170,14 +170,14 @@ def test_an_embedding_whose_worker_is_killed_goes_on_with_the_next(
         worker.kill()
         worker.wait()
     wait_for_the_lock(_folder(jobs, number))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         missing = count_missing_images(session, begun)
     assert 0 < missing < IMAGES
     with jobs.worker():
         done = jobs.wait(number)
     assert (done.state, done.lapses) == ("done", 1), jobs.log(number)
     assert f"is complete; {missing:,} images were embedded" in jobs.log(number)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert generation_of(session, "c", begun.id) == begun
     assert engine.active("c").generation == begun.id
 

@@ -17,7 +17,7 @@ from training.data.manifest import MetadataValue, Record
 def main() -> None:
     """Write into the home folder that the first argument names."""
     engine = open_engine(Settings(home=Path(sys.argv[1])))
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         generation, _ = require_active(session, COLLECTION)
     for number in count():
         name = f"written-{time.time_ns()}"

@@ -109,7 +109,7 @@ def _ours(contestant: Any) -> _Write:
     from training.data.manifest import Record
 
     engine = contestant._engine
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         generation, _ = require_active(session, COLLECTION)
 
     def write(key: int, vector: Vectors, fields: dict[str, int]) -> None:

@@ -38,33 +38,33 @@ def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifes
     """Two collections, one judged and with a retired generation; the images with the last keys are gone."""
     for name in ("c", "d"):
         ingest_manifest(engine, name, encoder, manifest, show_progress=False)
-    generation = generation_for(engine, "d", other_encoder)
+    generation = generation_for(engine.home, "d", other_encoder)
     reindex(engine, generation, other_encoder, show_progress=False)
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         activate(session, generation, texts=True)
         for number, relevant in ((1, True), (2, False)):
             query = JudgedQuery(texts=("text 3.0",), unlike_images=("image-004",))
             judge(session, "d", query, f"image-{number:03}", relevant, most=10)
-    remove_images(engine, "d", ["image-018", "image-019"])
+    remove_images(engine.home, "d", ["image-018", "image-019"])
     return engine
 
 
 def test_everything_comes_back_where_nothing_else_is_left(
     full: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
 ) -> None:
-    with full.catalogue.write() as session:
+    with full.home.catalogue.write() as session:
         claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
-    summary = write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    summary = write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     assert (summary.collections, summary.images, summary.missing) == ({"c": 20, "d": 18}, 20, [])
     before = rows(full)
     answered = {name: answers(full, name, model) for name, model in (("c", encoder), ("d", other_encoder))}
     for lost in ("home", "data"):
         shutil.rmtree(tmp_path / lost)
     again = open_home(tmp_path / "again")
-    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
+    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False) == summary
     assert rows(again) == before
     assert [name for name, found in rows(again).items() if not found] == []
-    with again.catalogue.read() as session:
+    with again.home.catalogue.read() as session:
         assert [said.relevant for said in judgements(session, "d")] == [True, False]
         # Whoever has a job goes on with it where it was given.
         assert list_jobs(session) == []
@@ -77,9 +77,9 @@ def test_everything_comes_back_where_nothing_else_is_left(
 def test_a_catalogue_of_sqlite_comes_back_in_postgresql(
     filled_sqlite: SearchEngine, encoder: Encoder, postgresql_url: str, tmp_path: Path
 ) -> None:
-    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     again = open_home(tmp_path / "again", postgresql_url)
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert rows(again) == rows(filled_sqlite)
     assert answers(again, "c", encoder) == answers(filled_sqlite, "c", encoder)
     check_new_keys(again, encoder, tmp_path)
@@ -90,16 +90,16 @@ def test_a_catalogue_of_sqlite_comes_back_in_postgresql(
 def filled_sqlite(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> SearchEngine:
     engine = open_home(tmp_path / "home")
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    remove_images(engine, "c", ["image-019"])
+    remove_images(engine.home, "c", ["image-019"])
     return engine
 
 
 def test_keys_of_removed_images_are_not_given_again(
     full: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
-    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     again = open_home(tmp_path / "again")
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     check_new_keys(again, encoder, tmp_path)
     again.close()
 
@@ -111,13 +111,13 @@ def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_
     records = make_records(20)
     engine = open_home(home)
     ingest_manifest(engine, "c", encoder, make_manifest(data, records[:10]), show_progress=False)
-    write_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     ingest_manifest(engine, "c", encoder, make_manifest(data, records), show_progress=False)
     engine.close()
     for file in home.glob("catalogue.db*"):
         file.unlink()
     again = open_home(home)
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     others = [
         replace(record, id=f"other-{record.id}", image=f"images/other-{number}.png")
         for number, record in enumerate(records[10:])
@@ -138,29 +138,29 @@ def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_
 def test_no_process_removes_files_while_a_backup_is_restored(
     filled_sqlite: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     again = open_home(tmp_path / "again")
     take, allowed = restore._take_catalogue, []
 
     def look(*arguments: object) -> None:
-        with again.store.removing() as may:
+        with again.home.store.removing() as may:
             allowed.append(may)
         take(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_take_catalogue", look)
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert allowed == [False]
     again.close()
 
 
 def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None:
     """What is written to a restored catalogue takes no key of what was removed from the first."""
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         removed = set(session.execute(select(RemovalRow.target, RemovalRow.key)).all())
     assert removed
     records = make_records(25)
     ingest_manifest(engine, "c", encoder, make_manifest(folder / "data", records), show_progress=False)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         given = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
         given |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
     assert not given & removed
@@ -175,16 +175,16 @@ def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
 
     def remove_first(*arguments: object) -> object:
         everything = [record.id for record in make_records(20)]
-        assert len(remove_images(full, "c", everything)) == 20
-        assert len(remove_images(full, "d", everything)) == 18
+        assert len(remove_images(full.home, "c", everything)) == 20
+        assert len(remove_images(full.home, "d", everything)) == 18
         assert all(file.exists() for file in files)
         return add_files(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(write, "_add_files", remove_first)
-    write_backup(full, tmp_path / "backup.tar", show_progress=False)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     assert not any(file.exists() for file in files)
     again = open_home(tmp_path / "again")
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", encoder) == before
     again.close()
 
@@ -199,10 +199,10 @@ def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterward
         raise StoreError("it cannot be removed")
 
     monkeypatch.setattr(write, "remove_leftovers", fail)
-    assert write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False).images == 19
+    assert write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False).images == 19
     assert "is not gone yet: it cannot be removed" in caplog.text
     again = open_home(tmp_path / "again")
-    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False).images == 19
+    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).images == 19
     again.close()
 
 
@@ -211,21 +211,21 @@ def test_a_file_that_was_missing_is_named_and_the_rest_comes_back(
 ) -> None:
     path = filled_sqlite.image_path("c", "image-003")
     path.unlink()
-    summary = write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    summary = write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     assert (summary.missing, summary.images) == ([path.name], 18)
     again = open_home(tmp_path / "again")
-    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False).missing == [path.name]
+    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).missing == [path.name]
     assert again.collection("c").count == 19
     again.close()
 
 
 def test_a_catalogue_that_is_not_empty_is_left_alone(filled_sqlite: SearchEngine, tmp_path: Path) -> None:
-    write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     before = rows(filled_sqlite)
     with pytest.raises(BackupError, match="is not empty"):
-        restore_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+        restore_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     with pytest.raises(BackupError, match="exists already"):
-        write_backup(filled_sqlite, tmp_path / "backup.tar", show_progress=False)
+        write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     assert rows(filled_sqlite) == before
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path, home = tmp_path / "backup.tar", tmp_path / "again"
-    write_backup(filled_sqlite, path, show_progress=False)
+    write_backup(filled_sqlite.home, path, show_progress=False)
     whole = path.read_bytes()
     damage(path)
     arguments = ["recoquest", "restore", str(path), "--home", str(home)]
@@ -300,7 +300,7 @@ def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
 
 
 def _back_up(home: Path, path: Path) -> None:
-    write_backup(open_home(home), path, show_progress=False)
+    write_backup(open_home(home).home, path, show_progress=False)
 
 
 @pytest.mark.slow
@@ -319,9 +319,9 @@ def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
     if path.exists():
         pytest.skip("the backup was done before it could be killed")
     file = filled_sqlite.image_path("c", "image-001")
-    remove_images(filled_sqlite, "c", ["image-001"])
+    remove_images(filled_sqlite.home, "c", ["image-001"])
     assert not file.exists()
-    summary = write_backup(filled_sqlite, path, show_progress=False)
+    summary = write_backup(filled_sqlite.home, path, show_progress=False)
     assert [left.name for left in tmp_path.glob(".*")] == []
     with tarfile.open(path) as tar:
         content = tar.extractfile("backup.json")

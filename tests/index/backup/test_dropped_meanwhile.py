@@ -30,19 +30,19 @@ def swapped(
 ) -> SearchEngine:
     """Generation 1 is by the encoder, and retired; generation 2 is by the other."""
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    generation = generation_for(engine, "c", other_encoder)
+    generation = generation_for(engine.home, "c", other_encoder)
     reindex(engine, generation, other_encoder, show_progress=False)
     _activate(engine, generation.id)
     return engine
 
 
 def _activate(engine: SearchEngine, number: int) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         activate(session, generation_of(session, "c", number), texts=True)
 
 
 def _retired(engine: SearchEngine) -> int:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         found = find_generation(session, require_collection(session, "c").id, "retired")
     assert found is not None
     return found.id
@@ -50,7 +50,7 @@ def _retired(engine: SearchEngine) -> int:
 
 def _drop(home: Path, url: str, number: int) -> None:
     engine = open_home(home, url)
-    drop_generation(engine, "c", number)
+    drop_generation(engine.home, "c", number)
     engine.close()
 
 
@@ -76,17 +76,17 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
         process.join(PATIENCE_SECONDS)
         process.kill()
         assert process.exitcode == 0
-        remove_leftovers(swapped)
+        remove_leftovers(swapped.home)
         assert place.is_dir()
         return add_files(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(write, "_add_files", drop_first)
-    summary = write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+    summary = write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
     assert place.name in summary.bundles
     # It is made up for as soon as the backup is done.
-    assert [path.name for path in swapped.bundles_folder.iterdir()] == [swapped.active("c").bundle.name]
+    assert [path.name for path in swapped.home.bundles_folder.iterdir()] == [swapped.active("c").bundle.name]
     again = open_home(tmp_path / "again")
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", other_encoder) == expected
     _activate(again, number)
     assert again.active("c").bundle.name == place.name
@@ -101,14 +101,14 @@ def test_an_encoder_that_is_missing_is_named_for_what_it_is_needed(
     _activate(swapped, number)
     active = swapped.active("c").bundle
     other = _retired(swapped)
-    (before,) = (path for path in swapped.bundles_folder.iterdir() if path != active)
+    (before,) = (path for path in swapped.home.bundles_folder.iterdir() if path != active)
     made = rf"generation {other} of 'c' was made with it.*generations c --drop {other}"
     for place, use in ((active, "'c' is searched with it"), (before, made)):
         place.rename(tmp_path / "away")
         with pytest.raises(BackupError, match=f"{place.name} is missing, and {use}"):
-            write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+            write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
         (tmp_path / "away").rename(place)
-    write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+    write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
 
 
 def test_an_encoder_that_is_damaged_is_not_written_into_a_backup(
@@ -116,7 +116,7 @@ def test_an_encoder_that_is_damaged_is_not_written_into_a_backup(
 ) -> None:
     (swapped.active("c").bundle / "model.safetensors").unlink()
     with pytest.raises(BackupError, match="is damaged, and 'c' is searched with it"):
-        write_backup(swapped, tmp_path / "backup.tar", show_progress=False)
+        write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
     assert not list(tmp_path.glob("*backup.tar*"))
 
 
@@ -125,12 +125,12 @@ def test_an_encoder_that_no_generation_needs_is_left_out_if_it_is_damaged(
 ) -> None:
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
     assert other_encoder.info is not None
-    unneeded = register_model(engine, other_encoder.info.folder).folder
+    unneeded = register_model(engine.home, other_encoder.info.folder).folder
     (unneeded / "model.safetensors").unlink()
-    summary = write_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    summary = write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     assert summary.bundles == [engine.active("c").bundle.name]
     again = open_home(tmp_path / "again")
-    assert restore_backup(again, tmp_path / "backup.tar", show_progress=False) == summary
+    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False) == summary
     again.close()
 
 
@@ -142,19 +142,19 @@ def test_an_encoder_that_is_being_restored_does_not_go_for_an_old_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    (digest,) = write_backup(engine, tmp_path / "backup.tar", show_progress=False).bundles
+    (digest,) = write_backup(engine.home, tmp_path / "backup.tar", show_progress=False).bundles
     again = open_home(tmp_path / "again")
-    with changing_models(again.bundles_folder):
-        note_unused(again.bundles_folder, digest)
+    with changing_models(again.home.bundles_folder):
+        note_unused(again.home.bundles_folder, digest)
     take_catalogue = restore._take_catalogue
 
     def tidy_first(*arguments: object) -> None:
-        remove_leftovers(again)
+        remove_leftovers(again.home)
         take_catalogue(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_take_catalogue", tidy_first)
-    restore_backup(again, tmp_path / "backup.tar", show_progress=False)
-    remove_leftovers(again)
-    assert [path.name for path in again.bundles_folder.iterdir()] == [digest]
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
+    remove_leftovers(again.home)
+    assert [path.name for path in again.home.bundles_folder.iterdir()] == [digest]
     assert answers(again, "c", encoder) == answers(engine, "c", encoder)
     again.close()

@@ -21,7 +21,7 @@ from training.models.encoder import Encoder
 def backup(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> Path:
     engine = open_home(tmp_path / "home")
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    write_backup(engine, tmp_path / "backup.tar", show_progress=False)
+    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     engine.close()
     return tmp_path / "backup.tar"
 
@@ -31,7 +31,7 @@ def _files(home: Path) -> set[str]:
 
 
 def _loose(engine: SearchEngine) -> set[str]:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return set(session.execute(select(LooseFileRow.sha256)).scalars())
 
 
@@ -49,13 +49,13 @@ def test_what_a_restore_that_failed_has_put_into_the_store_is_removed_later(
     with monkeypatch.context() as patched:
         patched.setattr(ImageStore, "put", put_some)
         with pytest.raises(StoreError):
-            restore_backup(again, backup, show_progress=False)
+            restore_backup(again.home, backup, show_progress=False)
     left = _files(tmp_path / "again")
     assert len(left) == 7
     assert left <= _loose(again)
-    remove_leftovers(again)
+    remove_leftovers(again.home)
     assert (_files(tmp_path / "again"), _loose(again)) == (set(), set())
-    assert restore_backup(again, backup, show_progress=False).images == 20
+    assert restore_backup(again.home, backup, show_progress=False).images == 20
     again.close()
 
 
@@ -65,11 +65,11 @@ def test_nobody_removes_the_files_of_a_restore_before_images_use_them(
     again, take = open_home(tmp_path / "again"), restore._take_catalogue
 
     def remove_before(engine: SearchEngine, copy: Path, show_progress: bool) -> None:
-        remove_leftovers(engine)
-        take(engine, copy, show_progress)
+        remove_leftovers(engine.home)
+        take(engine.home, copy, show_progress)
 
     monkeypatch.setattr(restore, "_take_catalogue", remove_before)
-    assert restore_backup(again, backup, show_progress=False).images == 20
+    assert restore_backup(again.home, backup, show_progress=False).images == 20
     assert len(_files(tmp_path / "again")) == 20
     assert _loose(again) == set()
     again.close()

@@ -60,7 +60,7 @@ def _write(home: Path, url: str, acknowledged: "Synchronized[int]", stop: Event)
         number = acknowledged.value
         first, second = encode_vectors(unit_vectors(2, DIM, seed=number))
         uploads = [_upload(number, f"number-{number}", first), _upload(number, LATEST, second)]
-        put_images(engine, active, uploads)
+        put_images(engine.home, active, uploads)
         acknowledged.value = number + 1
     engine.close()
 
@@ -100,7 +100,7 @@ def _writing(home: Path, url: str) -> Iterator[_Writer]:
 def _check(engine: SearchEngine, manifest: Manifest, count: int) -> None:
     """The collection holds what was indexed, and as many written images, each with its file and vector."""
     indexed = {record.id for record in manifest.records}
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         ids = set(session.execute(select(ImageRow.external_id)).scalars())
         latest = read_image(session, "c", LATEST)
         vectors = session.execute(select(func.count()).select_from(EmbeddingRow)).scalar_one()
@@ -131,12 +131,12 @@ def test_a_backup_between_the_writes_of_another_process_is_of_one_moment(
         patch.setattr(rows, "_insert", insert_after_a_write)
         writer.wait_for(10)
         before = writer.acknowledged.value
-        summary = write_backup(engine, path, show_progress=False)
+        summary = write_backup(engine.home, path, show_progress=False)
         after = writer.acknowledged.value
     assert summary.missing == []
     shutil.rmtree(home)
     again = open_home(tmp_path / "again")
-    restore_backup(again, path, show_progress=False)
+    restore_backup(again.home, path, show_progress=False)
     # Neither the manifest's images nor the latest one are numbered.
     count = summary.collections["c"] - len(manifest.records) - 1
     assert before <= count < after

@@ -113,7 +113,7 @@ def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
         values = {"kept": "é" * 1000, "gone": "é" * 1001}
         connection.execute(text(attribute), [{"name": name, "value": values[name]} for name in values])
     engine = open_home(home, catalogue_url)
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         assert session.execute(select(AttributeRow.name)).scalars().all() == ["kept"]
         assert session.execute(select(ImageRow.report)).scalar_one() == report
         assert matching(session, 1, "0000000", 9).tolist() == [1]
@@ -122,7 +122,7 @@ def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
 
 
 def _all_rows(engine: SearchEngine) -> Rows:
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         return {
             table.name: [
                 dict(row) for row in session.execute(select(table).order_by(*table.primary_key)).mappings()
@@ -174,25 +174,25 @@ def test_an_installation_of_the_first_schema_keeps_all_and_does_what_is_new(
     for name in ("c", "d"):
         assert answers(engine, name, encoder) == answers(before, name, encoder)
     _judge_and_give_a_job(engine)
-    write_backup(engine, home / "backup.tar", show_progress=False)
+    write_backup(engine.home, home / "backup.tar", show_progress=False)
     again = open_home(home.with_name("again"))
-    restore_backup(again, home / "backup.tar", show_progress=False)
+    restore_backup(again.home, home / "backup.tar", show_progress=False)
     assert rows(again) == rows(engine)
     assert answers(again, "d", encoder) == answers(before, "d", encoder)
-    with again.catalogue.read() as session:
+    with again.home.catalogue.read() as session:
         assert [(said.image, said.relevant) for said in judgements(session, "c")] == [("image-003", True)]
     again.close()
     engine.close()
 
 
 def _judge_and_give_a_job(engine: SearchEngine) -> None:
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         judge(session, "c", JudgedQuery(texts=("text 3.0",)), "image-003", True, most=10)
         job = add_job(session, "tidy", [])
-    with engine.catalogue.write() as session:
+    with engine.home.catalogue.write() as session:
         assert claim_job(session, job.id, "worker") is not None
         end_job(session, job.id, "worker", "done", result={"n": 1})
-    with engine.catalogue.read() as session:
+    with engine.home.catalogue.read() as session:
         counts = count_feedback(session, "c")
         assert counts == FeedbackCounts(relevant=1, not_relevant=0, queries=1, latest=counts.latest)
         done = get_job(session, job.id)

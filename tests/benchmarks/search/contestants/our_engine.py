@@ -64,7 +64,7 @@ class OurEngine(Contestant):
 
         with tempfile.TemporaryDirectory() as folder:
             made = make_bundle(Path(folder) / "bundle", dim=workload.dim)
-            digest = register_model(self._engine, made.folder).digest
+            digest = register_model(self._engine.home, made.folder).digest
         generation = begin_generation(self._engine, COLLECTION, workload.dim, digest=digest)
         values = {name: own.tolist() for name, own in workload.fields().items()}
         for start in range(0, len(workload.vectors), _ROWS_AT_ONCE):
