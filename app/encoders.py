@@ -16,8 +16,8 @@ from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import passes_of, warm_up
 from app.encoding.processes import EncoderProcesses
 from app.encoding.threads import ComputeThreads
-from index.bundles import check_digest
-from index.results import ActiveGeneration
+from index.files.bundles import check_digest
+from index.search.results import ActiveGeneration
 from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import choose_device, load_encoder

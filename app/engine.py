@@ -5,11 +5,11 @@ from typing import Final
 from app.settings import Settings
 from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
-from index.gpu import Gpu
+from index.files.home_identity import HomeIdentity
+from index.files.image_store import ImageStore, MakeThumbnail
+from index.files.thumbnails import make_thumbnail
 from index.home import Home
-from index.home_identity import HomeIdentity
-from index.store import ImageStore, MakeThumbnail
-from index.thumbnails import make_thumbnail
+from index.views.gpu import Gpu
 
 # A request that writes is refused when others have been writing for so long.
 _LOCK_SECONDS: Final = 5.0
@@ -58,7 +58,7 @@ def open_unbound(
 
 
 def bind_home(home: Home, settings: Settings) -> None:
-    """Bind a catalogue to the home folder; see `index.home_identity`.
+    """Bind a catalogue to the home folder; see `index.files.home_identity`.
 
     Raises:
         CatalogueError: The catalogue cannot be used.

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from app.schemas import Answer
-from index.comparison import Comparison
-from index.history import GenerationInfo
+from index.generations.comparison import Comparison
+from index.generations.listing import GenerationInfo
 
 
 class GenerationEntry(Answer):

@@ -13,7 +13,7 @@ from app.encoding import Priority, QueueFullError
 from app.threads import Threads
 from index.engine import SearchEngine
 from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
-from index.results import ActiveGeneration
+from index.search.results import ActiveGeneration
 
 DEGRADED = "degraded: the encoder cannot be loaded"
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from app.model_schemas import DIGEST_PATTERN
 from app.requests import Request
 from app.schemas import Answer
-from index.jobs import Job, JobState
+from index.catalogue.jobs import Job, JobState
 
 
 class TidyJob(Request):

@@ -6,8 +6,8 @@ from app.generation_schemas import GenerationEntry
 from app.requests import Request
 from app.retraining import Judgement
 from app.schemas import Answer, CosineKind, cosine_kind
-from index.history import GenerationInfo
-from index.results import ModelInfo
+from index.generations.listing import GenerationInfo
+from index.search.results import ModelInfo
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 

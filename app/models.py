@@ -7,10 +7,10 @@ import yaml
 from pydantic import ValidationError
 
 from app.model_schemas import DIGEST_PATTERN, ModelCard, ModelSummary, PlacedGeneration, Retraining, Training
+from index.catalogue.jobs import Job, job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
-from index.jobs import Job, job_that_made
-from index.models import generations_by
+from index.generations.models import generations_by
 from training.errors import RecipeError
 from training.models.bundle import CONFIG_FILE
 from training.models.config import DualEncoderConfig

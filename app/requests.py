@@ -21,9 +21,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownEr
 
 from app.whole_text import refuse_halves
 from index.errors import QueryError
-from index.filters import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
-from index.request import SearchRequest
-from index.searcher import unit_query
+from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
+from index.search.request import SearchRequest
+from index.search.searcher import unit_query
 from index.vectors.protocol import Vectors
 
 MAX_K = 1000

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
-from index.facets import Overview
-from index.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
+from index.filters.facets import Overview
+from index.search.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
 
 if TYPE_CHECKING:
     from training.models.preprocessing import Truncation as Cut

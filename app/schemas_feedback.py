@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from app.requests import MAX_EXAMPLES, Request, Text
 from app.schemas import Answer
-from index.feedback import FeedbackCounts, JudgedQuery
+from index.feedback.judgements import FeedbackCounts, JudgedQuery
 
 _ImageId = Annotated[str, Field(max_length=255)]
 

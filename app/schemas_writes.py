@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from app.requests import Request
 from app.schemas import Answer
-from index.results import ActiveGeneration
+from index.search.results import ActiveGeneration
 
 # Files in one request; the body's limit in bytes holds beside it.
 MAX_UPLOADS = 64

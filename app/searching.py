@@ -14,10 +14,10 @@ from app.intake import SentSearch
 from app.requests import Example, given_vector
 from app.schemas import SearchResponse, TookMs, Truncation, page_from
 from app.state import Services
-from index.composing import Part, Parts
 from index.engine import SearchEngine
-from index.request import SearchRequest
-from index.results import ActiveGeneration, SearchPage
+from index.search.query_vector import Part, Parts
+from index.search.request import SearchRequest
+from index.search.results import ActiveGeneration, SearchPage
 from training.errors import ImageError
 
 

@@ -38,7 +38,7 @@ from app.settings import Settings
 from app.state import Services
 from app.threads import Threads
 from index.home import Home
-from index.leftovers import remove_leftovers
+from index.writes.garbage import remove_leftovers
 from training.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.

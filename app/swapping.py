@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from app.generation_schemas import ActivatedGeneration
 from app.state import Services
-from index.activation import activate, announce, require_complete
-from index.bundles import registered_bundle
+from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
-from index.generations import Generation
-from index.retention import try_drop_old_generations
+from index.files.bundles import registered_bundle
+from index.generations.activation import activate, announce, require_complete
+from index.generations.retention import try_drop_old_generations
 
 FindGeneration = Callable[[Session], Generation]
 

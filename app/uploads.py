@@ -16,8 +16,8 @@ from app.problems import UNSUPPORTED, RequestError
 from app.schemas_writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
 from app.whole_text import parse_json
+from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, shortened
-from index.full_disk import is_disk_full
 from training.data.manifest import Record
 from training.data.record import LineError, parse_line
 

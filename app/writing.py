@@ -13,11 +13,11 @@ from app.state import Services
 from app.tracebacks import let_go
 from app.uploads import SentImage, changed_record
 from index.errors import StaleWriteError
-from index.image_intake import KnownImage, Prepared, compare
-from index.image_writes import ImageWrite, Outcome, PictureWrite
-from index.live_writes import Upload, change_image, known_now, put_images
-from index.results import ActiveGeneration
+from index.search.results import ActiveGeneration
 from index.vectors.codec import encode_vectors
+from index.writes.images import ImageWrite, Outcome, PictureWrite
+from index.writes.intake import KnownImage, Prepared, compare
+from index.writes.live import Upload, change_image, known_now, put_images
 from training.data.manifest import Record
 from training.data.record import LineError
 from training.errors import ImageError

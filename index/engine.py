@@ -6,14 +6,8 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from index.activation import announced
 from index.catalogue import Remembered
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
-from index.composing import Parts
-from index.errors import GenerationError
-from index.facets import Overview, Overviews
-from index.filter_query import known_fields
-from index.generations import (
+from index.catalogue.collections import (
     IN_SIGHT,
     Generation,
     Target,
@@ -24,12 +18,16 @@ from index.generations import (
     require_active,
     require_collection,
 )
-from index.gpu import Gpu
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.errors import GenerationError
+from index.filters.facets import Overview, Overviews
+from index.filters.sql import known_fields
+from index.generations.activation import announced
 from index.home import Home
-from index.images import read_image, require_image
-from index.planner import Choice, ViewName
-from index.request import SearchRequest
-from index.results import (
+from index.search.hit_reader import read_image, require_image
+from index.search.query_vector import Parts
+from index.search.request import SearchRequest
+from index.search.results import (
     ActiveGeneration,
     CollectionInfo,
     FieldInfo,
@@ -37,10 +35,12 @@ from index.results import (
     SearchPage,
     StoredImage,
 )
-from index.searcher import Searcher
+from index.search.searcher import Searcher
 from index.vectors.codec import decode_vectors
+from index.vectors.planner import Choice, ViewName
 from index.vectors.protocol import Vectors
-from index.views import Views
+from index.views.gpu import Gpu
+from index.views.manager import Views
 
 
 class SearchEngine:
@@ -134,7 +134,7 @@ class SearchEngine:
         return active
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
-        """Make one query vector (D,) of length one; see `index.composing.compose`.
+        """Make one query vector (D,) of length one; see `index.search.query_vector.compose`.
 
         Args:
             active: What to search; the parts must come from its bundle.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalogue import Catalogue
-from index.store import ImageStore
+from index.files.image_store import ImageStore
 
 
 @dataclass(frozen=True)

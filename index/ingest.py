@@ -9,17 +9,17 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from index.abandoned import remove_abandoned
-from index.activation import activate, require_complete
-from index.ahead import prepared_ahead
-from index.bundles import installed_bundle, register_bundle
-from index.embedder import Embedder, ImageEncoder, embed_missing_texts
+from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
 from index.engine import SearchEngine
-from index.generations import Generation, find_generation, open_generation, refuse_retired
-from index.image_intake import Intake, Judged, Prepared, known_images
-from index.image_writes import ImageWrite, Outcome, PictureWrite, write_images
-from index.loose_files import keep_files, note_loose, remove_loose
-from index.swap import swap
+from index.files.bundles import installed_bundle, register_bundle
+from index.files.orphans import keep_files, note_loose, remove_loose
+from index.files.stale import remove_abandoned
+from index.generations.activation import activate, require_complete
+from index.generations.swap import swap
+from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
+from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
+from index.writes.intake import Intake, Judged, Prepared, known_images
+from index.writes.prefetch import prepared_ahead
 from training.data.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
@@ -68,7 +68,7 @@ def ingest_manifest(
     Each batch is one transaction, so a run that was stopped goes on when it is repeated: what is there
     already is not embedded again. With the bundle that the collection is searched with, images can be found
     as soon as their batch is written. With another bundle a new generation is built beside the active one,
-    and takes its place once it has every image of the collection, as `index.swap.swap` lets it. Texts are
+    and takes its place once it has every image of the collection; see `index.generations.swap`. Texts are
     embedded with their images where the bundle has a text encoder, and those that still lack a vector at the
     end.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.jobs.queue import JobQueue, give_job
 from app.settings import Settings
 from index.catalogue import Catalogue, open_catalogue
-from index.jobs import Job, get_job
+from index.catalogue.jobs import Job, get_job
 from tests.e2e.work import COMMAND
 
 PATIENCE_SECONDS = 600

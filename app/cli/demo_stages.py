@@ -14,7 +14,7 @@ import typer
 from app.cli.evaluate import write_json
 from app.engine import open_engine
 from app.settings import Settings, load_settings
-from index.file_lock import try_lock
+from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest
 from training.atomic import atomic_file
 from training.data.manifest import MANIFEST_NAME, read_manifest

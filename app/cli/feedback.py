@@ -13,7 +13,7 @@ from app.cli.options import Home, indexed
 from app.cli.output import console
 
 if TYPE_CHECKING:
-    from index.feedback import JudgedQuery
+    from index.feedback.judgements import JudgedQuery
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
@@ -66,7 +66,7 @@ def remove(
 def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery", home: Path | None) -> bool:
     """Write it down, and return whether something had been said of the two before."""
     from app.settings import load_settings
-    from index.feedback import judge
+    from index.feedback.judgements import judge
 
     settings = load_settings(home=home)
     with indexed(settings) as engine, engine.home.catalogue.write() as session:
@@ -91,7 +91,7 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
 def list_feedback(home: Home = None) -> None:
     """Count the judgements of each collection."""
     from app.settings import load_settings
-    from index.feedback import count_feedback
+    from index.feedback.judgements import count_feedback
 
     table = Table("Collection", "Relevant", "Not relevant", "Queries", "Latest")
     with indexed(load_settings(home=home)) as engine, engine.home.catalogue.read() as session:
@@ -113,7 +113,7 @@ def export(
 ) -> None:
     """Write the judgements of a collection into a file, the oldest first."""
     from app.settings import load_settings
-    from index.feedback import judgements
+    from index.feedback.judgements import judgements
     from training.atomic import atomic_file
 
     count = 0
@@ -133,7 +133,7 @@ def export(
 def clear(collection: Collection, home: Home = None) -> None:
     """Forget all judgements of a collection; export them before to keep them."""
     from app.settings import load_settings
-    from index.feedback import clear_feedback
+    from index.feedback.judgements import clear_feedback
 
     with indexed(load_settings(home=home)) as engine, engine.home.catalogue.write() as session:
         count = clear_feedback(session, collection)

@@ -10,7 +10,7 @@ from app.cli.options import BatchSize, Device, Home, indexed
 from app.cli.output import console
 
 if TYPE_CHECKING:
-    from index.comparison import Comparison
+    from index.generations.comparison import Comparison
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 
@@ -24,8 +24,8 @@ def generations(
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
     from app.settings import load_settings
-    from index.history import list_generations
-    from index.retention import drop_generation
+    from index.generations.listing import list_generations
+    from index.generations.retention import drop_generation
 
     with indexed(load_settings(home=home)) as engine:
         if drop is not None:
@@ -64,8 +64,8 @@ def rollback(
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
     from app.cli.reindex import open_generation, swap_to
     from app.settings import load_settings
-    from index.activation import generation_before, require_complete
     from index.errors import IncompleteGenerationError
+    from index.generations.activation import generation_before, require_complete
 
     settings = load_settings(home=home, device=device)
     with indexed(settings) as engine, stoppable("Stopped. Nothing has changed but what was embedded."):

@@ -20,7 +20,7 @@ from app.cli.options import (
 
 if TYPE_CHECKING:
     from index.ingest import IngestReport
-    from index.planner import Choice
+    from index.vectors.planner import Choice
 
 ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped", "gpu"]
 

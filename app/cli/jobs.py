@@ -22,7 +22,7 @@ from index.errors import JobStateError
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.catalogue import Catalogue
-    from index.jobs import Job
+    from index.catalogue.jobs import Job
 
 _LOOK_SECONDS = 0.5
 _STATES = "queued, running, done, failed or cancelled"
@@ -67,7 +67,7 @@ def list_all(
     home: Home = None,
 ) -> None:
     """List the jobs, the latest first."""
-    from index.jobs import JOB_STATES, list_jobs
+    from index.catalogue.jobs import JOB_STATES, list_jobs
 
     wanted = next((known for known in JOB_STATES if known == state), None)
     if state is not None and wanted is None:
@@ -144,7 +144,7 @@ def log(job: Number, home: Home = None) -> None:
 @jobs.command()
 def cancel(job: Number, home: Home = None) -> None:
     """Cancel a job; one that is running is stopped, and what it has written stays."""
-    from index.jobs import cancel_job
+    from index.catalogue.jobs import cancel_job
 
     with _opened(home) as (_, catalogue), catalogue.write() as session:
         found = cancel_job(session, job)
@@ -190,7 +190,7 @@ def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
 
 
 def _get(catalogue: "Catalogue", job: int) -> "Job":
-    from index.jobs import get_job
+    from index.catalogue.jobs import get_job
 
     with catalogue.read() as session:
         return get_job(session, job)

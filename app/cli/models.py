@@ -54,7 +54,7 @@ def show(
     """Show where a model comes from, how good it is, and where it is used."""
     from app.models import model_card
     from app.settings import load_settings
-    from index.models import find_model
+    from index.generations.models import find_model
 
     with indexed(load_settings(home=home)) as engine:
         with engine.home.catalogue.read() as session:
@@ -73,7 +73,7 @@ def register(
     """Copy a bundle into the home folder, so that collections can be begun or embedded with it."""
     from app.engine import open_engine
     from app.settings import load_settings
-    from index.models import register_model
+    from index.generations.models import register_model
 
     with closing(open_engine(load_settings(home=home))) as engine:
         info = register_model(engine.home, bundle)

@@ -12,8 +12,8 @@ from app.cli.options import BatchSize, Device, Home, indexed
 
 if TYPE_CHECKING:
     from app.settings import Settings
+    from index.catalogue.collections import Generation
     from index.engine import SearchEngine
-    from index.generations import Generation
     from training.models.encoder import Encoder
 
 
@@ -37,7 +37,7 @@ def reindex(
 ) -> None:
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
     from app.settings import load_settings
-    from index.models import find_model
+    from index.generations.models import find_model
     from training.host import keep_freed_memory
 
     if [bundle, model, generation].count(None) != 2:
@@ -61,9 +61,9 @@ def open_generation(
     engine: "SearchEngine", settings: "Settings", collection: str, bundle: Path | None, number: int | None
 ) -> "tuple[Generation, Encoder, float]":
     """The generation of a bundle or a number, its encoder, and the seconds that loading this took."""
-    from index.activation import generation_of
-    from index.bundles import registered_bundle
-    from index.reindex import generation_for
+    from index.files.bundles import registered_bundle
+    from index.generations.activation import generation_of
+    from index.generations.reindex import generation_for
     from training.models.encoder import load_encoder
 
     if number is not None:
@@ -93,7 +93,7 @@ def swap_to(
     Raises:
         ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
     """
-    from index.swap import swap
+    from index.generations.swap import swap
 
     embedded = swap(
         engine,
@@ -110,7 +110,7 @@ def swap_to(
 
 def finish_swap(engine: "SearchEngine", settings: "Settings", generation: "Generation") -> None:
     """Say that a generation is searched now, and drop those that are too old to roll back to."""
-    from index.retention import try_drop_old_generations
+    from index.generations.retention import try_drop_old_generations
 
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
@@ -124,9 +124,9 @@ def build_generation(
     engine: "SearchEngine", generation: "Generation", encoder: "Encoder", batch_size: int
 ) -> None:
     """Embed what a generation lacks, and compare it with the one that is searched."""
-    from index.comparison import compare
-    from index.generations import find_generation
-    from index.reindex import reindex as embed
+    from index.catalogue.collections import find_generation
+    from index.generations.comparison import compare
+    from index.generations.reindex import reindex as embed
 
     report = embed(engine, generation, encoder, batch_size=batch_size)
     typer.echo(

@@ -13,7 +13,7 @@ from app.cli.options import BatchSize, Device, Home, indexed
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.feedback import UsableFeedback
+    from index.feedback.judgements import UsableFeedback
     from training.models.bundle import BundleInfo
     from training.recipes.schema import Recipe
 
@@ -68,7 +68,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
         JobExistsError: One waits or is under way.
     """
     from app.jobs.retrainings import refuse_second
-    from index.generations import require_collection
+    from index.catalogue.collections import require_collection
     from training.progress import PROGRESS_VARIABLE
 
     if PROGRESS_VARIABLE in os.environ:
@@ -85,7 +85,7 @@ def _recipe(
     """The recipe of the retraining, as it was when it began."""
     from app.cli.takeover import searched_with, write_kept
     from app.retraining import continued_recipe
-    from index.bundles import install_bundle
+    from index.files.bundles import install_bundle
     from training.recipes.load import dump_recipe, load_recipe
 
     kept = _kept_recipe(out)
@@ -126,7 +126,7 @@ def _trained(
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
     from app.processes.together import process_count, train_together
-    from index.export import export_collection
+    from index.feedback.export import export_collection
     from training.models.bundle import read_bundle
     from training.trainer.run import train
     from training.trainer.run_folder import RunFolder

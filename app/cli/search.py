@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from app.requests import Example, SearchQuery
     from app.schemas import SearchResponse, Truncation
     from app.settings import Settings
-    from index.composing import Part, Parts
     from index.engine import SearchEngine
-    from index.results import ActiveGeneration
+    from index.search.query_vector import Part, Parts
+    from index.search.results import ActiveGeneration
     from training.models.encoder import Encoder
 
 _Read = TypeVar("_Read")
@@ -263,7 +263,7 @@ class _PartMaker:
 
     def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
         """Make the vectors of everything that a search is made of."""
-        from index.composing import Parts
+        from index.search.query_vector import Parts
         from training.data.images import read_header
 
         # Before the encoder is loaded, which takes seconds.
@@ -286,7 +286,7 @@ class _PartMaker:
 
     def _of_example(self, example: "Example", field: str) -> "Part":
         from app.requests import given_vector
-        from index.composing import Part
+        from index.search.query_vector import Part
 
         if example.text is not None:
             return self._of_text(example.text, f"{field}.text")
@@ -296,7 +296,7 @@ class _PartMaker:
 
     def _of_text(self, text: str, field: str) -> "Part":
         from app.schemas import Truncation
-        from index.composing import Part
+        from index.search.query_vector import Part
 
         encoder = self._encoder
         started = perf_counter()
@@ -308,7 +308,7 @@ class _PartMaker:
         return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
 
     def _of_image(self, path: Path) -> "Part":
-        from index.composing import Part
+        from index.search.query_vector import Part
         from training.data.images import decode_image
 
         encoder = self._encoder

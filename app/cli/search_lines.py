@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.requests import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.results import ActiveGeneration
+    from index.search.results import ActiveGeneration
 
 _AT_ONCE: Final = 64
 

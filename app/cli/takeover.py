@@ -9,10 +9,10 @@ import typer
 from app.cli.reindex import build_generation, open_generation, swap_to
 from app.retraining import Judgement, KeptJudgement, Outcome, Verdict, judge
 from app.settings import Settings
-from index.bundles import registered_bundle
+from index.catalogue.collections import Generation, require_active
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError
-from index.generations import Generation, require_active
+from index.files.bundles import registered_bundle
 from index.home import Home
 from training.atomic import atomic_file
 from training.data.manifest import read_manifest

@@ -9,9 +9,9 @@ def tidy(home: Home = None) -> None:
     """Remove old generations, folders of old jobs, and files that are unused or were never finished."""
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.settings import load_settings
-    from index.abandoned import UNTOUCHED_SECONDS, remove_abandoned, unfinished
-    from index.leftovers import remove_leftovers
-    from index.retention import drop_old_generations
+    from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, unfinished
+    from index.generations.retention import drop_old_generations
+    from index.writes.garbage import remove_leftovers
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:

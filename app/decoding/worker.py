@@ -18,7 +18,7 @@ import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
 from app.processes.lifeline import end_with
-from index.thumbnails import make_thumbnail
+from index.files.thumbnails import make_thumbnail
 from training.data.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
 from training.models.resize import to_square

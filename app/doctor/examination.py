@@ -13,7 +13,7 @@ from app.doctor.indexed import examine_indexed
 from app.doctor.jobs import examine_queue
 from app.doctor.versions import examine_versions
 from app.settings import PREFIX, Settings, unknown_variables
-from index.memory import free_memory
+from index.views.memory import free_memory
 from training.errors import RecoquestError
 from training.models.encoder import choose_device
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from app.doctor.finding import Finding
 from app.settings import Settings
-from index.full_disk import is_disk_full
+from index.catalogue.disk_full import is_disk_full
 from training.atomic import atomic_file
 
 _GIB: Final = 1 << 30

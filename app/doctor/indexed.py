@@ -14,13 +14,13 @@ from app.doctor.versions import judge_postgresql
 from app.encoding.passes import warm_up
 from app.engine import bind_home, open_unbound
 from app.settings import Settings
-from index.bundles import check_digest
+from index.catalogue.collections import Generation, find_generation
 from index.catalogue.tables import CollectionRow, ImageRow
-from index.completeness import count_missing_images
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DamagedCatalogueError, HomeError, NewerCatalogueError, StoreError
-from index.generations import Generation, find_generation
+from index.files.bundles import check_digest
 from index.home import Home
+from index.writes.missing_vectors import count_missing_images
 from training.errors import RecoquestError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder

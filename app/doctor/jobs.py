@@ -9,7 +9,7 @@ from app.doctor.versions import judge_redis
 from app.jobs.queue import JobQueue, QueueDiskFullError, QueueError, queue_file
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.jobs import Job, get_job, list_jobs
+from index.catalogue.jobs import Job, get_job, list_jobs
 
 # A worker takes what waits, or says that it is at work, within 5 seconds.
 _WATCH_SECONDS: Final = 8.0

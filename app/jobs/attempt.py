@@ -16,8 +16,8 @@ from app.jobs.folder import ATTEMPT, JobFolder
 from app.jobs.kinds import KINDS, read_result
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.jobs import Job, beat, end_job, release_job
 from index.errors import CatalogueError, DiskFullError
-from index.jobs import Job, beat, end_job, release_job
 from training.progress import PROGRESS_VARIABLE
 
 Order = Literal["go on", "cancel", "stop", "let go"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from app.settings import load_settings
-from index.generations import now
+from index.catalogue.collections import now
 from training.atomic import atomic_file
 
 

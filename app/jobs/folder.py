@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.settings import Settings
-from index.file_lock import try_lock
-from index.generations import now
-from index.jobs import Job
+from index.catalogue.collections import now
+from index.catalogue.jobs import Job
+from index.files.file_lock import try_lock
 
 # Between the name of a folder that was put aside and the time when it was.
 _ASIDE: Final = ".before-"

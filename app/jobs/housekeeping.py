@@ -15,10 +15,10 @@ from app.jobs.kinds import KINDS, bundle_of
 from app.jobs.retrainings import KIND
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.generations.retention import drop_generation
 from index.home import Home
-from index.jobs import Job, list_jobs
-from index.retention import drop_generation
 
 # A generation as the result of a retraining names it: collection, number, digest of its model.
 _Made = tuple[str, int, str]

@@ -23,8 +23,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from app.jobs import retrainings
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.full_disk import is_disk_full
-from index.jobs import Job, add_job
+from index.catalogue.disk_full import is_disk_full
+from index.catalogue.jobs import Job, add_job
 from training.errors import RecoquestError
 
 _NAME: Final = "recoquest"

@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from index.catalogue.jobs import Job, latest_job
 from index.catalogue.tables import CollectionRow
 from index.errors import JobExistsError
-from index.jobs import Job, latest_job
 
 KIND: Final = "retrain"
 # Whatever else begins with dashes is an option and followed by its value.

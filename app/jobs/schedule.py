@@ -11,10 +11,10 @@ from app.jobs.queue import JobQueue
 from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.collections import find_active
+from index.catalogue.jobs import Job, add_job
 from index.catalogue.tables import CollectionRow, ModelRow
-from index.feedback import count_usable
-from index.generations import find_active
-from index.jobs import Job, add_job
+from index.feedback.judgements import count_usable
 
 
 def give_retrainings(

@@ -15,7 +15,7 @@ from app.jobs.queue import JobQueue
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings
 from index.catalogue import open_catalogue
-from index.jobs import Job, claim_job, lapse_job, list_jobs
+from index.catalogue.jobs import Job, claim_job, lapse_job, list_jobs
 from training.errors import RecoquestError
 
 _MOST_LOOK_SECONDS: Final = 5.0

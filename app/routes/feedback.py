@@ -10,7 +10,7 @@ from app.problems import problem_responses
 from app.schemas_feedback import FeedbackSummary, Judged, NewJudgement
 from app.security import require_admin, require_feedback
 from app.state import InjectedServices, Services
-from index.feedback import FeedbackCounts, count_feedback, judge
+from index.feedback.judgements import FeedbackCounts, count_feedback, judge
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute

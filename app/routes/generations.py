@@ -12,8 +12,8 @@ from app.problems import problem_responses
 from app.security import require_admin
 from app.state import InjectedServices
 from app.swapping import swap_to
-from index.activation import generation_before, generation_of
-from index.history import list_generations
+from index.generations.activation import generation_before, generation_of
+from index.generations.listing import list_generations
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=GuardedRoute)
 

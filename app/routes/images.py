@@ -12,9 +12,9 @@ from app.schemas import ImageInfo, image_info_from
 from app.state import InjectedServices
 from index.engine import SearchEngine
 from index.errors import StoreError
+from index.files.thumbnails import THUMBNAIL_MEDIA_TYPE
 from index.home import Home
-from index.results import StoredImage
-from index.thumbnails import THUMBNAIL_MEDIA_TYPE
+from index.search.results import StoredImage
 
 router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
 

@@ -18,11 +18,11 @@ from app.jobs.queue import give_job
 from app.problems import problem_responses
 from app.security import require_admin
 from app.state import InjectedServices, Services
-from index.activation import generation_of
+from index.catalogue.collections import require_active, require_collection
+from index.catalogue.jobs import Job, JobState, cancel_job, get_job, list_jobs
 from index.errors import CatalogueError
-from index.generations import require_active, require_collection
-from index.jobs import Job, JobState, cancel_job, get_job, list_jobs
-from index.models import require_model
+from index.generations.activation import generation_of
+from index.generations.models import require_model
 
 router = APIRouter(
     prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=GuardedRoute

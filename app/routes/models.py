@@ -17,10 +17,10 @@ from app.problems import Kind, RequestError, problem_responses
 from app.security import require_admin
 from app.state import InjectedServices, Services
 from app.swapping import swap_to
-from index.activation import generation_before
-from index.generations import Generation, require_active
-from index.jobs import get_job
-from index.models import generation_by, register_model, require_model
+from index.catalogue.collections import Generation, require_active
+from index.catalogue.jobs import get_job
+from index.generations.activation import generation_before
+from index.generations.models import generation_by, register_model, require_model
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 

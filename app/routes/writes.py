@@ -24,9 +24,9 @@ from app.state import InjectedServices, Services
 from app.uploads import SentImage, read_upload, read_uploads
 from app.writing import WrittenImages, change_one, write_one, write_sent
 from index.errors import UnknownImageError
-from index.live_writes import remove_collection, remove_images
-from index.new_collections import create_collection
-from index.results import CollectionInfo
+from index.generations.new_collections import create_collection
+from index.search.results import CollectionInfo
+from index.writes.live import remove_collection, remove_images
 
 router = APIRouter(
     prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute

@@ -17,13 +17,13 @@ from sqlalchemy.orm import Session
 from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
-from index.bundles import check_digest, install_bundle
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError
+from index.files.bundles import check_digest, install_bundle
+from index.files.orphans import forget_used, note_loose
+from index.files.unused_bundles import changing_models
 from index.home import Home
-from index.loose_files import forget_used, note_loose
-from index.unused_bundles import changing_models
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
 

@@ -7,7 +7,7 @@ from sqlalchemy import JSON, RowMapping, Table, func, insert, select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue import tables
-from index.words import add_words
+from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000

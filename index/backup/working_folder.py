@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from index.errors import BackupError
-from index.file_lock import try_lock
+from index.files.file_lock import try_lock
 
 # Between making a folder and locking it, its last owner may remove it.
 _TRIES: Final = 100

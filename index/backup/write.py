@@ -14,14 +14,14 @@ from sqlalchemy.orm import Session
 from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
-from index.bundles import check_digest
 from index.catalogue import Catalogue, open_catalogue
+from index.catalogue.collections import IN_SIGHT, now
+from index.catalogue.disk_full import is_disk_full
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.errors import BackupError, DiskFullError, StoreError
-from index.full_disk import is_disk_full
-from index.generations import IN_SIGHT, now
+from index.files.bundles import check_digest
 from index.home import Home
-from index.leftovers import remove_leftovers
+from index.writes.garbage import remove_leftovers
 from training.atomic import atomic_file, sync
 from training.errors import BundleError, RecoquestError
 from training.models.bundle import read_bundle

@@ -1,10 +1,10 @@
 """The catalogue: an SQL database that is the source of truth for all that can be searched."""
 
+from index.catalogue.cache import Kept, Remembered
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
 from index.catalogue.direct import DirectRead
 from index.catalogue.reading import Reading
-from index.catalogue.remembered import Kept, Remembered
 
 __all__ = [
     "PATIENT",

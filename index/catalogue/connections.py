@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from index.catalogue.passwords import without_password
 from index.errors import CatalogueError
-from index.passwords import without_password
 
 # How libpq finds out that a server is gone: at the start, and when it says nothing any more.
 _LIBPQ: Final = {

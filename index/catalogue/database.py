@@ -13,7 +13,9 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log
 from index.catalogue.direct import DirectRead
+from index.catalogue.disk_full import is_disk_full
 from index.catalogue.kept_log import kept_log
+from index.catalogue.passwords import without_password
 from index.catalogue.reading import Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
@@ -24,8 +26,6 @@ from index.errors import (
     DamagedCatalogueError,
     DiskFullError,
 )
-from index.full_disk import is_disk_full
-from index.passwords import without_password
 
 # Whoever writes batch after batch waits so long between two, for others to get their turn.
 PAUSE_SECONDS: Final = 0.01

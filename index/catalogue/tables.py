@@ -39,7 +39,7 @@ class CollectionRow(Table):
     changed, and its row is the lock that puts writers in order. `view` is the kind of view that an operator
     has chosen; None leaves it to the size of the collection. The key is drawn at random: what processes
     remember of a collection that was removed can never be taken for what a later one holds. One that is being
-    removed has a name that no other can have; see `index.generations`.
+    removed has a name that no other can have; see `index.catalogue.collections`.
     """
 
     __tablename__ = "collections"
@@ -87,7 +87,7 @@ class TextRow(Table):
     """A text that belongs to an image, in the manifest's order; another text has another key.
 
     The words of all texts of an image and of its report are also in the table `image_words`, which
-    `index.words` knows: a full-text index of SQLite (FTS5) or PostgreSQL.
+    `index.catalogue.full_text` knows: a full-text index of SQLite (FTS5) or PostgreSQL.
     """
 
     __tablename__ = "texts"
@@ -124,7 +124,7 @@ class AttributeRow(Table):
 class FieldRow(Table):
     """A field that some image of the collection has, by the kind of its values.
 
-    One that the last image has lost stays until `index.unused_fields` removes it.
+    One that the last image has lost stays until `index.writes.unused_fields` removes it.
     """
 
     __tablename__ = "fields"
@@ -240,7 +240,7 @@ class LooseFileRow(Table):
 
 
 class HomeRow(Table):
-    """The one row that names the home folder of the catalogue; see `index.home_identity`."""
+    """The one row that names the home folder of the catalogue; see `index.files.home_identity`."""
 
     __tablename__ = "home"
 
@@ -280,8 +280,8 @@ class JobRow(Table):
 class FeedbackRow(Table):
     """Whether somebody found an image relevant to a query: the last judgement of both stands.
 
-    `query` is as `index.feedback` writes it, and `query_digest` its SHA-256. `model` is the digest of the
-    bundle that was searched with at that time, which is in ISO 8601.
+    `query` is as `index.feedback.judgements` writes it, and `query_digest` its SHA-256. `model` is the digest
+    of the bundle that was searched with at that time, which is in ISO 8601.
     """
 
     __tablename__ = "feedback"

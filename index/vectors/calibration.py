@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from index.planner import Planner, Probe, Usual
 from index.vectors.codec import unit
 from index.vectors.finder import Finder
 from index.vectors.judging import enough_candidates, judge, places_of, recall_of, steps, with_spare
 from index.vectors.passing import Passing
+from index.vectors.planner import Planner, Probe, Usual
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import Guard, StoredRows

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from index.planner import Usual
+from index.vectors.planner import Usual
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.ranking import kept

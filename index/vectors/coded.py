@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from index.planner import Usual
 from index.vectors.calibration import queries_near
 from index.vectors.candidates import SURER, Yardstick, best_of_candidates
 from index.vectors.codec import unit
@@ -17,6 +16,7 @@ from index.vectors.flat import TRAINED_ON, FlatCodes
 from index.vectors.judging import enough_candidates, judge, places_of, with_spare
 from index.vectors.passing import Filters, LastingCopy, Passing
 from index.vectors.planned import PlannedSearch
+from index.vectors.planner import Usual
 from index.vectors.positions import Mask, Positions, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import behind, ranked, tied

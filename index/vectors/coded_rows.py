@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from index.planner import Probe, ViewName
 from index.vectors.codes import Codes
 from index.vectors.flat import FlatCodes
 from index.vectors.mapped import MappedRows
+from index.vectors.planner import Probe, ViewName
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import StoredRows

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from index.planner import Planner, ViewName
 from index.vectors.coarse import CoarseRows
 from index.vectors.coded import FilterCoding
 from index.vectors.codes import sample_size
@@ -23,6 +22,7 @@ from index.vectors.mapped import MappedRows
 from index.vectors.one import search_one
 from index.vectors.passing import Filters
 from index.vectors.planned import MovedError, PlannedSearch
+from index.vectors.planner import Planner, ViewName
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import Scores, cosines

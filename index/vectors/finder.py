@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from index.planner import Probe, ViewName
 from index.vectors.flat import FlatCodes
+from index.vectors.planner import Probe, ViewName
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from index.planner import ViewName
 from index.vectors.coded_rows import CodedRows
 from index.vectors.codes import Codes
 from index.vectors.finder import Finder
 from index.vectors.graph import Graph
 from index.vectors.half import HalfRows
 from index.vectors.mapped import MappedRows
+from index.vectors.planner import ViewName
 from index.vectors.protocol import Vectors
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
-from index.planner import GRAPH_LINKS, Probe, ViewName
 from index.vectors.codec import widened
 from index.vectors.half import HalfRows
+from index.vectors.planner import GRAPH_LINKS, Probe, ViewName
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.same_rows import SameRows, first_of_each

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from index.planner import Usual
+from index.vectors.planner import Usual
 from index.vectors.positions import Rows
 
 # How many candidates are tried first for each hit, and in what steps they become more.

@@ -6,11 +6,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from index.planner import Probe
 from index.vectors.certain import SPARE, is_certain, search_exactly
 from index.vectors.finder import Finder
 from index.vectors.passing import Passing
 from index.vectors.planned import PlannedSearch
+from index.vectors.planner import Probe
 from index.vectors.positions import Rows
 from index.vectors.protocol import Keys, Neighbours, Vectors
 from index.vectors.ranking import ranked_many, tied

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from index.planner import Planner, Probe, Usual
 from index.vectors.calibration import calibrate, holds
 from index.vectors.candidates import SURER, Yardstick, best_of_candidates, best_of_each, widened_to
 from index.vectors.finder import Finder
@@ -17,6 +16,7 @@ from index.vectors.finders import read_finder
 from index.vectors.half import HalfRows
 from index.vectors.mapped import MappedRows
 from index.vectors.passing import Passing
+from index.vectors.planner import Planner, Probe, Usual
 from index.vectors.positions import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import Guard, StoredRows

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from app.encoders import EncoderBrokenError, Encoders
 from app.encoding import EncodingQueue, QueueLimits
-from index.results import ActiveGeneration
+from index.search.results import ActiveGeneration
 from training.errors import BundleError
 from training.models.encoder import Encoder
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from app.engine import open_engine
 from index.catalogue.tables import ImageRow, LooseFileRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
-from index.store import ImageStore
+from index.files.image_store import ImageStore
 from tests.app.conftest import Indexed
 from tests.app.test_writes import IMAGES, files_of, home, local, nearest, picture, post, problem, put, serve
 
@@ -59,7 +59,7 @@ def test_a_failed_batch_leaves_nothing(
         raise DiskFullError("full")
 
     # The files are in the store by then.
-    monkeypatch.setattr("index.live_writes.keep_files", fail)
+    monkeypatch.setattr("index.writes.live.keep_files", fail)
     problem(post(local, [{"id": "l1"}, {"id": "l2"}], [picture(41), picture(42)]), 507, "disk-full")
     assert files_of(home) == before
     assert _loose(home) == []

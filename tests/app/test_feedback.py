@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from app.engine import open_engine
 from app.service import create_app
-from index.feedback import JudgedQuery, clear_feedback, judgements
+from index.feedback.judgements import JudgedQuery, clear_feedback, judgements
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 from tests.app.test_search import problem
 

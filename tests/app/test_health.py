@@ -16,10 +16,10 @@ from app.engine import open_engine
 from app.health import active_generations
 from app.service import create_app
 from app.settings import Settings
-from index.activation import activate, announce
 from index.engine import SearchEngine
 from index.errors import ViewError
-from index.reindex import generation_for, reindex
+from index.generations.activation import activate, announce
+from index.generations.reindex import generation_for, reindex
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_search import SEARCH, problem
 from training.models.bundle import read_bundle, save_bundle

@@ -10,8 +10,8 @@ from PIL import Image
 
 from app.service import create_app
 from index.engine import SearchEngine
-from index.results import StoredImage
-from index.store import ImageStore
+from index.files.image_store import ImageStore
+from index.search.results import StoredImage
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.test_search import problem
 from tests.app.test_writes import picture, put, serve

@@ -13,11 +13,11 @@ from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.service import create_app
+from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.errors import GenerationError
-from index.jobs import add_job, claim_job, end_job
-from index.reindex import generation_for, reindex
-from index.retention import drop_generation
+from index.generations.reindex import generation_for, reindex
+from index.generations.retention import drop_generation
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.test_writes import LOCAL, problem, serve
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
@@ -126,7 +126,7 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
         asked.append(arguments)
         raise GenerationError("It was activated meanwhile: it stays.")
 
-    monkeypatch.setattr("index.retention.drop_old_generations", fail)
+    monkeypatch.setattr("index.generations.retention.drop_old_generations", fail)
     path = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
     application = create_app(home.settings)
     # An error behind the answer is raised here.

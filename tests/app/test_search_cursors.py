@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.requests import SearchQuery
-from index.cursors import Binding, PageEnd, Place, encode_cursor
+from index.search.cursors import Binding, PageEnd, Place, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import Indexed
 from tests.app.test_search import SEARCH, problem, search, search_image, search_like

@@ -11,9 +11,9 @@ from fastapi.testclient import TestClient
 
 from app.engine import open_engine
 from app.service import create_app
-from index.composing import Part, Parts
 from index.ingest import ingest_manifest
-from index.request import SearchRequest
+from index.search.query_vector import Part, Parts
+from index.search.request import SearchRequest
 from tests.app.conftest import Indexed
 from tests.app.test_search import ids, problem
 from training.data.images import decode_image

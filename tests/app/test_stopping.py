@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from index.catalogue import open_catalogue
-from index.jobs import add_job
+from index.catalogue.jobs import add_job
 from tests.app.conftest import COLLECTION, Indexed
 
 # What an orchestrator gives, and a machine that is busy.

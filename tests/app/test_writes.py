@@ -19,7 +19,7 @@ from app.engine import open_engine
 from app.service import create_app
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
-from index.live_writes import known_now, remove_collection
+from index.writes.live import known_now, remove_collection
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"

@@ -22,9 +22,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from index.background import Background
-from index.composing import Part, Parts, compose
-from index.own_queries import draw
+from index.scoring.background import Background
+from index.scoring.sample_queries import draw
+from index.search.query_vector import Part, Parts, compose
 from training.data.manifest import Record, read_manifest
 from training.data.sample import write_sample_data
 from training.evaluation.embed import EmbeddedManifest, embed_manifest

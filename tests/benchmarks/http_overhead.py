@@ -25,11 +25,11 @@ import typer
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.filter_query import passing_keys
-from index.filters import parse_filter
-from index.generations import get_generation
+from index.catalogue.collections import get_generation
+from index.filters.grammar import parse_filter
+from index.filters.sql import passing_keys
 from index.ingest import ingest_manifest
-from index.views import Views
+from index.views.manager import Views
 from tests.app.conftest import COLLECTION, make_bundle, make_manifest
 from tests.benchmarks.service import serving
 from training.models.encoder import load_encoder

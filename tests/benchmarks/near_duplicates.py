@@ -24,13 +24,13 @@ from PIL import Image, ImageEnhance
 from sqlalchemy import select
 
 from index.catalogue import open_catalogue
+from index.catalogue.collections import find_active
 from index.catalogue.tables import ImageRow
-from index.duplicates import find_duplicates, likely_pairs
+from index.duplicates.find import find_duplicates, likely_pairs
 from index.engine import SearchEngine
-from index.generations import find_active
 from index.home import Home
 from index.ingest import ingest_manifest
-from index.views import Views
+from index.views.manager import Views
 from tests.index.samples import make_bundle
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.encoder import load_encoder

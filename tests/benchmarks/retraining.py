@@ -25,9 +25,9 @@ from app.engine import open_engine
 from app.retraining import Judgement, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
-from index.feedback import JudgedQuery, judge
+from index.feedback.judgements import JudgedQuery, judge
 from index.ingest import ingest_manifest
-from index.request import SearchRequest
+from index.search.request import SearchRequest
 from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
 from training.data.sample import write_sample_data
 from training.models.encoder import Encoder, load_encoder

@@ -10,11 +10,11 @@ from app.engine import open_engine
 from app.retraining import Judgement, Outcome
 from app.service import create_app
 from app.settings import Settings
-from index.comparison import compare
+from index.catalogue.collections import require_active
+from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
-from index.generations import require_active
-from index.jobs import add_job, claim_job, end_job
-from index.reindex import generation_for, reindex
+from index.generations.comparison import compare
+from index.generations.reindex import generation_for, reindex
 from tests.browser.service import SHAPES, index_shapes, running
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.models.bundle import save_bundle

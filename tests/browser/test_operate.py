@@ -10,9 +10,9 @@ import pytest
 from app.jobs.presence import Presence
 from app.service import create_app
 from app.settings import Settings
-from index.activation import generation_of
+from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
-from index.jobs import beat, end_job, get_job
+from index.generations.activation import generation_of
 from tests.browser.conftest import Watch
 from tests.browser.operating import WORKER, Operated, OperatorPage, operated, running_job
 from tests.browser.search_page import expect

@@ -15,15 +15,15 @@ import numpy as np
 from PIL import Image
 from sqlalchemy import select
 
+from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
-from index.generations import Generation
-from index.image_intake import record_digest
-from index.image_writes import ImageWrite, PictureWrite
-from index.live_writes import Upload, put_images
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
+from index.writes.images import ImageWrite, PictureWrite
+from index.writes.intake import record_digest
+from index.writes.live import Upload, put_images
 from training.data.manifest import Record
 from training.models.encoder import Encoder
 

@@ -10,11 +10,11 @@ import pytest
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.deletion import delete_images
 from index.engine import SearchEngine
+from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
-from index.live_writes import put_images
-from index.reindex import generation_for, reindex
+from index.writes.deletion import delete_images
+from index.writes.live import put_images
 from tests.e2e.load import make_upload
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from app.engine import open_engine
 from app.settings import PREFIX, Settings
-from index.reindex import generation_for
+from index.generations.reindex import generation_for
 from tests.docker.compose import merged_services
 from tests.e2e.work import COMMAND, FURTHER, TINY, Work, service
 from tests.index.samples import make_bundle

@@ -8,9 +8,9 @@ import pytest
 
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
-from index.activation import generation_of
+from index.catalogue.jobs import Job
 from index.engine import SearchEngine
-from index.jobs import Job
+from index.generations.activation import generation_of
 from tests.e2e.load import TEXTS, Load, check_all, reference_of
 from tests.e2e.work import FURTHER, TINY, Work, service
 from tests.jobs import Jobs, opened_jobs

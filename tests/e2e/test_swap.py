@@ -7,12 +7,12 @@ import pytest
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.activation import generation_of
+from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.generations import Generation
+from index.generations.activation import generation_of
+from index.generations.reindex import generation_for, reindex
+from index.generations.swap import swap
 from index.ingest import ingest_manifest
-from index.reindex import generation_for, reindex
-from index.swap import swap
 from tests.e2e.load import Load, Reference, check_all, reference_of
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records

@@ -12,13 +12,13 @@ import numpy as np
 from index.catalogue import open_catalogue
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
+from index.generations.new_collections import create_collection
 from index.home import Home
-from index.image_intake import record_digest
-from index.image_writes import ImageWrite, PictureWrite
-from index.live_writes import Upload
-from index.new_collections import create_collection
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
+from index.writes.images import ImageWrite, PictureWrite
+from index.writes.intake import record_digest
+from index.writes.live import Upload
 from training.data.manifest import Record
 
 DIM: Final = 16

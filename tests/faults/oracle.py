@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import select
 
+from index.catalogue.collections import find_active
+from index.catalogue.full_text import matching
 from index.catalogue.tables import (
     AttributeRow,
     CollectionRow,
@@ -16,11 +18,9 @@ from index.catalogue.tables import (
     TextRow,
 )
 from index.engine import SearchEngine
-from index.generations import find_active
-from index.images import read_image
-from index.results import SearchPage
+from index.search.hit_reader import read_image
+from index.search.results import SearchPage
 from index.vectors.protocol import Vectors
-from index.words import matching
 from tests.faults.made import WORDS, stored_vector, vector_of
 from training.data.manifest import Record
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from index.engine import SearchEngine
-from index.live_writes import put_images, remove_images
-from index.request import SearchRequest
+from index.search.request import SearchRequest
+from index.writes.live import put_images, remove_images
 from tests.faults.made import begin_world, made_record, made_upload, open_world, vector_of
 from tests.faults.oracle import Oracle, check_page
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from index.bundles import install_bundle
 from index.engine import SearchEngine
 from index.errors import DiskFullError
-from index.live_writes import change_image, put_images, remove_images
-from index.request import SearchRequest
+from index.files.bundles import install_bundle
+from index.search.request import SearchRequest
+from index.writes.live import change_image, put_images, remove_images
 from tests.faults.disks import fill
 from tests.faults.made import (
     begin_world,

@@ -17,8 +17,8 @@ import pytest
 
 from index.engine import SearchEngine
 from index.errors import UnknownImageError
-from index.leftovers import remove_leftovers
-from index.request import SearchRequest
+from index.search.request import SearchRequest
+from index.writes.garbage import remove_leftovers
 from tests.faults.made import begin_world, made_record, open_world, vector_of
 from tests.faults.oracle import (
     Oracle,

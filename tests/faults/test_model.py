@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from index.engine import SearchEngine
-from index.filters import parse_filter
-from index.live_writes import change_image, put_images, remove_collection, remove_images
-from index.new_collections import create_collection
-from index.request import SearchRequest
+from index.filters.grammar import parse_filter
+from index.generations.new_collections import create_collection
+from index.search.request import SearchRequest
+from index.writes.live import change_image, put_images, remove_collection, remove_images
 from tests.faults.made import (
     DIGEST,
     VIEWS,

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from index.catalogue.collections import next_sequence
 from index.catalogue.tables import CollectionRow, GenerationRow, RemovalRow
 from index.engine import SearchEngine
 from index.errors import StaleWriteError, UnknownCollectionError
-from index.generations import next_sequence
-from index.leftovers import remove_leftovers
-from index.live_writes import put_images, remove_collection, remove_images
-from index.new_collections import create_collection
-from index.request import SearchRequest
+from index.generations.new_collections import create_collection
+from index.search.request import SearchRequest
+from index.writes.garbage import remove_leftovers
+from index.writes.live import put_images, remove_collection, remove_images
 from tests.faults.made import DIGEST, begin_world, made_record, made_upload, open_world, vector_of
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
 
@@ -26,7 +26,7 @@ class _KilledError(BaseException):
 
 def _between_batches(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
     """Remove three images at a time, and then three files at a time, and do something behind each."""
-    for module in ("index.deletion", "index.loose_files"):
+    for module in ("index.writes.deletion", "index.files.orphans"):
         monkeypatch.setattr(f"{module}._AT_ONCE", 3)
         monkeypatch.setattr(f"{module}.sleep", lambda _seconds: work())
 

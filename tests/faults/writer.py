@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from index.engine import SearchEngine
-from index.live_writes import change_image, put_images, remove_images
+from index.writes.live import change_image, put_images, remove_images
 from tests.faults.made import (
     begin_world,
     made_record,

@@ -4,7 +4,7 @@ from sqlalchemy import select
 
 from index.catalogue.tables import HomeRow, JobRow, LooseFileRow, Table
 from index.engine import SearchEngine
-from index.request import SearchRequest
+from index.search.request import SearchRequest
 from training.models.encoder import Encoder
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from index.catalogue import open_catalogue
 from index.engine import SearchEngine
-from index.gpu import Gpu
 from index.home import Home
+from index.views.gpu import Gpu
 from tests.index.orders import PLACES, Filled, fill
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.data.manifest import Manifest
@@ -49,7 +49,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what lies behind the first places be reached by collections of this size."""
-    for name in ("index.ranking.FUSED_PLACES", "index.searcher.FUSED_PLACES", "index.ranking.DIVERSE_PLACES"):
+    for name in (
+        "index.search.orders.FUSED_PLACES",
+        "index.search.searcher.FUSED_PLACES",
+        "index.search.orders.DIVERSE_PLACES",
+    ):
         monkeypatch.setattr(name, PLACES)
 
 

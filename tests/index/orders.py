@@ -7,17 +7,17 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from index.catalogue.collections import Generation, next_sequence
+from index.catalogue.full_text import matching, tokens
 from index.catalogue.tables import EmbeddingRow, ImageRow, ModelRow, TextEmbeddingRow, TextRow
 from index.engine import SearchEngine
-from index.filters import parse_filter
-from index.generations import Generation, next_sequence
-from index.request import SearchRequest
-from index.results import Hit, SearchPage
+from index.filters.grammar import parse_filter
+from index.search.request import SearchRequest
+from index.search.results import Hit, SearchPage
 from index.vectors.blade import oriented_bases
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
 from index.vectors.reference import blade_cosine
-from index.words import matching, tokens
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
 

@@ -10,15 +10,15 @@ import torch
 from PIL import Image
 from sqlalchemy import select
 
-from index.activation import activate
+from index.catalogue.collections import Generation, find_generation, open_generation
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
-from index.generations import Generation, find_generation, open_generation
-from index.gpu import Gpu
-from index.image_intake import record_digest
-from index.image_writes import ImageWrite, PictureWrite, write_images
+from index.generations.activation import activate
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Vectors
+from index.views.gpu import Gpu
+from index.writes.images import ImageWrite, PictureWrite, write_images
+from index.writes.intake import record_digest
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle import BundleInfo, save_bundle

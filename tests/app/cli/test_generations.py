@@ -44,7 +44,7 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
 def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_the_last(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.retention._IN_USE_SECONDS", 0)
+    monkeypatch.setattr("index.generations.retention._IN_USE_SECONDS", 0)
     make_bundle(work.folder / "third", seed=2, name="third")
     said = work.run("index", "c", "--bundle", "second", "--data", "data").stdout
     assert "c: 0 added, 0 updated, 15 unchanged" in said

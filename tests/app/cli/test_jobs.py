@@ -7,7 +7,7 @@ import pytest
 
 from app.settings import Settings
 from index.catalogue import open_catalogue
-from index.jobs import beat, claim_job, end_job
+from index.catalogue.jobs import beat, claim_job, end_job
 from tests.e2e.work import Work
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.feedback import JudgedQuery, judge
+from index.feedback.judgements import JudgedQuery, judge
 from tests.e2e.work import FURTHER, TINY, Work
 from training.data.manifest import read_manifest
 from training.recipes.load import load_recipe

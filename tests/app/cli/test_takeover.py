@@ -15,9 +15,9 @@ from app.cli.takeover import Takeover, searched_with
 from app.engine import open_engine
 from app.retraining import Outcome
 from app.settings import Settings
+from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.export import export_collection
-from index.generations import Generation
+from index.feedback.export import export_collection
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.data.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle

@@ -10,7 +10,7 @@ from starlette.types import Message, Scope
 from app.engine import open_engine
 from app.http.methods import Methods
 from app.service import create_app
-from index.jobs import add_job
+from index.catalogue.jobs import add_job
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH, problem
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.jobs.folder import JobFolder
+from index.catalogue.jobs import Job
 from index.engine import SearchEngine
-from index.jobs import Job
-from index.request import SearchRequest
+from index.search.request import SearchRequest
 from tests.e2e.work import TINY
 from tests.jobs import Jobs
 from training.data.manifest import read_manifest

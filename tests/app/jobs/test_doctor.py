@@ -9,7 +9,7 @@ import pytest
 from app.doctor import examine
 from app.doctor.jobs import examine_jobs, examine_queue, examine_retraining
 from app.settings import Settings
-from index.jobs import beat, claim_job
+from index.catalogue.jobs import beat, claim_job
 from tests.jobs import Jobs
 
 

@@ -14,12 +14,12 @@ from app.cli.main import build
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+from index.catalogue.collections import now
+from index.catalogue.jobs import claim_job, end_job
 from index.catalogue.tables import GenerationRow, JobRow
 from index.engine import SearchEngine
-from index.generations import now
+from index.generations.reindex import generation_for
 from index.ingest import ingest_manifest
-from index.jobs import claim_job, end_job
-from index.reindex import generation_for
 from tests.index.samples import make_bundle, make_manifest, make_records
 from tests.jobs import Jobs, opened_jobs
 from training.models.encoder import load_encoder

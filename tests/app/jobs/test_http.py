@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from app.engine import open_engine
 from app.jobs.presence import Presence
 from app.service import create_app
+from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
-from index.jobs import add_job, beat, claim_job, end_job
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_writes import LOCAL
 from tests.e2e.work import Work, service

@@ -11,7 +11,7 @@ from redis import Redis
 from app.doctor.jobs import examine_queue
 from app.jobs.queue import JobQueue, QueueError, give_job
 from app.settings import Settings, SettingsError, load_settings
-from index.jobs import get_job
+from index.catalogue.jobs import get_job
 from tests.jobs import Jobs
 
 

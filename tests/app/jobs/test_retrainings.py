@@ -9,8 +9,8 @@ from app.cli.endings import ended
 from app.cli.main import build
 from app.engine import open_engine
 from app.jobs.retrainings import refuse_second
+from index.catalogue.jobs import add_job, cancel_job
 from index.errors import JobExistsError
-from index.jobs import add_job, cancel_job
 from tests.app.conftest import COLLECTION, Indexed
 from training.progress import PROGRESS_VARIABLE
 

@@ -13,9 +13,9 @@ from app.jobs.queue import JobQueue, QueueError
 from app.jobs.schedule import give_retrainings
 from app.jobs.worker import Worker
 from app.settings import Settings, SettingsError, load_settings
+from index.catalogue.jobs import Job, add_job, claim_job, end_job, list_jobs
 from index.catalogue.tables import ImageRow, ModelRow
-from index.feedback import JudgedQuery, judge
-from index.jobs import Job, add_job, claim_job, end_job, list_jobs
+from index.feedback.judgements import JudgedQuery, judge
 from tests.app.conftest import COLLECTION, Indexed
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)

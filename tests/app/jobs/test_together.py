@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.folder import JobFolder
-from index.jobs import cancel_job
+from index.catalogue.jobs import cancel_job
 from tests.app.jobs.trainings import SETS, give_long_training, give_training, in_training, wait_for_the_lock
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs

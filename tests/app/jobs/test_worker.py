@@ -11,13 +11,13 @@ import pytest
 
 from app.jobs.folder import JobFolder
 from app.jobs.presence import count_workers
-from index.activation import generation_of
-from index.completeness import count_missing_images
+from index.catalogue.collections import Generation
+from index.catalogue.jobs import Job, cancel_job
 from index.engine import SearchEngine
-from index.generations import Generation
+from index.generations.activation import generation_of
+from index.generations.reindex import generation_for
 from index.ingest import ingest_manifest
-from index.jobs import Job, cancel_job
-from index.reindex import generation_for
+from index.writes.missing_vectors import count_missing_images
 from tests.app.jobs.trainings import (
     OVERRIDES,
     give_long_training,

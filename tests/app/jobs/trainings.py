@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from app.jobs.folder import JobFolder
-from index.jobs import Job
+from index.catalogue.jobs import Job
 from tests.e2e.work import TINY
 from tests.jobs import Jobs
 

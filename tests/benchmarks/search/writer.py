@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.generations import require_active
+from index.catalogue.collections import require_active
 from tests.benchmarks.search.contestants.our_engine import COLLECTION
 from tests.benchmarks.search.workload import FIELDS
 from tests.index.samples import put_vectors, unit_vectors

@@ -103,7 +103,7 @@ def _passing(condition: Condition) -> dict[str, int]:
 
 
 def _ours(contestant: Any) -> _Write:
-    from index.generations import require_active
+    from index.catalogue.collections import require_active
     from tests.benchmarks.search.contestants.our_engine import COLLECTION
     from tests.index.samples import put_vectors
     from training.data.manifest import Record

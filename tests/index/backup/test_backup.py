@@ -15,17 +15,17 @@ import pytest
 from sqlalchemy import select
 
 from app.cli.main import run
-from index.activation import activate
 from index.backup import restore, restore_backup, write, write_backup
+from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
-from index.feedback import JudgedQuery, judge, judgements
+from index.feedback.judgements import JudgedQuery, judge, judgements
+from index.generations.activation import activate
+from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
-from index.jobs import add_job, claim_job, list_jobs
-from index.live_writes import remove_images
-from index.reindex import generation_for, reindex
-from index.request import SearchRequest
+from index.search.request import SearchRequest
+from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_picture, make_records

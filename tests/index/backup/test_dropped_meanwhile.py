@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from index.activation import activate, generation_of
 from index.backup import restore, restore_backup, write, write_backup
+from index.catalogue.collections import find_generation, require_collection
 from index.engine import SearchEngine
 from index.errors import BackupError
-from index.generations import find_generation, require_collection
+from index.files.unused_bundles import changing_models, note_unused
+from index.generations.activation import activate, generation_of
+from index.generations.models import register_model
+from index.generations.reindex import generation_for, reindex
+from index.generations.retention import drop_generation
 from index.ingest import ingest_manifest
-from index.leftovers import remove_leftovers
-from index.models import register_model
-from index.reindex import generation_for, reindex
-from index.retention import drop_generation
-from index.unused_bundles import changing_models, note_unused
+from index.writes.garbage import remove_leftovers
 from tests.index.comparing import answers
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest

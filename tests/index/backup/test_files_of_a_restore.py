@@ -9,9 +9,9 @@ from index.backup import restore, restore_backup, write_backup
 from index.catalogue.tables import LooseFileRow
 from index.engine import SearchEngine
 from index.errors import StoreError
+from index.files.image_store import ImageStore
 from index.ingest import ingest_manifest
-from index.leftovers import remove_leftovers
-from index.store import ImageStore
+from index.writes.garbage import remove_leftovers
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder

@@ -20,12 +20,12 @@ from sqlalchemy import func, select
 from index.backup import restore_backup, rows, write_backup
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
-from index.image_intake import record_digest
-from index.image_writes import ImageWrite, PictureWrite
-from index.images import read_image
 from index.ingest import ingest_manifest
-from index.live_writes import Upload, put_images
+from index.search.hit_reader import read_image
 from index.vectors.codec import encode_vectors
+from index.writes.images import ImageWrite, PictureWrite
+from index.writes.intake import record_digest
+from index.writes.live import Upload, put_images
 from tests.index.conftest import open_home
 from tests.index.samples import unit_vectors
 from training.data.manifest import Manifest, Record

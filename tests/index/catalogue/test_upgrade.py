@@ -14,14 +14,14 @@ from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
 
 from index.backup import restore_backup, write_backup
 from index.catalogue import open_catalogue
+from index.catalogue.collections import find_active
+from index.catalogue.full_text import matching
+from index.catalogue.jobs import add_job, claim_job, end_job, get_job
 from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow
 from index.engine import SearchEngine
-from index.feedback import FeedbackCounts, JudgedQuery, count_feedback, judge, judgements
-from index.generations import find_active
+from index.feedback.judgements import FeedbackCounts, JudgedQuery, count_feedback, judge, judgements
 from index.ingest import ingest_manifest
-from index.jobs import add_job, claim_job, end_job, get_job
 from index.vectors.codec import encode_vectors
-from index.words import matching
 from tests.index.comparing import answers, rows
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.planner import Planner, ViewName
 from index.vectors import coded
 from index.vectors.calibration import calibrate
 from index.vectors.coded import CodedCopies
 from index.vectors.cosine import CosineView
 from index.vectors.passing import SearchedCopy
+from index.vectors.planner import Planner, ViewName
 from index.vectors.protocol import Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 from tests.index.samples import unit_vectors

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from index.planner import Usual
 from index.vectors.candidates import Yardstick, best_of_candidates
 from index.vectors.half import HalfRows
+from index.vectors.planner import Usual
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from tests.index.samples import unit_vectors

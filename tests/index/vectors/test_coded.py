@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import ViewName
 from index.vectors import coded, passing
 from index.vectors.codec import unit
 from index.vectors.cosine import CosineView
 from index.vectors.passing import Filters, SearchedCopy
+from index.vectors.planner import ViewName
 from index.vectors.positions import Positions
 from index.vectors.protocol import After, Neighbours, Vectors
 from tests.index.samples import unit_vectors

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.planner import ViewName
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
 from index.vectors.passing import Passing
+from index.vectors.planner import ViewName
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView
 from tests.index.samples import unit_vectors

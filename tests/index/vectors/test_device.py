@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from index.planner import ViewName
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.cosine import CosineView
 from index.vectors.device import DeviceRows
 from index.vectors.half import HalfRows
 from index.vectors.passing import Passing
 from index.vectors.planned import PlannedSearch
+from index.vectors.planner import ViewName
 from index.vectors.positions import Mask
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.reference import ReferenceView

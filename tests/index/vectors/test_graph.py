@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import Probe, Usual
 from index.vectors import cosine
 from index.vectors.cosine import CosineView
 from index.vectors.graph import Graph
 from index.vectors.half import HalfRows
+from index.vectors.planner import Probe, Usual
 from index.vectors.positions import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.stored import Halves

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import ViewName
 from index.vectors.codec import unit
 from index.vectors.cosine import CosineView
+from index.vectors.planner import ViewName
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.reference import ReferenceView
 from tests.benchmarks.search.made_vectors import make_vectors

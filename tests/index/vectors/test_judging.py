@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from index.planner import Usual
 from index.vectors.judging import enough_candidates, judge, places_of, recall_of, steps, with_spare
+from index.vectors.planner import Usual
 from index.vectors.positions import Rows
 
 FAR = np.iinfo(np.int64).max

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import Usual
 from index.vectors import many
 from index.vectors.candidates import Yardstick, best_of_candidates, best_of_each
 from index.vectors.half import HalfRows
 from index.vectors.planned import PlannedSearch
+from index.vectors.planner import Usual
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 

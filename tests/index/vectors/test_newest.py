@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import ViewName
 from index.vectors.codec import unit
 from index.vectors.cosine import CosineView
+from index.vectors.planner import ViewName
 from index.vectors.protocol import After, Keys, Vectors
 from index.vectors.reference import ReferenceView
 from tests.index.samples import unit_vectors

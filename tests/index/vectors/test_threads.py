@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from index.vectors.threads import yield_cores
-from index.views import Views
+from index.views.manager import Views
 
 _BUILD = """
 import json, os

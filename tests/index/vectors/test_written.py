@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.planner import ViewName
 from index.vectors import written
 from index.vectors.codec import encode_vectors, rounded_vectors
 from index.vectors.cosine import CosineView
 from index.vectors.planned import MovedError
+from index.vectors.planner import ViewName
 from index.vectors.protocol import Vectors
 from tests.index.samples import unit_vectors
 

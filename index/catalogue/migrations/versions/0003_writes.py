@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from index.words import MOST_CHARACTERS
+from index.catalogue.full_text import MOST_CHARACTERS
 
 revision = "0003"
 down_revision = "0002"

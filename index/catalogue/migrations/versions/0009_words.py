@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from index.words import MOST_CHARACTERS, tsvector
+from index.catalogue.full_text import MOST_CHARACTERS, tsvector
 
 revision = "0009"
 down_revision = "0008"

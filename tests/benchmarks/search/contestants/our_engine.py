@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.filters import parse_filter
-from index.request import SearchRequest
-from index.results import SearchPage
+from index.filters.grammar import parse_filter
+from index.search.request import SearchRequest
+from index.search.results import SearchPage
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import FIELDS, Condition, Source, Workload
@@ -58,7 +58,7 @@ class OurEngine(Contestant):
 
     def _fill(self, workload: Workload) -> None:
         # They bring torch, which a start is not to load.
-        from index.models import register_model
+        from index.generations.models import register_model
         from tests.index.samples import begin_generation, make_bundle, put_vectors
         from training.data.manifest import Record
 

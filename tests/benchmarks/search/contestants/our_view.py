@@ -7,10 +7,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from index.planner import ViewName, choose_view
-from index.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from index.vectors.cosine import CosineView
+from index.vectors.planner import ViewName, choose_view
 from index.vectors.protocol import Keys
+from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Source, Workload

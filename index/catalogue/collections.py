@@ -1,0 +1,302 @@
+"""Collections and generations in the catalogue: finding them and beginning them."""
+
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import (
+    CollectionRow,
+    EmbeddingRow,
+    GenerationRow,
+    ModelRow,
+    TextEmbeddingRow,
+)
+from index.errors import (
+    CollectionExistsError,
+    CollectionNameError,
+    GenerationError,
+    NoActiveGenerationError,
+    StaleWriteError,
+    UnknownCollectionError,
+    shortened,
+)
+from index.filters.grammar import storable_text
+
+GenerationState = Literal["building", "active", "retired"]
+# What a generation has vectors of.
+Target = Literal["images", "texts"]
+TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
+# A collection whose name begins with this, as none that is given does, is being removed.
+_HIDDEN: Final = "~"
+IN_SIGHT: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation with what never changes of it."""
+
+    id: int
+    uid: str
+    collection_id: int
+    collection: str
+    model: str
+    digest: str
+    dim: int
+    blades: int
+    unsigned: bool
+
+
+def require_collection(session: Session, name: str) -> CollectionRow:
+    """Return a collection.
+
+    Raises:
+        UnknownCollectionError: There is none of this name.
+    """
+    row = None
+    if storable_text(name):
+        named = select(CollectionRow).where(CollectionRow.name == name, IN_SIGHT)
+        row = session.execute(named).scalar_one_or_none()
+    if row is None:
+        names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+        known = session.execute(names).scalars().all()
+        raise UnknownCollectionError(name, list(known))
+    return row
+
+
+def add_collection(session: Session, name: str) -> CollectionRow:
+    """Make a collection.
+
+    Raises:
+        CollectionNameError: It cannot be a name.
+        CollectionExistsError: There is one of this name.
+    """
+    _check_name(name)
+    row = CollectionRow(name=name, sequence=0)
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        raise CollectionExistsError(name) from None
+    return row
+
+
+def _get_or_add_collection(session: Session, name: str) -> CollectionRow:
+    _check_name(name)
+    named = select(CollectionRow).where(CollectionRow.name == name)
+    row = session.execute(named).scalar_one_or_none()
+    if row is not None:
+        return row
+    try:
+        return add_collection(session, name)
+    except CollectionExistsError:
+        # Another process has just made it.
+        return session.execute(named).scalar_one()
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise CollectionNameError(
+            f"{shortened(name)!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
+            "underscores, and begin with a letter or digit."
+        )
+
+
+def hide_collection(session: Session, name: str) -> None:
+    """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
+
+    Raises:
+        UnknownCollectionError: There is none of this name.
+    """
+    row = require_collection(session, name)
+    # Who writes to it at this moment comes first.
+    next_sequence(session, row.id)
+    row.name = f"{_HIDDEN}{row.id}"
+    generations = update(GenerationRow).where(GenerationRow.collection_id == row.id)
+    session.execute(generations.values(state="retired", announced=None))
+
+
+def lock_collection(session: Session, collection_id: int) -> None:
+    """Let no other writer to a collection begin before the transaction ends; one that is gone is passed over.
+
+    On SQLite the transaction itself is the lock.
+    """
+    session.execute(select(CollectionRow.id).where(CollectionRow.id == collection_id).with_for_update())
+
+
+def next_sequence(session: Session, collection_id: int) -> int:
+    """Take the collection's next sequence number; until the transaction ends no other writer can.
+
+    Raises:
+        StaleWriteError: The collection is gone.
+    """
+    sequence = session.execute(
+        update(CollectionRow)
+        .where(CollectionRow.id == collection_id, IN_SIGHT)
+        .values(sequence=CollectionRow.sequence + 1)
+        .returning(CollectionRow.sequence)
+        .execution_options(synchronize_session=False)
+    ).scalar_one_or_none()
+    if sequence is None:
+        raise StaleWriteError("The collection was removed meanwhile, and nothing was written.")
+    return sequence
+
+
+def now() -> str:
+    """Return the time as the catalogue keeps it: UTC, so that later times are greater texts."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def get_generation(session: Session, generation_id: int) -> tuple[Generation, int]:
+    """Return a generation and the sequence number of its collection.
+
+    Raises:
+        GenerationError: There is none with this number.
+    """
+    row = session.execute(_ONE_GENERATION, {"generation_id": generation_id}).one_or_none()
+    if row is None:
+        raise GenerationError(f"There is no generation {generation_id}.")
+    *values, sequence = row
+    return Generation(*values), sequence
+
+
+def refuse_retired(session: Session, generation: Generation) -> None:
+    """Refuse to go on writing to a generation that was replaced or dropped since the writer began.
+
+    Raises:
+        GenerationError: It is gone or retired, so that what is written to it would not be found.
+    """
+    state = session.execute(select(GenerationRow.state).where(GenerationRow.id == generation.id)).scalar()
+    if state is None:
+        raise GenerationError(
+            f"Generation {generation.id} of {generation.collection!r} was dropped since this run began: run "
+            "it again."
+        )
+    if state == "retired":
+        raise GenerationError(
+            f"{generation.collection!r} has been searched with another bundle since this run began: run it "
+            "again with that bundle."
+        )
+
+
+def find_generation(
+    session: Session, collection_id: int, state: GenerationState, digest: str | None = None
+) -> Generation | None:
+    """Return the latest generation of a collection in this state, of a certain bundle or of any."""
+    query = _GENERATIONS.where(
+        _GENERATION_COLUMNS.collection_id == collection_id, _GENERATION_COLUMNS.state == state
+    )
+    if digest is not None:
+        query = query.where(_MODEL_COLUMNS.digest == digest)
+    row = session.execute(query.order_by(_GENERATION_COLUMNS.id.desc()).limit(1)).one_or_none()
+    return None if row is None else Generation(*row)
+
+
+def find_active(session: Session, collection: str) -> tuple[Generation, int] | None:
+    """Return the active generation of a collection and the collection's sequence number, if there is one."""
+    if not storable_text(collection):
+        return None
+    row = session.execute(_ACTIVE_GENERATION, {"collection": collection}).one_or_none()
+    if row is None:
+        return None
+    *values, sequence = row
+    return Generation(*values), sequence
+
+
+def require_active(session: Session, collection: str) -> tuple[Generation, int]:
+    """Return the active generation of a collection and the collection's sequence number.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        NoActiveGenerationError: It cannot be searched yet.
+    """
+    found = find_active(session, collection)
+    if found is None:
+        require_collection(session, collection)
+        raise NoActiveGenerationError(collection)
+    return found
+
+
+def count_embeddings(session: Session, generation: Generation, target: Target = "images") -> int:
+    """Return the number of embeddings of a generation, of images or of texts."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    query = select(func.count()).where(table.generation_id == generation.id)
+    return session.execute(query).scalar_one()
+
+
+def add_generation(session: Session, collection_id: int, model_id: int) -> Generation:
+    """Begin a generation of a collection by a registered bundle."""
+    row = GenerationRow(
+        collection_id=collection_id,
+        model_id=model_id,
+        uid=uuid.uuid4().hex,
+        state="building",
+        created=now(),
+    )
+    session.add(row)
+    session.flush()
+    return get_generation(session, row.id)[0]
+
+
+def find_any(session: Session, collection_id: int, digest: str) -> Generation | None:
+    """Return the generation of a collection by a bundle: the active one, else one being built, or retired."""
+    found = (find_generation(session, collection_id, state, digest) for state in _OPENED)
+    return next((generation for generation in found if generation is not None), None)
+
+
+def open_generation(session: Session, collection: str, model: ModelRow) -> Generation:
+    """Return the generation of a collection by a bundle that images are to be put into, begun if needed.
+
+    The active one comes first, then the one being built, then a retired one, whose embeddings still stand.
+
+    Raises:
+        CollectionNameError: It cannot be a name.
+    """
+    row = _get_or_add_collection(session, collection)
+    # Another process may be beginning one.
+    lock_collection(session, row.id)
+    generation = find_any(session, row.id, model.digest)
+    if generation is None:
+        return add_generation(session, row.id, model.id)
+    retired = (GenerationRow.id == generation.id, GenerationRow.state == "retired")
+    session.execute(update(GenerationRow).where(*retired).values(state="building"))
+    return generation
+
+
+# On tables and not on mapped classes, which cost more: every search runs some of these.
+_COLLECTION_COLUMNS: Final = CollectionRow.__table__.c
+_GENERATION_COLUMNS: Final = GenerationRow.__table__.c
+_MODEL_COLUMNS: Final = ModelRow.__table__.c
+_GENERATIONS: Final = (
+    select(
+        _GENERATION_COLUMNS.id,
+        _GENERATION_COLUMNS.uid,
+        _GENERATION_COLUMNS.collection_id,
+        _COLLECTION_COLUMNS.name,
+        _MODEL_COLUMNS.name,
+        _MODEL_COLUMNS.digest,
+        _MODEL_COLUMNS.dim,
+        _MODEL_COLUMNS.blades,
+        _MODEL_COLUMNS.unsigned,
+    )
+    .join_from(
+        GenerationRow.__table__,
+        CollectionRow.__table__,
+        _COLLECTION_COLUMNS.id == _GENERATION_COLUMNS.collection_id,
+    )
+    .join(ModelRow.__table__, _MODEL_COLUMNS.id == _GENERATION_COLUMNS.model_id)
+    .where(IN_SIGHT)
+)
+_ONE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
+    _GENERATION_COLUMNS.id == bindparam("generation_id")
+)
+_ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
+    _COLLECTION_COLUMNS.name == bindparam("collection"), _GENERATION_COLUMNS.state == "active"
+)

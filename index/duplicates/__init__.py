@@ -1,0 +1,1 @@
+"""Near-duplicate images of a collection, by perceptual hash and vector."""

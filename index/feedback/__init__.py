@@ -1,0 +1,1 @@
+"""Relevance judgements of users, and their export as training data."""

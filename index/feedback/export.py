@@ -1,0 +1,155 @@
+"""A collection as a manifest, with what its feedback teaches, so that models can be trained on it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import require_collection
+from index.catalogue.tables import ImageRow, TextRow
+from index.errors import StoreError
+from index.feedback.judgements import UsableFeedback, count_usable, learning_pairs
+from index.files.image_store import ImageStore
+from index.home import Home
+from training.atomic import atomic_folder
+from training.data.manifest import Record, Rejections, write_manifest
+
+_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """How much a manifest holds of a collection.
+
+    Attributes:
+        images: Its records.
+        left_out: Images whose file is missing, or that no manifest can hold.
+        liked: Pairs of a text that was searched for and an image for training that was found relevant.
+        disliked: Such pairs of an image that was not: hard negatives.
+        judged: How many judgements these are from, and why others teach nothing.
+    """
+
+    images: int
+    left_out: int
+    liked: int
+    disliked: int
+    judged: UsableFeedback
+
+
+@dataclass(slots=True)
+class _Taught:
+    """The texts that were searched for by image: those that it was relevant to, and the others."""
+
+    liked: dict[str, list[str]] = field(default_factory=dict)
+    disliked: dict[str, list[str]] = field(default_factory=dict)
+
+
+def export_collection(home: Home, collection: str, folder: Path, *, feedback: bool = True) -> ExportReport:
+    """Write a folder with the manifest of a collection and links to its images, whole or not at all.
+
+    Images for training get the texts that they were found relevant to beside their own, so often that every
+    other draw is one of them, and as `not_texts` those that they were found for and not relevant to. Images
+    that are held out get none of it.
+
+    Args:
+        home: Where the collection is.
+        collection: Its name.
+        folder: Must not exist.
+        feedback: Whether what was said of hits goes in.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        OSError: The folder cannot be written.
+    """
+    with home.catalogue.read() as session, atomic_folder(folder) as fresh:
+        (fresh / "images").mkdir()
+        taught = _taught(session, collection) if feedback else _Taught()
+        export = _Export(home.store, fresh / "images", taught)
+        refused = Rejections(1, max_share=1.0)
+        written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
+        judged = count_usable(session, collection)
+    return ExportReport(written, export.missing + len(refused), export.liked, export.disliked, judged)
+
+
+@dataclass(slots=True)
+class _Export:
+    """Makes records with links to their images, and counts."""
+
+    store: ImageStore
+    images: Path
+    taught: _Taught
+    missing: int = 0
+    liked: int = 0
+    disliked: int = 0
+
+    def records(self, rows: Iterable[tuple[ImageRow, list[str]]]) -> Iterator[Record]:
+        """The records of all images whose file is there."""
+        for row, texts in rows:
+            try:
+                self._link(row.sha256)
+            except StoreError:
+                self.missing += 1
+                continue
+            liked, disliked = self._said(row) if row.split == "train" else ([], [])
+            self.liked += len(liked)
+            self.disliked += len(disliked)
+            yield _record(row, texts, [text for text in liked if text not in texts], disliked)
+
+    def _link(self, sha256: str) -> None:
+        link = self.images / sha256
+        if not link.is_symlink():
+            link.symlink_to(self.store.path(sha256).absolute())
+
+    def _said(self, row: ImageRow) -> tuple[list[str], list[str]]:
+        taught = self.taught
+        return taught.liked.get(row.external_id, []), taught.disliked.get(row.external_id, [])
+
+
+def _taught(session: Session, collection: str) -> _Taught:
+    pairs, taught = learning_pairs(session, collection), _Taught()
+    for kept, by_image in ((pairs.positives, taught.liked), (pairs.negatives, taught.disliked)):
+        for pair in kept:
+            if pair.text is not None:
+                by_image.setdefault(pair.image, []).append(pair.text)
+    return taught
+
+
+def _rows(session: Session, collection: str) -> Iterator[tuple[ImageRow, list[str]]]:
+    """The images of a collection in the order in which they came, with their texts."""
+    key, after = require_collection(session, collection).id, 0
+    while True:
+        query = select(ImageRow).where(ImageRow.collection_id == key, ImageRow.id > after)
+        rows = session.execute(query.order_by(ImageRow.id).limit(_AT_ONCE)).scalars().all()
+        if not rows:
+            return
+        texts = _texts(session, [row.id for row in rows])
+        for row in rows:
+            yield row, texts.get(row.id, [])
+        after = rows[-1].id
+        session.expunge_all()
+
+
+def _texts(session: Session, images: Sequence[int]) -> Mapping[int, list[str]]:
+    query = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(images))
+    texts: dict[int, list[str]] = {}
+    for image, text in session.execute(query.order_by(TextRow.image_id, TextRow.position)):
+        texts.setdefault(image, []).append(text)
+    return texts
+
+
+def _record(row: ImageRow, texts: list[str], liked: list[str], disliked: list[str]) -> Record:
+    # As many draws for what was searched for as for the image's own texts.
+    often = max(1, round(len(texts) / len(liked))) if liked else 0
+    return Record(
+        id=row.external_id,
+        image=f"images/{row.sha256}",
+        split="train" if row.split == "train" else "val" if row.split == "val" else "test",
+        texts=(*texts, *liked * often),
+        group=row.group_name,
+        labels=tuple(row.labels),
+        metadata=row.details,
+        not_texts=tuple(disliked),
+    )

@@ -1,0 +1,302 @@
+"""What people say of hits, kept to be learned from: whether an image is relevant to what was searched for."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from sqlalchemy import and_, case, delete, func, not_, or_, select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import now, require_active, require_collection
+from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
+from index.errors import FeedbackFullError, QueryError
+from index.filters.grammar import storable_text
+from index.search.hit_reader import require_image
+
+_AT_ONCE: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuery:
+    """What was searched for, as far as it can be learned from.
+
+    Attributes:
+        texts: That were searched for, and of liked examples.
+        images: Liked examples, by their ids in the collection.
+        unlike_texts: Of disliked examples.
+        unlike_images: Disliked examples, by their ids in the collection.
+    """
+
+    texts: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    unlike_texts: tuple[str, ...] = ()
+    unlike_images: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, list[str]]:
+        """The query as the catalogue keeps it: the same for the same parts, in whatever order they came."""
+        return {name: sorted(set(parts)) for name, parts in asdict(self).items() if parts}
+
+    @classmethod
+    def from_json(cls, kept: dict[str, list[str]]) -> "JudgedQuery":
+        """Return a query that the catalogue has kept."""
+        return cls(**{name: tuple(parts) for name, parts in kept.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether an image is relevant to a query, the digest of the model it was found with, and when."""
+
+    query: JudgedQuery
+    image: str
+    relevant: bool
+    model: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackCounts:
+    """How much was said of the hits in a collection; `latest` is in ISO 8601, None if nothing was."""
+
+    relevant: int
+    not_relevant: int
+    queries: int
+    latest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsableFeedback:
+    """How many judgements of hits a model can be trained on by pairs of a text and an image for training.
+
+    Attributes:
+        usable: Those.
+        held_out: Of the others, those of an image that is not for training (split `train`).
+        without_text: Those of a search by images only.
+        several_parts: Of a hit that was not relevant to several parts: nobody knows which it does not fit.
+    """
+
+    usable: int = 0
+    held_out: int = 0
+    without_text: int = 0
+    several_parts: int = 0
+
+    @property
+    def all(self) -> int:
+        """How many judgements there are."""
+        return self.usable + self.held_out + self.without_text + self.several_parts
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPair:
+    """A part of a query, which is a text or else an example by its id, and an image by its id."""
+
+    text: str | None
+    example: str | None
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPairs:
+    """What a collection's feedback has to teach.
+
+    Attributes:
+        positives: The image shows what was asked for.
+        negatives: It was found and does not: hard negatives.
+    """
+
+    positives: tuple[LearningPair, ...]
+    negatives: tuple[LearningPair, ...]
+
+
+def judge(
+    session: Session, collection: str, query: JudgedQuery, image: str, relevant: bool | None, *, most: int
+) -> bool:
+    """Write down whether an image is relevant to a query; said again, the last time counts.
+
+    Args:
+        session: Of a transaction.
+        collection: Where it was searched.
+        query: What was searched for.
+        image: The hit, by its id.
+        relevant: None takes back what was said.
+        most: How many judgements a collection may have.
+
+    Returns:
+        Whether something had been said of the two before.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        NoActiveGenerationError: It cannot be searched yet.
+        UnknownImageError: It has no such image, or not one of the examples.
+        QueryError: There is nothing in the query that can be learned from.
+        FeedbackFullError: The collection has as many judgements as it may have.
+    """
+    kept = query.as_json()
+    if not (query.texts or query.images):
+        raise QueryError("Give the text or the liked images that were searched for.", field="query")
+    if not all(storable_text(text) for parts in kept.values() for text in parts):
+        raise QueryError("A text holds a character that cannot be stored.", field="query")
+    generation, _ = require_active(session, collection)
+    # Nobody removes the image meanwhile, nor says the same at the same time.
+    session.execute(
+        select(CollectionRow.id).where(CollectionRow.id == generation.collection_id).with_for_update()
+    )
+    key = require_image(session, collection, image).id
+    for example in (*query.images, *query.unlike_images):
+        require_image(session, collection, example)
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    found = session.get(FeedbackRow, (key, digest))
+    if relevant is None:
+        if found is not None:
+            session.delete(found)
+        return found is not None
+    known = found is not None
+    if found is None:
+        _refuse_more(session, generation.collection_id, most)
+        found = FeedbackRow(
+            image_id=key, query_digest=digest, collection_id=generation.collection_id, query=kept
+        )
+        session.add(found)
+    found.relevant, found.model, found.created = relevant, generation.digest, now()
+    return known
+
+
+def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
+    """Count what was said of the hits in a collection, or what was after a time in ISO 8601.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    counted = (
+        FeedbackRow.collection_id == require_collection(session, collection).id,
+        FeedbackRow.created > since,
+    )
+    by_kind = (
+        select(FeedbackRow.relevant, func.count().label("judged"))
+        .where(*counted)
+        .group_by(FeedbackRow.relevant)
+    )
+    counts = {row.relevant: row.judged for row in session.execute(by_kind)}
+    queries, latest = session.execute(
+        select(func.count(FeedbackRow.query_digest.distinct()), func.max(FeedbackRow.created)).where(*counted)
+    ).one()
+    return FeedbackCounts(counts.get(True, 0), counts.get(False, 0), queries, latest)
+
+
+def count_usable(session: Session, collection: str, *, since: str = "") -> UsableFeedback:
+    """Count what a training on texts and images can learn from, of all feedback or that after a time.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    part = FeedbackRow.query
+    texts, images = part["texts"].as_string(), part["images"].as_string()
+    # A hit is no example of itself; see `_pairs`.
+    only_itself = and_(
+        part["images", 1].as_string().is_(None), part["images", 0].as_string() == ImageRow.external_id
+    )
+    several = or_(
+        part["texts", 1].as_string().is_not(None),
+        and_(images.is_not(None), not_(only_itself)),
+        part["unlike_texts"].as_string().is_not(None),
+        part["unlike_images"].as_string().is_not(None),
+    )
+    kind = case(
+        (ImageRow.split != "train", "held_out"),
+        (texts.is_(None), "without_text"),
+        (and_(not_(FeedbackRow.relevant), several), "several_parts"),
+        else_="usable",
+    ).label("kind")
+    counted = (
+        select(kind, func.count().label("judged"))
+        .select_from(FeedbackRow)
+        .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
+        .where(
+            FeedbackRow.collection_id == require_collection(session, collection).id,
+            FeedbackRow.created > since,
+        )
+        .group_by("kind")
+    )
+    return UsableFeedback(**{row.kind: row.judged for row in session.execute(counted)})
+
+
+def judgements(session: Session, collection: str) -> Iterator[Judgement]:
+    """Yield what was said of the hits in a collection, the oldest first.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    rows = (
+        select(FeedbackRow, ImageRow.external_id)
+        .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
+        .where(FeedbackRow.collection_id == require_collection(session, collection).id)
+        .order_by(FeedbackRow.created, FeedbackRow.image_id, FeedbackRow.query_digest)
+        .execution_options(yield_per=_AT_ONCE)
+    )
+    for row, image in session.execute(rows):
+        yield Judgement(JudgedQuery.from_json(row.query), image, row.relevant, row.model, row.created)
+
+
+def clear_feedback(session: Session, collection: str) -> int:
+    """Forget all that was said of the hits in a collection, and return how much that was.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    key = require_collection(session, collection).id
+    forget = delete(FeedbackRow).where(FeedbackRow.collection_id == key).returning(FeedbackRow.image_id)
+    return len(session.execute(forget).all())
+
+
+def learning_pairs(session: Session, collection: str) -> LearningPairs:
+    """Return what a model can learn from the feedback of a collection.
+
+    A relevant hit is a positive of each text and each example that was asked for. A hit that is not relevant
+    is a negative only of a query of one part: of several, nobody knows which part it does not fit. What was
+    said of that part alone weighs more than what was said of it among others. Examples that have been
+    removed since are left out.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    alone: dict[LearningPair, bool] = {}
+    together: dict[LearningPair, bool] = {}
+    for judgement in judgements(session, collection):
+        pairs, query = _pairs(judgement), judgement.query
+        if len(pairs) == 1 and not (query.unlike_texts or query.unlike_images):
+            alone[pairs[0]] = judgement.relevant
+        elif judgement.relevant:
+            together |= dict.fromkeys(pairs, True)
+    said = together | alone
+    gone = _gone(session, collection, {pair.example for pair in said if pair.example is not None})
+    said = {pair: relevant for pair, relevant in said.items() if pair.example not in gone}
+    return LearningPairs(
+        tuple(pair for pair, relevant in said.items() if relevant),
+        tuple(pair for pair, relevant in said.items() if not relevant),
+    )
+
+
+def _refuse_more(session: Session, collection_id: int, most: int) -> None:
+    count = select(func.count()).where(FeedbackRow.collection_id == collection_id)
+    if session.execute(count).scalar_one() >= most:
+        raise FeedbackFullError(
+            f"The collection has {most:,} judgements, as many as it may have: remove them with `recoquest "
+            "feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
+        )
+
+
+def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:
+    """Return those of the ids that no image of a collection has."""
+    if not ids:
+        return set()
+    of_collection = ImageRow.collection_id == require_collection(session, collection).id
+    return ids.difference(session.execute(select(ImageRow.external_id).where(of_collection)).scalars())
+
+
+def _pairs(judgement: Judgement) -> list[LearningPair]:
+    query, image = judgement.query, judgement.image
+    return [
+        *(LearningPair(text, None, image) for text in query.texts),
+        *(LearningPair(None, example, image) for example in query.images if example != image),
+    ]

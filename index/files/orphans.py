@@ -1,0 +1,105 @@
+"""Files in the store that no image may be using: noted before they can come about, and removed.
+
+A file may be used by images of any collection, and one process may be about to use what another is about to
+remove. Both do so under one lock: on SQLite that of every write, on PostgreSQL one of its own, which those
+who use files share. Whoever uses files looks under it whether they are there, and puts back what is gone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from time import sleep
+from typing import Final
+
+from sqlalchemy import Select, delete, select, text
+from sqlalchemy.orm import Session
+
+from index.catalogue import PAUSE_SECONDS, Catalogue
+from index.catalogue.tables import ImageRow, LooseFileRow
+from index.files.image_store import ImageStore
+
+# All others who write wait while so many files are removed.
+_AT_ONCE: Final = 50
+# Any constant that other users of the same PostgreSQL server are unlikely to lock.
+_POSTGRESQL_LOCK: Final = 7_236_911_046
+_NOTE: Final = text("INSERT INTO loose_files (sha256) VALUES (:sha256) ON CONFLICT DO NOTHING")
+
+
+def note_loose(session: Session, digests: Collection[str]) -> None:
+    """Note files that no image may be using once the transaction has ended."""
+    if digests:
+        session.execute(_NOTE, [{"sha256": digest} for digest in sorted(digests)])
+
+
+def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Callable[[], bytes]]) -> None:
+    """Make sure that the files of images which this transaction has written are there to stay.
+
+    Args:
+        session: Of the transaction.
+        store: Where they are kept.
+        originals: By digest, what reads the file again if it was removed meanwhile.
+
+    Raises:
+        DiskFullError: The disk has no space left.
+        StoreError: The disk does not take a file.
+    """
+    if not originals:
+        return
+    _lock(session, shared=True)
+    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(list(originals))))
+    for digest, read in originals.items():
+        if not store.has(digest):
+            store.put(read())
+
+
+def forget_used(session: Session) -> None:
+    """Take back the notes of files that images use; nobody may be removing files meanwhile."""
+    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(select(ImageRow.sha256))))
+
+
+def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
+    """Remove those files that were noted and that no image uses.
+
+    Args:
+        catalogue: Where they are noted.
+        store: Where they lie.
+        digests: Look at these only; None for all, such as those that a killed process has left.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left for the catalogue.
+        StoreError: The disk does not let go of a file; it stays noted.
+    """
+    query = select(LooseFileRow.sha256).order_by(LooseFileRow.sha256).limit(_AT_ONCE)
+    if digests is not None:
+        wanted = sorted(digests)
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            if start:
+                sleep(PAUSE_SECONDS)
+            _remove(catalogue, store, query.where(LooseFileRow.sha256.in_(part)))
+        return
+    while _remove(catalogue, store, query):
+        sleep(PAUSE_SECONDS)
+
+
+def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool:
+    """Remove the unused ones among the noted files that a query finds; return whether it finds any."""
+    with catalogue.read() as session:
+        # Most often there is nothing, and nobody has to wait for a lock.
+        if not session.execute(query).first():
+            return False
+    with store.removing() as allowed, catalogue.write() as session:
+        if not allowed:
+            # A backup is reading them; they stay noted.
+            return False
+        _lock(session, shared=False)
+        noted = session.execute(query).scalars().all()
+        used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
+        store.remove(sorted(set(noted) - set(used)))
+        session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(noted)))
+    return True
+
+
+def _lock(session: Session, *, shared: bool) -> None:
+    if session.get_bind().dialect.name == "postgresql":
+        name = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+        session.execute(text(f"SELECT {name}(:key)"), {"key": _POSTGRESQL_LOCK})

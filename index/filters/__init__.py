@@ -1,0 +1,1 @@
+"""Metadata filters: JSON grammar, SQL, facets, and columns kept in memory."""

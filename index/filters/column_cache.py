@@ -1,0 +1,174 @@
+"""What is read of collections, kept up with what is written to them."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Target
+from index.catalogue.tables import ImageRow, RemovalRow, TextRow
+from index.vectors.protocol import Keys
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+Value = TypeVar("Value", bound=_Sized)
+
+# Images that were written are looked at one by one; of many, or of a large share, all are read anew.
+_FEW: Final = 1000
+_FEW_SHARE: Final = 1 / 8
+_ENTRY_BYTES: Final = 1024
+
+
+class Place(NamedTuple):
+    """What a value is of: a collection's images or texts, and a name."""
+
+    collection_id: int
+    target: Target
+    name: str
+
+
+class _Turn:
+    """Whose turn it is to read a value; others wait, and find it read."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Followed(Generic[Value]):
+    """Values that follow what is written to their collections; threads may share it.
+
+    Args:
+        most_bytes: What all hold together at most; the least used are forgotten, but never the latest.
+        newer: Whether a later state than the one that is asked for will do.
+    """
+
+    def __init__(self, most_bytes: int, *, newer: bool = False) -> None:
+        self._most_bytes = most_bytes
+        self._newer = newer
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Place, tuple[int, Value]] = OrderedDict()
+        self._turns: WeakValueDictionary[Place, _Turn] = WeakValueDictionary()
+        self._bytes = 0
+
+    def held(self, place: Place, sequence: int) -> Value | None:
+        """Return a value as it is at a sequence number if that is known already."""
+        return self._at(place, sequence)[0]
+
+    def get(
+        self,
+        place: Place,
+        sequence: int,
+        read: Callable[[], Value],
+        catch_up: Callable[[int, Value], Value | None],
+    ) -> Value:
+        """Return a value as it is at a sequence number, the same object as long as nothing of it changes.
+
+        Threads that ask for the same at once read it once.
+
+        Args:
+            place: What it is of.
+            sequence: The collection's sequence number.
+            read: Reads it anew.
+            catch_up: Makes it of what it was at an earlier sequence number; None where that is too much.
+        """
+        value, _ = self._at(place, sequence)
+        if value is not None:
+            return value
+        with self._lock:
+            turn = self._turns.setdefault(place, _Turn())
+        with turn.lock:
+            value, earlier = self._at(place, sequence)
+            if value is None and earlier is not None:
+                value = catch_up(*earlier)
+            if value is None:
+                value = read()
+            self._keep(place, sequence, value)
+        return value
+
+    def _at(self, place: Place, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
+        """Return the value that is held if it will do, and else what is held of an earlier state."""
+        with self._lock:
+            held = self._held.get(place)
+            if held is None:
+                return None, None
+            if held[0] == sequence or (self._newer and held[0] > sequence):
+                self._held.move_to_end(place)
+                return held[1], None
+            return None, held if held[0] < sequence else None
+
+    def _keep(self, place: Place, sequence: int, value: Value) -> None:
+        with self._lock:
+            held = self._held.get(place)
+            if held is not None and held[0] > sequence:
+                return
+            self._forget(place)
+            self._held[place] = (sequence, value)
+            self._bytes += _cost(place, value)
+            while self._bytes > self._most_bytes and len(self._held) > 1:
+                self._forget(next(iter(self._held)))
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the values of all other collections."""
+        with self._lock:
+            for place in [place for place in self._held if place.collection_id not in collections]:
+                self._forget(place)
+
+    def _forget(self, place: Place) -> None:
+        held = self._held.pop(place, None)
+        if held is not None:
+            self._bytes -= _cost(place, held[1])
+
+
+def _cost(place: Place, value: _Sized) -> int:
+    """Bytes that an entry holds; a name may be longer than what it stands for."""
+    return value.nbytes + len(place.name) + _ENTRY_BYTES
+
+
+def few(count: int) -> int:
+    """Return how many of so many images or texts may be written for it to be worth while to catch up."""
+    return max(_FEW, int(_FEW_SHARE * count))
+
+
+def touched_since(
+    session: Session, collection_id: int, sequence: int, target: Target, most: int
+) -> Keys | None:
+    """Return the keys of what was written or removed since, rising, or None if these are more than `most`."""
+    written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
+    removed = select(RemovalRow.key).where(
+        RemovalRow.collection_id == collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )
+    touched: Keys = np.union1d(*(read_keys(session, query.limit(most + 1)) for query in (written, removed)))
+    return None if len(touched) > most else touched
+
+
+def all_keys(collection_id: int, target: Target) -> Select[int]:
+    """Select the keys of a collection's images or of their texts."""
+    if target == "images":
+        query = select(ImageRow.id)
+    else:
+        query = select(TextRow.id).join(ImageRow, ImageRow.id == TextRow.image_id)
+    return query.where(ImageRow.collection_id == collection_id)
+
+
+def read_keys(session: Session, query: Select[int]) -> Keys:
+    """Return the keys that a query finds, rising."""
+    keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
+    keys.sort()
+    return keys
+
+
+def holds(keys: Keys, some: Keys) -> NDArray[np.bool_]:
+    """Tell which of some keys are among others, which rise: they are many."""
+    return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")

@@ -1,0 +1,261 @@
+"""Filters of many conditions: the values of each field are read once, and looked up for every condition.
+
+A database would read the images of each condition by themselves: 256 wide ranges read a collection 256 times.
+Here the values that the conditions of a field ask for are joined to spans that do not overlap, so that an
+index finds each value once. Arrays of keys then tell which images satisfy a condition, and which ones pass.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Select, select, union_all
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from index.catalogue.tables import AttributeRow, ImageRow
+from index.filters.column_cache import read_keys
+from index.filters.grammar import (
+    And,
+    AnyOf,
+    Equals,
+    FieldKind,
+    Filter,
+    Not,
+    Or,
+    Range,
+    condition_values,
+    conditions,
+    kind_of,
+)
+from index.vectors.protocol import Keys
+
+Mask = NDArray[np.bool_]
+_Condition = Equals | AnyOf | Range
+_Value = float | str
+_Field = tuple[str, FieldKind]
+_Rows = Select[int, Any]
+_ROWS_AT_ONCE: Final = 10_000
+# Built-in fields that an image has one text of at most.
+TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
+    "id": ImageRow.external_id,
+    "split": ImageRow.split,
+    "group": ImageRow.group_name,
+}
+
+
+class Cut(NamedTuple):
+    """A place between the values of a field: before or after one of them, or an end.
+
+    Attributes:
+        part: Below all values, at a value or above all; by this cuts are in order first.
+        value: The value.
+        after: Whether the place is after it.
+    """
+
+    part: int
+    value: _Value = 0.0
+    after: bool = False
+
+
+_BELOW: Final = Cut(-1)
+_ABOVE: Final = Cut(1)
+
+
+class Span(NamedTuple):
+    """All values between two cuts."""
+
+    low: Cut
+    high: Cut
+
+    @property
+    def is_point(self) -> bool:
+        """Whether this is a single value."""
+        return self.low.part == self.high.part == 0 and self.low.value == self.high.value
+
+
+def spans(condition: _Condition, kind: FieldKind) -> list[Span]:
+    """Return the values of a kind that a condition asks for."""
+    values = [value for value in condition_values(condition) if kind_of(value) == kind]
+    if not isinstance(condition, Range):
+        return [Span(Cut(0, _stored(value)), Cut(0, _stored(value), after=True)) for value in values]
+    low, high = _BELOW, _ABOVE
+    for sign, bound in condition.bounds() if values else ():
+        if sign in ("gt", "gte"):
+            low = max(low, Cut(0, _stored(bound), after=sign == "gt"))
+        else:
+            high = min(high, Cut(0, _stored(bound), after=sign == "lte"))
+    return [Span(low, high)] if values and low < high else []
+
+
+def joined(parts: Sequence[Span]) -> list[Span]:
+    """Return the same values as spans that do not touch, rising."""
+    found: list[Span] = []
+    for part in sorted(parts):
+        if found and part.low <= found[-1].high:
+            found[-1] = Span(found[-1].low, max(found[-1].high, part.high))
+        else:
+            found.append(part)
+    return found
+
+
+class Column:
+    """The values of one kind that images have in a field, or those of them that were asked for.
+
+    Args:
+        images: The key of the image of each value, (V,).
+        values: The values, (V,): floats or texts, in any order.
+
+    Attributes:
+        images: The keys in order of the values.
+    """
+
+    def __init__(self, images: Keys, values: Sequence[_Value] | NDArray[np.float64]) -> None:
+        if isinstance(values, np.ndarray):
+            distinct, ranks = np.unique(values, return_inverse=True)
+            self._values: Sequence[_Value] = distinct.tolist()
+        else:
+            self._values = sorted(set(values))
+            rank_of = {value: rank for rank, value in enumerate(self._values)}
+            ranks = np.fromiter((rank_of[value] for value in values), dtype=np.int64, count=len(values))
+        order = np.argsort(ranks, kind="stable")
+        self.images = images[order]
+        # Where the images of each value begin.
+        self._starts = np.searchsorted(ranks[order], np.arange(len(self._values) + 1))
+
+    def slices(self, parts: Sequence[Span]) -> Iterator[slice]:
+        """Return where among `images` those with a value within the spans are."""
+        for low, high in parts:
+            yield slice(self._starts[self._place(low)], self._starts[self._place(high)])
+
+    def _place(self, cut: Cut) -> int:
+        if cut.part:
+            return 0 if cut.part < 0 else len(self._values)
+        bisect = bisect_right if cut.after else bisect_left
+        return bisect(self._values, cut.value)
+
+
+class Columns:
+    """Reads the fields that filters name.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        since: Only images that were written after this sequence number; None for all of the collection.
+    """
+
+    def __init__(self, session: Session, collection_id: int, since: int | None = None) -> None:
+        self._session = session
+        self._collection_id = collection_id
+        self._since = since
+
+    def passing(self, filter: Filter) -> Keys:
+        """Return the keys of the images that pass a filter, rising."""
+        asked: dict[_Field, list[Span]] = {}
+        for condition in conditions(filter):
+            for kind in _kinds(condition):
+                asked.setdefault((condition.field, kind), []).extend(spans(condition, kind))
+        columns = {place: self._column(*place, joined(parts)) for place, parts in asked.items()}
+        images = self._candidates(filter, columns)
+        places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
+
+        def mask(condition: _Condition) -> Mask:
+            found = np.zeros(len(images), dtype=np.bool_)
+            for kind in _kinds(condition):
+                place = condition.field, kind
+                for some in columns[place].slices(spans(condition, kind)):
+                    found[places[place][some]] = True
+            return found
+
+        return images[_evaluate(filter, mask)]
+
+    def _candidates(self, filter: Filter, columns: Mapping[_Field, Column]) -> Keys:
+        """Return the keys of images among which are all that pass, rising."""
+        if _evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
+            # An image passes that has none of the values.
+            every = select(ImageRow.id).where(ImageRow.collection_id == self._collection_id)
+            written = [] if self._since is None else [ImageRow.sequence > self._since]
+            return read_keys(self._session, every.where(*written))
+        return np.unique(np.concatenate([column.images for column in columns.values()]))
+
+    def _column(self, field: str, kind: FieldKind, parts: Sequence[Span]) -> Column:
+        values: list[Any] = []
+        images = [np.empty(0, dtype=np.int64)]
+        for query in self._queries(field, kind, parts):
+            # Past the session, which would make objects of the rows first.
+            rows = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+            for some in rows.partitions():
+                read = [value for _, value in some]
+                values += read if kind == "text" else [np.array(read, dtype=np.float64)]
+                images.append(np.fromiter((image for image, _ in some), dtype=np.int64, count=len(some)))
+        whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
+        return Column(np.concatenate(images), whole)
+
+    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Span]) -> Iterator[_Rows]:
+        """Select the keys of images and the values that they have within the spans."""
+        column = _column_of(field, kind)
+        if self._since is not None:
+            # They are few: all of their values are read.
+            written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
+            query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
+            yield (
+                query
+                if field in TEXT_COLUMNS
+                else query.join(AttributeRow, AttributeRow.image_id == ImageRow.id)
+            )
+            return
+        row = ImageRow if field in TEXT_COLUMNS else AttributeRow
+        key = ImageRow.id if field in TEXT_COLUMNS else AttributeRow.image_id
+        query = select(key, column).where(row.collection_id == self._collection_id, *_of_field(field, kind))
+        points = [part.low.value for part in parts if part.is_point]
+        ranges = [query.where(*_bounds(column, part)) for part in parts if not part.is_point]
+        if points:
+            yield query.where(column.in_(points))
+        if ranges:
+            yield select(union_all(*ranges).subquery())
+
+
+def _evaluate(filter: Filter, mask: Callable[[_Condition], Mask]) -> Mask:
+    """Return which images pass, given which ones satisfy a condition."""
+    if isinstance(filter, Not):
+        return ~_evaluate(filter.filter, mask)
+    if isinstance(filter, And | Or):
+        found = _evaluate(filter.filters[0], mask)
+        combine = np.logical_and if isinstance(filter, And) else np.logical_or
+        for part in filter.filters[1:]:
+            combine(found, _evaluate(part, mask), out=found)
+        return found
+    return mask(filter)
+
+
+def _kinds(condition: _Condition) -> list[FieldKind]:
+    return sorted({kind_of(value) for value in condition_values(condition)})
+
+
+def _stored(value: bool | int | float | str) -> _Value:
+    """Return a value as the catalogue compares it: numbers as 64-bit floats."""
+    return value if isinstance(value, str) else float(value)
+
+
+def _column_of(field: str, kind: FieldKind) -> InstrumentedAttribute[Any]:
+    if field in TEXT_COLUMNS:
+        return TEXT_COLUMNS[field]
+    return AttributeRow.text_value if kind == "text" else AttributeRow.number_value
+
+
+def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
+    yield _column_of(field, kind).is_not(None)
+    if field not in TEXT_COLUMNS:
+        yield AttributeRow.name == field
+        if kind != "text":
+            # Only text has a text value, so its kind needs no check.
+            yield AttributeRow.kind == kind
+
+
+def _bounds(column: InstrumentedAttribute[Any], part: Span) -> Iterator[ColumnElement[bool]]:
+    (low_part, low, after_low), (high_part, high, after_high) = part
+    if not low_part:
+        yield column > low if after_low else column >= low
+    if not high_part:
+        yield column <= high if after_high else column < high

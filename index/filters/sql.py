@@ -1,0 +1,237 @@
+"""Filters as SQL, and a small memory of which images passed."""
+
+import operator
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from index.catalogue import Reading
+from index.catalogue.collections import Target
+from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
+from index.filters.column_cache import Followed, Place, all_keys, few, holds, read_keys, touched_since
+from index.filters.columns import TEXT_COLUMNS, Columns
+from index.filters.grammar import (
+    BUILT_IN_FIELDS,
+    And,
+    AnyOf,
+    Equals,
+    FieldKind,
+    Filter,
+    Not,
+    Or,
+    Range,
+    check_filter,
+    condition_values,
+    conditions,
+    kind_of,
+)
+from index.vectors.protocol import Keys
+
+_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+# Of so many conditions each reads its images by index, and the database joins them.
+_SEPARATE: Final = 8
+# The texts of so many images are looked up by image.
+_FEW_IMAGES: Final = 1000
+
+_Condition = Equals | AnyOf | Range
+
+
+class Change(NamedTuple):
+    """What was written to a collection: the keys of images or texts, rising.
+
+    Attributes:
+        touched: Those that were removed or written.
+        passing: Those of them that pass the filter now.
+    """
+
+    touched: Keys
+    passing: Keys
+
+
+def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
+    """Return the fields that a collection's filters can name, with the kinds of their values."""
+    found: dict[str, set[FieldKind]] = {name: {"text"} for name in BUILT_IN_FIELDS}
+    query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+    for name, kind in session.execute(query):
+        found.setdefault(name, set()).add(_KINDS[kind])
+    return {name: frozenset(kinds) for name, kinds in found.items()}
+
+
+def passing_keys(session: Session, collection_id: int, filter: Filter, target: Target = "images") -> Keys:
+    """Return the keys of all images of a collection that pass a filter, or of their texts, rising.
+
+    Raises:
+        FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
+    """
+    check_filter(filter, known_fields(session, collection_id))
+    if _has_many(filter):
+        return _keys_by_columns(session, collection_id, filter, target)
+    passes = _sql(filter, partial(_is_among, collection_id))
+    return read_keys(session, all_keys(collection_id, target).where(passes))
+
+
+def change_since(
+    session: Session, collection_id: int, sequence: int, filter: Filter, target: Target, most: int
+) -> Change | None:
+    """Return what was written to a collection after a sequence number, or None if that is too much.
+
+    Args:
+        session: Of the catalogue.
+        collection_id: Key of the collection.
+        sequence: The sequence number.
+        filter: What must hold; known to name fields that the collection has.
+        target: Whether keys of images or of their texts are wanted.
+        most: So many keys are not too much.
+    """
+    touched = touched_since(session, collection_id, sequence, target, most)
+    if touched is None:
+        return None
+    if _has_many(filter):
+        return Change(touched, _keys_by_columns(session, collection_id, filter, target, sequence))
+    written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
+    return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
+
+
+class PassingKeys:
+    """Remembers which images passed the latest filters, and keeps up with what is written."""
+
+    def __init__(self) -> None:
+        self._found: Followed[Keys] = Followed(_REMEMBERED_BYTES)
+
+    def get(
+        self,
+        reading: Reading,
+        place: Place,
+        sequence: int,
+        filter: Filter,
+    ) -> Keys:
+        """Return `passing_keys`, from memory but for what was written since.
+
+        The array is the same as long as no key comes or goes.
+
+        Args:
+            reading: Of the catalogue, at `sequence`.
+            place: The collection, whether keys of images or of their texts are wanted, and the filter as a
+                text, the same for the same filter.
+            sequence: The collection's sequence number.
+            filter: What must hold.
+        """
+        held = self._found.held(place, sequence)
+        if held is not None:
+            return held
+        collection_id, target, _ = place
+        return self._found.get(
+            place,
+            sequence,
+            lambda: passing_keys(reading.session, collection_id, filter, target),
+            lambda then, keys: _caught_up(reading.session, collection_id, then, keys, filter, target),
+        )
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the keys of all other collections."""
+        self._found.keep(collections)
+
+
+_KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
+
+
+def _caught_up(
+    session: Session, collection_id: int, sequence: int, keys: Keys, filter: Filter, target: Target
+) -> Keys | None:
+    """Return the keys that pass now, given those that did, or None where too much was written since."""
+    change = change_since(session, collection_id, sequence, filter, target, few(len(keys)))
+    if change is None:
+        return None
+    gone = np.setdiff1d(change.touched, change.passing, assume_unique=True)
+    gone = gone[holds(keys, gone)]
+    more = change.passing[~holds(keys, change.passing)]
+    if not len(gone) and not len(more):
+        return keys
+    keys = np.delete(keys, np.searchsorted(keys, gone))
+    return np.insert(keys, np.searchsorted(keys, more), more)
+
+
+def _has_many(filter: Filter) -> bool:
+    return sum(1 for _ in conditions(filter)) > _SEPARATE
+
+
+def _keys_by_columns(
+    session: Session, collection_id: int, filter: Filter, target: Target, since: int | None = None
+) -> Keys:
+    """Return the keys that pass, rising; with a sequence number, of what was written after it."""
+    images = Columns(session, collection_id, since).passing(filter)
+    if target == "images":
+        return images
+    if len(images) <= _FEW_IMAGES:
+        return read_keys(session, select(TextRow.id).where(TextRow.image_id.in_(images.tolist())))
+    query = all_keys(collection_id, target).add_columns(ImageRow.id)
+    if since is not None:
+        query = query.where(ImageRow.sequence > since)
+    found = np.array(session.execute(query).all(), dtype=np.int64).reshape(-1, 2)
+    return np.sort(found[holds(images, found[:, 1]), 0])
+
+
+def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Return whether an image passes; `attribute` tells whether it has one that satisfies a condition."""
+    if isinstance(filter, And):
+        return and_(*(_sql(part, attribute) for part in filter.filters))
+    if isinstance(filter, Or):
+        return or_(*(_sql(part, attribute) for part in filter.filters))
+    if isinstance(filter, Not):
+        return not_(_sql(filter.filter, attribute))
+    if filter.field in TEXT_COLUMNS:
+        column = TEXT_COLUMNS[filter.field]
+        # Without a value the comparison alone would be unknown instead of and so would its opposite.
+        return and_(column.is_not(None), _compares_text(column, filter))
+    return attribute(filter)
+
+
+def _is_among(collection_id: int, condition: _Condition) -> ColumnElement[bool]:
+    """Tell it of many images: those that have such an attribute are read by its value."""
+    return ImageRow.id.in_(
+        select(AttributeRow.image_id).where(
+            AttributeRow.collection_id == collection_id, _compares_attribute(condition)
+        )
+    )
+
+
+def _has(condition: _Condition) -> ColumnElement[bool]:
+    """Tell it of few images: the attributes of each are read."""
+    return exists().where(AttributeRow.image_id == ImageRow.id, _compares_attribute(condition))
+
+
+def _compares_attribute(condition: _Condition) -> ColumnElement[bool]:
+    kinds = sorted({kind_of(value) for value in condition_values(condition)})
+    compares = or_(*(_compares_kind(condition, kind) for kind in kinds))
+    return and_(AttributeRow.name == condition.field, compares)
+
+
+def _compares_kind(condition: _Condition, kind: FieldKind) -> ColumnElement[bool]:
+    if kind == "text":
+        # Only text has a text value, so its kind needs no check.
+        return _compares_text(AttributeRow.text_value, condition)
+    column = AttributeRow.number_value
+    if isinstance(condition, Range):
+        holds = and_(*(_OPERATORS[sign](column, float(bound)) for sign, bound in condition.bounds()))
+    else:
+        values = condition_values(condition)
+        holds = column.in_([float(value) for value in values if kind_of(value) == kind])
+    return and_(AttributeRow.kind == kind, holds)
+
+
+def _compares_text(column: InstrumentedAttribute[Any], condition: _Condition) -> ColumnElement[bool]:
+    if isinstance(condition, Range):
+        return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
+    return column.in_([value for value in condition_values(condition) if isinstance(value, str)])
+
+
+_OPERATORS: Final[dict[str, Callable[[Any, Any], ColumnElement[bool]]]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}

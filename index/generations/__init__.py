@@ -1,0 +1,1 @@
+"""Generations of embeddings: building, comparing, activating, dropping; the models that make them."""

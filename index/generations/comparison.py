@@ -1,0 +1,274 @@
+"""Two generations of a collection compared on held-out images, before one takes the other's place.
+
+Nothing is embedded for it: the vectors are those that will be searched.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Generation, now
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, TextEmbeddingRow, TextRow
+from index.home import Home
+from index.vectors.codec import decode_vectors
+from training.evaluation.retrieval import (
+    LabelledVectors,
+    best_ranks,
+    label_precision,
+    overlap,
+    recall_at,
+    row_chunks,
+)
+from training.evaluation.similarity import Vectors, as_blades, similarity
+
+HeldOut = Literal["test", "val", "sample"]
+_DEPTH: Final = 10
+_RECALLS: Final = (1, 5, 10)
+_QUERY_IMAGES: Final = 1000
+_CANDIDATES: Final = 100_000
+_SEED: Final = 0
+_ROWS_AT_ONCE: Final = 500
+_SPLITS: Final[tuple[Literal["test", "val"], ...]] = ("test", "val")
+
+
+class _Figures(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextToImage(_Figures):
+    """Percent of the texts that find an image of theirs among the first k, by k; overlap of the first 10."""
+
+    queries: int
+    active: dict[int, float]
+    new: dict[int, float]
+    overlap: float
+
+
+class ImageToImage(_Figures):
+    """Overlap of the first 10 in percent; precision@10 in percent, where enough images have labels."""
+
+    queries: int
+    overlap: float
+    labelled: int = 0
+    active: float | None = None
+    new: float | None = None
+
+
+class Comparison(_Figures):
+    """A generation against the active one.
+
+    Attributes:
+        against: Number of the generation that was active.
+        measured: When, in ISO 8601.
+        held_out: Where the queries are from; "sample" when the collection has neither split.
+        candidates: Images that were searched.
+        text_to_image: None when texts have no vectors in one of the two, or there are none.
+        image_to_image: Held-out images as queries for the others.
+    """
+
+    against: int
+    measured: str
+    held_out: HeldOut
+    candidates: int
+    text_to_image: TextToImage | None
+    image_to_image: ImageToImage | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    key: int
+    id: str
+    split: str
+    group: str | None
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What is searched, and which of it is held out: rows of `images`."""
+
+    held_out: HeldOut
+    images: list[_Image]
+    queries: list[int]
+
+
+def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
+    """Measure a generation against the active one, and keep the result with it.
+
+    Queries are the texts of up to 1,000 held-out images (test, else val, else a seeded sample), and these
+    images themselves; candidates are all images of the collection, or a seeded sample of 100,000 of them.
+
+    Returns:
+        None when there are fewer than two images that both have vectors of.
+    """
+    with home.catalogue.read() as session:
+        chosen = _choose(session, active, new)
+        if len(chosen.images) < 2:
+            return None
+        vectors = [_image_vectors(session, generation, chosen.images) for generation in (active, new)]
+        texts = _texts(session, (active, new), [chosen.images[row].key for row in chosen.queries])
+        text_vectors = [_text_vectors(session, generation, list(texts)) for generation in (active, new)]
+        relevant = _relevant(session, texts, chosen.images)
+    result = Comparison(
+        against=active.id,
+        measured=now(),
+        held_out=chosen.held_out,
+        candidates=len(chosen.images),
+        text_to_image=_by_text(text_vectors, vectors, relevant) if texts else None,
+        image_to_image=_by_image(chosen, vectors),
+    )
+    with home.catalogue.write() as session:
+        session.execute(
+            update(GenerationRow)
+            .where(GenerationRow.id == new.id)
+            .values(comparison=result.model_dump(mode="json"))
+        )
+    return result
+
+
+def _choose(session: Session, active: Generation, new: Generation) -> _Chosen:
+    both = [
+        select(EmbeddingRow.image_id).where(EmbeddingRow.generation_id == generation.id)
+        for generation in (active, new)
+    ]
+    query = (
+        select(ImageRow.id, ImageRow.external_id, ImageRow.split, ImageRow.group_name, ImageRow.labels)
+        .where(ImageRow.collection_id == new.collection_id, *(ImageRow.id.in_(each) for each in both))
+        .order_by(ImageRow.id)
+    )
+    images = [_Image(*row[:4], tuple(row[4])) for row in session.execute(query)]
+    draw = random.Random(_SEED)
+    held_out: HeldOut = "sample"
+    queries = images
+    for split in _SPLITS:
+        if any(image.split == split for image in images):
+            held_out, queries = split, [image for image in images if image.split == split]
+            break
+    queries = draw.sample(queries, min(len(queries), _QUERY_IMAGES))
+    keys = {image.key for image in queries}
+    others = [image for image in images if image.key not in keys]
+    searched = queries + draw.sample(others, min(len(others), _CANDIDATES - len(queries)))
+    return _Chosen(held_out, searched, list(range(len(queries))))
+
+
+def _image_vectors(session: Session, generation: Generation, images: Sequence[_Image]) -> Vectors:
+    keys = [image.key for image in images]
+    return _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
+
+
+def _text_vectors(session: Session, generation: Generation, keys: Sequence[int]) -> Vectors:
+    return _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, keys)
+
+
+def _stored(session: Session, generation: Generation, table: Any, key: Any, keys: Sequence[int]) -> Vectors:
+    """Return the vectors of these keys, which are all there, in the shape of their kind."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(keys), _ROWS_AT_ONCE):
+        part = keys[start : start + _ROWS_AT_ONCE]
+        query = select(key, table.vector).where(table.generation_id == generation.id, key.in_(part))
+        found |= {row[0]: row[1] for row in session.execute(query)}
+    vectors = decode_vectors([found[key] for key in keys], generation.dim)
+    return as_blades(vectors, generation.blades, unsigned=generation.unsigned)
+
+
+def _texts(session: Session, generations: Sequence[Generation], images: Sequence[int]) -> dict[int, str]:
+    """Return the texts of these images that have vectors in all generations, by key."""
+    texts: dict[int, str] = {}
+    for start in range(0, len(images), _ROWS_AT_ONCE):
+        query = select(TextRow.id, TextRow.text).where(
+            TextRow.image_id.in_(images[start : start + _ROWS_AT_ONCE]),
+            *(
+                TextRow.id.in_(
+                    select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
+                )
+                for generation in generations
+            ),
+        )
+        texts |= {row.id: row.text for row in session.execute(query)}
+    return texts
+
+
+def _relevant(session: Session, texts: Mapping[int, str], images: Sequence[_Image]) -> list[list[int]]:
+    """Return for each text the rows of all images that have this very sentence."""
+    row_of = {image.key: row for row, image in enumerate(images)}
+    rows: dict[str, set[int]] = {text: set() for text in texts.values()}
+    names = list(rows)
+    collection = select(ImageRow.collection_id).where(ImageRow.id == images[0].key).scalar_subquery()
+    for start in range(0, len(names), _ROWS_AT_ONCE):
+        query = (
+            select(TextRow.text, TextRow.image_id)
+            .join(ImageRow, ImageRow.id == TextRow.image_id)
+            .where(
+                ImageRow.collection_id == collection, TextRow.text.in_(names[start : start + _ROWS_AT_ONCE])
+            )
+        )
+        for text, image in session.execute(query):
+            if image in row_of:
+                rows[text].add(row_of[image])
+    return [sorted(rows[text]) for text in texts.values()]
+
+
+def _by_text(
+    texts: Sequence[Vectors], images: Sequence[Vectors], relevant: Sequence[Sequence[int]]
+) -> TextToImage:
+    active, new = (
+        recall_at(best_ranks(queries, candidates, relevant), _RECALLS)
+        for queries, candidates in zip(texts, images, strict=True)
+    )
+    firsts = [_first(queries, candidates) for queries, candidates in zip(texts, images, strict=True)]
+    return TextToImage(
+        queries=len(relevant), active=active, new=new, overlap=100 * overlap(firsts[1], firsts[0])
+    )
+
+
+def _by_image(chosen: _Chosen, vectors: Sequence[Vectors]) -> ImageToImage:
+    rows = chosen.queries
+    firsts = [_first(candidates[rows], candidates, own=rows) for candidates in vectors]
+    shared = 100 * overlap(firsts[1], firsts[0])
+    labelled = [row for row, image in enumerate(chosen.images) if image.labels]
+    queries = [row for row in rows if chosen.images[row].labels]
+    figures = [_precision(chosen.images, candidates, queries, labelled) for candidates in vectors]
+    active, new = (None if figure is None else figure[0] for figure in figures)
+    count = 0 if figures[0] is None else figures[0][1]
+    return ImageToImage(queries=len(rows), overlap=shared, labelled=count, active=active, new=new)
+
+
+def _precision(
+    images: Sequence[_Image], vectors: Vectors, queries: Sequence[int], candidates: Sequence[int]
+) -> tuple[float, int] | None:
+    """Return the precision@10 of images among those with labels, and of how many; None where none has 10."""
+    try:
+        measured = label_precision(
+            _labelled(images, vectors, queries), _labelled(images, vectors, candidates), ks=(_DEPTH,)
+        )
+    except ValueError:
+        return None
+    value = measured.precision[_DEPTH]
+    return None if value is None else (value, measured.queries - measured.short[_DEPTH])
+
+
+def _labelled(images: Sequence[_Image], vectors: Vectors, rows: Sequence[int]) -> LabelledVectors:
+    return LabelledVectors(
+        vectors=vectors[list(rows)],
+        labels=[images[row].labels for row in rows],
+        ids=[images[row].id for row in rows],
+        groups=[images[row].group for row in rows],
+    )
+
+
+def _first(queries: Vectors, candidates: Vectors, own: Sequence[int] | None = None) -> list[list[int]]:
+    """Return the rows of the first 10 candidates of each query, in no order, itself left out."""
+    found: list[list[int]] = []
+    depth = min(_DEPTH, len(candidates) - (own is not None))
+    for start, stop in row_chunks(len(queries), len(candidates)):
+        scores = similarity(queries[start:stop], candidates).copy()
+        if own is not None:
+            scores[np.arange(stop - start), list(own[start:stop])] = -np.inf
+        found += np.argpartition(-scores, depth - 1, axis=1)[:, :depth].tolist()
+    return found

@@ -1,0 +1,69 @@
+"""The generations of a collection, as a list shows them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import count_embeddings, get_generation, require_collection
+from index.catalogue.tables import GenerationRow
+from index.generations.comparison import Comparison
+from index.home import Home
+from index.writes.missing_vectors import count_missing_images
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInfo:
+    """A generation with its state; times are in ISO 8601, None where nobody wrote them down.
+
+    Attributes:
+        images: Images that have a vector in it.
+        texts: Texts that have one.
+        missing: Images of the collection that have none in it.
+        comparison: What was measured of it against the one that was active.
+    """
+
+    number: int
+    state: str
+    model: str
+    digest: str
+    images: int
+    texts: int
+    missing: int
+    created: str | None
+    activated: str | None
+    comparison: Comparison | None
+
+
+def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
+    """Return the generations of a collection, the latest first.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    with home.catalogue.read() as session:
+        row = require_collection(session, collection)
+        query = (
+            select(GenerationRow)
+            .where(GenerationRow.collection_id == row.id)
+            .order_by(GenerationRow.id.desc())
+        )
+        return [describe_generation(session, each) for each in session.execute(query).scalars().all()]
+
+
+def describe_generation(session: Session, row: GenerationRow) -> GenerationInfo:
+    """Count what a generation has, and say what was measured of it."""
+    generation, _ = get_generation(session, row.id)
+    comparison = None if row.comparison is None else Comparison.model_validate(row.comparison)
+    return GenerationInfo(
+        number=row.id,
+        state=row.state,
+        model=generation.model,
+        digest=generation.digest,
+        images=count_embeddings(session, generation),
+        texts=count_embeddings(session, generation, "texts"),
+        missing=count_missing_images(session, generation),
+        created=row.created,
+        activated=row.activated,
+        comparison=comparison,
+    )

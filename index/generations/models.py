@@ -1,0 +1,106 @@
+"""Registered models: finding them, adding them, and the generations that they have made."""
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import IN_SIGHT, Generation, get_generation, require_collection
+from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
+from index.files.bundles import installed_bundle, register_bundle
+from index.generations.listing import GenerationInfo, describe_generation
+from index.home import Home
+from training.models.bundle import BundleInfo, read_bundle
+
+_SHOWN: Final = 5
+# As lists show it.
+_SHORT_DIGEST: Final = 12
+
+
+def register_model(home: Home, folder: Path) -> BundleInfo:
+    """Copy a bundle to the others and write it down, so that collections can be embedded with it.
+
+    One that is registered already stays as it is.
+
+    Raises:
+        BundleError: The folder holds no whole bundle, or it cannot be copied.
+        StoreError: The folder of bundles cannot be made or opened.
+    """
+    with (
+        installed_bundle(read_bundle(folder), home.bundles_folder) as info,
+        home.catalogue.write() as session,
+    ):
+        register_bundle(session, info)
+    return info
+
+
+def require_model(session: Session, digest: str) -> ModelRow:
+    """Return a registered model by its whole digest.
+
+    Raises:
+        UnregisteredModelError: There is none.
+    """
+    row = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
+    if row is None:
+        raise UnregisteredModelError(digest)
+    return row
+
+
+def find_model(session: Session, model: str) -> ModelRow:
+    """Return a registered model by its digest, its name, or the beginning of its digest that lists show.
+
+    Raises:
+        UnknownModelError: There is no such model, or there are several.
+    """
+    rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
+    found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
+    if not found and len(model) >= _SHORT_DIGEST:
+        found = [row for row in rows if row.digest.startswith(model)]
+    if not found:
+        known = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
+        raise UnknownModelError(
+            f"There is no registered model {shortened(model)!r}; there are: {known}. "
+            "`recoquest models register` adds one."
+        )
+    if len(found) > 1:
+        digests = ", ".join(row.digest for row in found[:_SHOWN])
+        raise UnknownModelError(f"Several models have the name {model!r}: give a digest, {digests}.")
+    return found[0]
+
+
+def generations_by(session: Session, digest: str) -> list[tuple[str, GenerationInfo]]:
+    """Return the generations that a model has made, each with its collection, the latest first."""
+    query = (
+        select(CollectionRow.name, GenerationRow)
+        .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+        .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+        .where(ModelRow.digest == digest, IN_SIGHT)
+        .order_by(GenerationRow.id.desc())
+    )
+    return [(name, describe_generation(session, row)) for name, row in session.execute(query).all()]
+
+
+def generation_by(session: Session, collection: str, digest: str) -> Generation:
+    """Return the latest generation of a collection by a model.
+
+    Raises:
+        UnregisteredModelError: There is no such model.
+        UnknownCollectionError: There is no such collection.
+        UnknownGenerationError: The collection was never embedded with it.
+    """
+    model, row = require_model(session, digest), require_collection(session, collection)
+    query = (
+        select(GenerationRow.id)
+        .where(GenerationRow.collection_id == row.id, GenerationRow.model_id == model.id)
+        .order_by(GenerationRow.id.desc())
+        .limit(1)
+    )
+    number = session.execute(query).scalar_one_or_none()
+    if number is None:
+        raise UnknownGenerationError(
+            f"Collection {collection!r} has no generation by {model.name!r}. To embed it with that model: "
+            f"`recoquest reindex {collection} --model {digest[:_SHORT_DIGEST]}`."
+        )
+    return get_generation(session, number)[0]

@@ -1,0 +1,226 @@
+"""Embed a collection with another bundle, from the store, in a generation beside the active one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from index.catalogue.collections import (
+    Generation,
+    add_generation,
+    find_any,
+    get_generation,
+    lock_collection,
+    next_sequence,
+    require_collection,
+)
+from index.catalogue.tables import ImageRow
+from index.engine import SearchEngine
+from index.errors import GenerationError, StoreError
+from index.files.bundles import installed_bundle, register_bundle
+from index.home import Home
+from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
+from index.writes.missing_vectors import (
+    MissingImage,
+    add_missing_images,
+    count_missing_images,
+    images_without_vectors,
+    still_missing,
+)
+from index.writes.prefetch import prepared_ahead
+from training.data.images import ImageLimits, decode_image
+from training.errors import BundleError, ImageError
+from training.progress import ProgressBar, progress_bar
+
+_ROWS_AT_ONCE: Final = 1024
+_NAMED: Final = 3
+# What was let in once stays readable, whatever limits intake has by now.
+_LIMITS: Final = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40)
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexReport:
+    """What a run has embedded, and the generation that has it now."""
+
+    generation: Generation
+    images: int
+
+
+def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Generation:
+    """Return the generation of a collection by an encoder's bundle, begun if there is none yet.
+
+    One that was begun before goes on; the state of none changes.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
+        StoreError: The folder of bundles cannot be made or opened.
+    """
+    if encoder.info is None:
+        raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
+    with home.catalogue.read() as session:
+        require_collection(session, collection)
+    with (
+        installed_bundle(encoder.info, home.bundles_folder) as info,
+        home.catalogue.write() as session,
+    ):
+        collection_id = require_collection(session, collection).id
+        model = register_bundle(session, info)
+        # Another process may be beginning one.
+        lock_collection(session, collection_id)
+        found = find_any(session, collection_id, model.digest)
+        return found or add_generation(session, collection_id, model.id)
+
+
+def reindex(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    batch_size: int = 64,
+    decoders: int = 2,
+    show_progress: bool = True,
+) -> ReindexReport:
+    """Give a generation the vectors of all images and texts that it lacks, and write its snapshot.
+
+    Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
+    written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
+
+    Args:
+        engine: Where the collection is.
+        generation: What gets the vectors, in any state.
+        encoder: Loaded from the generation's bundle.
+        batch_size: Images a forward pass and a transaction.
+        decoders: Threads that read and decode.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
+            missing or damaged; what was embedded stays.
+    """
+    embedded = embed_missing(
+        engine,
+        generation,
+        encoder,
+        batch_size=batch_size,
+        decoders=decoders,
+        show_progress=show_progress,
+    )
+    if embedded:
+        engine.save_snapshot_of(generation)
+    return ReindexReport(generation, embedded)
+
+
+def embed_missing(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    batch_size: int = 64,
+    decoders: int = 2,
+    show_progress: bool = True,
+) -> int:
+    """Do what `reindex` does, but for the snapshot, and return how many images were embedded."""
+    run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, decoders, show_progress)
+    while run.embed_images():
+        pass
+    embed_missing_texts(engine.home, run.embedder, shown=show_progress)
+    if run.broken:
+        raise GenerationError(_broken(generation, run.broken))
+    return run.embedded
+
+
+class _Run:
+    """Embeds what is missing, pass by pass."""
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        embedder: Embedder,
+        encoder: ImageEncoder,
+        batch_size: int,
+        decoders: int,
+        show_progress: bool,
+    ) -> None:
+        self.embedder = embedder
+        self.embedded = 0
+        self.broken: dict[MissingImage, str] = {}
+        self._engine = engine
+        self._encoder = encoder
+        self._batch_size = batch_size
+        self._decoders = decoders
+        self._show_progress = show_progress
+
+    def embed_images(self) -> bool:
+        """Embed the images that lack a vector now; return whether there were any that may have one."""
+        with self._engine.home.catalogue.read() as session:
+            # Whose file could not be read may have been removed or replaced since.
+            there = still_missing(session, self.embedder.generation, list(self.broken))
+            self.broken = {image: reason for image, reason in self.broken.items() if image in there}
+            missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
+            total = _count_images(session, self.embedder.generation)
+        if missing <= 0:
+            return False
+        name = f"Embedding {self.embedder.generation.collection}"
+        done = total - missing
+        with progress_bar(name, total, done=done, shown=self._show_progress) as bar:
+            self._pass(bar)
+        return True
+
+    def _pass(self, bar: ProgressBar) -> None:
+        untried = (image for image in self._missing() if image not in self.broken)
+        for batch in prepared_ahead(untried, self._prepare, self._batch_size, self._decoders):
+            readable = {image: found for image, found in batch if isinstance(found, Tensor)}
+            self.broken |= {image: found for image, found in batch if isinstance(found, str)}
+            self._write(list(readable), list(readable.values()))
+            bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
+
+    def _missing(self) -> Iterator[MissingImage]:
+        after = 0
+        while True:
+            with self._engine.home.catalogue.read() as session:
+                rows = images_without_vectors(
+                    session, self.embedder.generation, after=after, limit=_ROWS_AT_ONCE
+                )
+            if not rows:
+                return
+            yield from rows
+            after = rows[-1].key
+
+    def _prepare(self, image: MissingImage) -> Tensor | str:
+        """Return an image's pixels, or why it has none."""
+        try:
+            path = self._engine.home.store.path(image.sha256)
+            decoded = decode_image(path, _LIMITS, self._encoder.min_image_side)
+            return self._encoder.prepare_image(decoded)
+        except (StoreError, ImageError) as error:
+            return str(error)
+
+    def _write(self, images: Sequence[MissingImage], pixels: Sequence[Tensor]) -> None:
+        if not images:
+            return
+        vectors = self.embedder.images(pixels)
+        generation = self.embedder.generation
+        with self._engine.home.catalogue.write() as session:
+            sequence = next_sequence(session, generation.collection_id)
+            get_generation(session, generation.id)
+            added = add_missing_images(session, generation, sequence, images, vectors)
+        self.embedded += added
+
+
+def _count_images(session: Session, generation: Generation) -> int:
+    query = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
+    return session.execute(query).scalar_one()
+
+
+def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:
+    named = [f"{image.id}: {reason}" for image, reason in list(broken.items())[:_NAMED]]
+    more = f" And {len(broken) - len(named):,} more." if len(broken) > len(named) else ""
+    return (
+        f"{len(broken):,} images of {generation.collection!r} cannot be read from the store. "
+        f"{' '.join(named)}{more} Index their data again or delete them, then run this again; all others are "
+        "embedded."
+    )

@@ -1,0 +1,161 @@
+"""Old generations: how many are kept to roll back to, and how the others go."""
+
+import logging
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from index.catalogue import PAUSE_SECONDS
+from index.catalogue.collections import (
+    Generation,
+    find_generation,
+    get_generation,
+    lock_collection,
+    next_sequence,
+    require_collection,
+)
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.errors import GenerationError
+from index.files.unused_bundles import changing_models, note_unused
+from index.generations.activation import generation_of
+from index.home import Home
+from index.writes.garbage import remove_leftovers
+from training.errors import RecoquestError
+
+# A search that began before a swap may still be at work in the generation before.
+_IN_USE_SECONDS: Final = 60
+_ROWS_AT_ONCE: Final = 1000
+_VECTORS: Final[
+    tuple[tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]], ...]
+] = (
+    (EmbeddingRow, EmbeddingRow.image_id),
+    (TextEmbeddingRow, TextEmbeddingRow.text_id),
+)
+
+_log = logging.getLogger(__name__)
+
+
+def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
+    """Drop the generations of a collection that were active, but for the last `keep` before the present one.
+
+    One that was searched a minute ago stays until the next time.
+
+    Args:
+        home: Where the collection is.
+        collection: Its name.
+        keep: How many stay to roll back to.
+
+    Returns:
+        The numbers of those that were dropped.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        StoreError: The disk does not take the note of a bundle that is to go.
+    """
+    with home.catalogue.read() as session:
+        old = _old(session, require_collection(session, collection).id, keep)
+    for generation in old:
+        _drop(home, generation)
+    return [generation.id for generation in old]
+
+
+def try_drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
+    """Do what `drop_old_generations` does, after work that is done; an error is logged, and nothing named.
+
+    What stays is dropped the next time.
+    """
+    try:
+        return drop_old_generations(home, collection, keep)
+    except RecoquestError as error:
+        _log.warning("old generations of %r are not dropped yet: %s", collection, error)
+        return []
+
+
+def drop_generation(home: Home, collection: str, number: int) -> None:
+    """Drop one generation of a collection, such as one that is never to be finished.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        GenerationError: It has no such generation, or this one is being searched.
+        StoreError: The disk does not take the note of a bundle that is to go.
+    """
+    with home.catalogue.read() as session:
+        generation = generation_of(session, collection, number)
+        active = find_generation(session, generation.collection_id, "active")
+    if active is not None and active.id == number:
+        raise GenerationError(f"Generation {number} is the one that {collection!r} is searched in: it stays.")
+    _drop(home, generation)
+
+
+def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
+    query = (
+        select(GenerationRow.id, GenerationRow.state, GenerationRow.activated)
+        .where(GenerationRow.collection_id == collection_id, GenerationRow.activated.is_not(None))
+        .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
+    )
+    rows = session.execute(query).all()
+    since = (datetime.now(UTC) - timedelta(seconds=_IN_USE_SECONDS)).isoformat(timespec="microseconds")
+    before = [row for row in rows if row.state != "active"]
+    # One was retired when the next one became active.
+    retired_at = {row.id: _next_activation(rows, row.activated) for row in before}
+    return [
+        get_generation(session, row.id)[0]
+        for row in before[keep:]
+        if row.state == "retired" and retired_at[row.id] < since
+    ]
+
+
+def _next_activation(rows: Any, activated: str) -> str:
+    return min((row.activated for row in rows if row.activated > activated), default=activated)
+
+
+def _drop(home: Home, generation: Generation) -> None:
+    """Remove a generation's vectors batch by batch, then itself, its snapshots and its bundle if unused."""
+    left = True
+    while left:
+        with home.catalogue.write() as session:
+            left = _drop_batch(session, generation)
+        time.sleep(PAUSE_SECONDS)
+    with changing_models(home.bundles_folder), home.catalogue.write() as session:
+        # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
+        next_sequence(session, generation.collection_id)
+        while _drop_batch(session, generation):
+            pass
+        session.execute(delete(GenerationRow).where(GenerationRow.id == generation.id))
+        if not session.execute(_uses_of(generation.digest)).scalar_one():
+            note_unused(home.bundles_folder, generation.digest)
+            session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
+    # What stays on the disk now is removed by the next one that looks for it.
+    with suppress(RecoquestError):
+        remove_leftovers(home)
+
+
+def _drop_batch(session: Session, generation: Generation) -> bool:
+    """Remove some vectors of images or texts; return whether there were any."""
+    # A writer may be removing the same in another order.
+    lock_collection(session, generation.collection_id)
+    state = session.execute(
+        select(GenerationRow.state).where(GenerationRow.id == generation.id).with_for_update()
+    ).scalar_one_or_none()
+    if state == "active":
+        raise GenerationError(f"Generation {generation.id} was activated meanwhile: it stays.")
+    for table, key in _VECTORS:
+        some = select(key).where(table.generation_id == generation.id).limit(_ROWS_AT_ONCE)
+        keys = session.execute(some).scalars().all()
+        if keys:
+            session.execute(delete(table).where(table.generation_id == generation.id, key.in_(keys)))
+            return True
+    return False
+
+
+def _uses_of(digest: str) -> Any:
+    return (
+        select(func.count())
+        .select_from(GenerationRow)
+        .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+        .where(ModelRow.digest == digest)
+    )

@@ -1,0 +1,61 @@
+"""A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
+
+import time
+
+from index.catalogue.collections import Generation
+from index.engine import SearchEngine
+from index.errors import IncompleteGenerationError
+from index.generations.activation import activate, announce
+from index.generations.reindex import embed_missing, reindex
+from index.writes.embedder import ImageEncoder
+
+
+def swap(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    settle_s: float,
+    batch_size: int = 64,
+    show_progress: bool = True,
+    instead_of: str | None = None,
+) -> int:
+    """Give a generation what it lacks and make it the one that is searched, in one step.
+
+    A generation that was active before lacks the images that were written since: nobody keeps it current,
+    which would cost every write a second pass and every service a second encoder, but it never comes back
+    without them either. Services are told before, so that none has to load anything when it happens.
+
+    Args:
+        engine: Where the collection is.
+        generation: What to search from now on.
+        encoder: Loaded from its bundle.
+        settle_s: How long services may take to notice and to load it.
+        batch_size: Images a forward pass.
+        show_progress: Show a bar on standard error.
+        instead_of: Digest of the only model that it may take the place of; None: of any.
+
+    Returns:
+        How many images had to be embedded.
+
+    Raises:
+        ActiveChangedError: Another model came to be searched with; it stays.
+        GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
+    """
+    embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
+    with engine.home.catalogue.write() as session:
+        announce(session, generation)
+    engine.warm(generation.id)
+    time.sleep(settle_s)
+    while True:
+        # What was written in the meantime, and what is written while that is embedded. A snapshot would take
+        # so long that more was written each time.
+        embedded += embed_missing(
+            engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
+        )
+        try:
+            with engine.home.catalogue.write() as session:
+                activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
+        except IncompleteGenerationError:
+            continue
+        return embedded

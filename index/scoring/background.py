@@ -1,0 +1,309 @@
+"""The background of a collection's scores: what is usual there, so that a score can be called unusual."""
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.catalogue import Reading
+from index.catalogue.collections import Generation, Target
+from index.scoring.pca import Axes
+from index.scoring.sample_queries import OwnQueries, QueryKind, draw, own_images, own_queries
+from index.scoring.vocabulary import Vocabulary, read_vocabulary
+from index.vectors.blade import oriented_bases
+from index.vectors.held import held_vectors
+from index.vectors.protocol import Vectors, VectorView
+from training.evaluation.similarity import as_blades, similarity
+
+Scores = NDArray[np.float32]
+
+_SAMPLE: Final = 2000
+_SMALLEST: Final = 1e-6
+# Fewer of the collection's own queries than this say nothing of what is usual.
+_MIN_OWN_QUERIES: Final = 20
+_JUDGED: Final = 256
+# Own queries are searched for until about so many vectors were compared, but at least by so many of them.
+_COMPARED: Final = 20_000_000
+_MIN_SEARCHED: Final = 16
+_MAX_SEARCHED: Final = 128
+# Which of the nearest own queries says how near they are: the first may be a copy by chance.
+_NEIGHBOUR: Final = 5
+# A query is foreign if it is farther from the own queries than this share of them are from each other, ...
+_FOREIGN: Final = 0.05
+# ... unless its best hit is nearer than those of this share of the own queries.
+_OUTSTANDING: Final = 0.5
+# For longer vectors it would take seconds to find their directions.
+_WIDEST: Final = 1024
+# A background is measured again when the view has grown or shrunk by this factor.
+_GROWTH: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual for queries of one kind.
+
+    Attributes:
+        vectors: Own queries (Q, D).
+        near: A query that scores this with its fifth nearest own query is of the collection's kind.
+        best: The score of the best hit of the middle one of them.
+    """
+
+    vectors: Vectors
+    near: float
+    best: float
+
+
+class ScoreScale(NamedTuple):
+    """One query's scores against the background.
+
+    Attributes:
+        mean: Mean of the query's scores with the background.
+        spread: Their standard deviation; never zero.
+        familiar: Whether the query is like the collection's own of its kind; None where that is not known.
+        near: A best hit that scores this speaks for itself; unused where `familiar` is None.
+        readable: Whether the encoder can read the query; None where it can read a part.
+    """
+
+    mean: float
+    spread: float
+    familiar: bool | None = None
+    near: float = 0.0
+    readable: bool | None = True
+
+    def unusual(self, scores: Iterable[float]) -> list[float]:
+        """Return by how many standard deviations scores lie above the background's mean."""
+        return [(score - self.mean) / self.spread for score in scores]
+
+    def confident(self, scores: Iterable[float]) -> bool | None:
+        """Tell whether the collection has what the query means; None where that cannot be known.
+
+        Either the query is like the collection's own texts or images, or its best hit is as near as theirs
+        are. Neither says anything of a text that the encoder cannot read.
+
+        Args:
+            scores: Of the first hits, at least of one.
+        """
+        if self.familiar is None:
+            return None
+        return (self.familiar or max(scores) >= self.near) and self.readable
+
+
+class Background:
+    """A sample of a generation's vectors, and what is usual for queries of each kind.
+
+    Args:
+        sample: Vectors (N, D) of a view; at least one.
+        count: How many vectors the view held.
+        blades: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
+        usual: What is usual for queries of each kind that is known.
+        vocabulary: The words of the collection's texts, where they are known.
+    """
+
+    def __init__(
+        self,
+        sample: Vectors,
+        count: int,
+        *,
+        blades: int = 1,
+        unsigned: bool = False,
+        usual: Mapping[QueryKind, Usual] | None = None,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        self.sample = sample
+        self.count = count
+        self.blades = blades
+        self.unsigned = unsigned
+        self.usual = {} if usual is None else dict(usual)
+        self.vocabulary = vocabulary
+
+    def fits(self, count: int) -> bool:
+        """Tell whether it still tells of a view that holds so many vectors."""
+        return self.count / _GROWTH <= count <= self.count * _GROWTH
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the vectors hold."""
+        return self.sample.nbytes + sum(usual.vectors.nbytes for usual in self.usual.values())
+
+    @cached_property
+    def mean(self) -> Vectors:
+        """Mean (D,) of the sample."""
+        mean: Vectors = self.sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The directions in which the sample varies."""
+        return Axes.of(self.sample, self.mean)
+
+    @cached_property
+    def usual_spread(self) -> float:
+        """How far the scores of one of the collection's own vectors usually spread."""
+        return float(np.median(self.spreads(self.sample[:_JUDGED])))
+
+    def spreads(self, queries: Vectors) -> NDArray[np.float64]:
+        """Return the standard deviations (Q,) of the scores of queries (Q, D); never zero."""
+        spreads: NDArray[np.float64] = self.similarity(queries, self.sample).std(axis=1, dtype=np.float64)
+        return np.maximum(spreads, _SMALLEST)
+
+    def scale(self, query: Vectors, kind: QueryKind | None, text: str | None = None) -> ScoreScale:
+        """Return what a query (D,) of length one scores with the background.
+
+        Args:
+            query: What is searched for.
+            kind: What it was made of; None where it is of both kinds or of neither.
+            text: What it was made of, where the encoder may not be able to read it.
+        """
+        mean, spread = self._scores(query)
+        usual = None if kind is None else self.usual.get(kind)
+        if usual is None:
+            return ScoreScale(mean, spread)
+        near = _fifth(self.similarity(query[None], usual.vectors))[0]
+        readable: bool | None = True
+        if text is not None and self.vocabulary is not None:
+            readable = self.vocabulary.readable(text)
+        return ScoreScale(mean, spread, bool(near >= usual.near), usual.best, readable)
+
+    def _scores(self, query: Vectors) -> tuple[float, float]:
+        """Return mean and standard deviation of a query's (D,) scores with the sample."""
+        linear = self.blades == 1 and not self.unsigned
+        if linear and len(query) <= _WIDEST:
+            # Neither has to be taken from all of them.
+            mean, spread = self.axes.scores(query)
+        else:
+            scores = np.vecdot(self.sample, query) if linear else self.similarity(query[None], self.sample)[0]
+            mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
+        return mean, max(spread, _SMALLEST)
+
+    def similarity(self, first: Vectors, second: Vectors) -> Scores:
+        """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""
+        scores: Scores = similarity(self._shaped(first), self._shaped(second))
+        return scores
+
+    def _shaped(self, vectors: Vectors) -> Vectors:
+        bases = vectors if self.blades == 1 else oriented_bases(vectors, self.blades)
+        return as_blades(bases, self.blades, unsigned=self.unsigned)
+
+
+def measure_background(
+    view: VectorView,
+    own: Mapping[QueryKind, OwnQueries],
+    *,
+    blades: int = 1,
+    unsigned: bool = False,
+    vocabulary: Vocabulary | None = None,
+    seed: int = 0,
+) -> Background | None:
+    """Draw a sample of a view, and measure what is usual for its own queries.
+
+    Args:
+        view: What is searched.
+        own: The collection's own queries, by kind.
+        blades: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
+        vocabulary: The words of the collection's texts, where they are known.
+        seed: Of the sample.
+
+    Returns:
+        None where the view is empty.
+    """
+    drawn, sample = held_vectors(view, draw(view.keys(), _SAMPLE, seed))
+    if not len(drawn):
+        return None
+    background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)
+    for kind, queries in own.items():
+        if len(queries.vectors) >= _MIN_OWN_QUERIES:
+            background.usual[kind] = Usual(
+                queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
+            )
+    # What the first query would wait for.
+    background.scale(sample[0], None)
+    return background
+
+
+def _usually_near(background: Background, own: OwnQueries) -> float:
+    judged = slice(None, None, -(-len(own.vectors) // _JUDGED))
+    alike = background.similarity(own.vectors[judged], own.vectors)
+    alike[own.owners[judged, None] == own.owners] = -np.inf
+    return float(np.quantile(_fifth(alike), _FOREIGN, method="lower"))
+
+
+def _usual_best(view: VectorView, own: OwnQueries) -> float:
+    searched = min(max(_COMPARED // max(len(view), 1), _MIN_SEARCHED), _MAX_SEARCHED, len(own.vectors))
+    best = []
+    for place in np.linspace(0, len(own.vectors) - 1, searched).astype(np.int64).tolist():
+        left_out = own.left_out[place]
+        found = view.search(own.vectors[place], len(left_out) + 1)
+        best.extend(found.scores[~np.isin(found.keys, left_out)][:1].tolist())
+    return float(np.quantile(best, _OUTSTANDING)) if best else np.inf
+
+
+def _fifth(scores: Scores) -> Scores:
+    """Return the fifth largest (N,) of every row of scores (N, M), or the smallest of fewer."""
+    place = max(scores.shape[1] - _NEIGHBOUR, 0)
+    fifth: Scores = np.partition(scores, place, axis=1)[:, place]
+    return fifth
+
+
+@dataclass(slots=True)
+class _Held:
+    lock: threading.Lock
+    background: Background | None = None
+
+
+class Backgrounds:
+    """The backgrounds of this process, one for each generation and target; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[tuple[int, Target], _Held] = {}
+
+    def of(
+        self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
+    ) -> Background | None:
+        """Return the background of a view, measured if there is none or the view has grown or shrunk much.
+
+        Args:
+            reading: Of the catalogue.
+            generation: What the view holds.
+            view: What is searched.
+            target: Whether it holds the generation's images or their texts.
+
+        Returns:
+            None where the view is empty.
+        """
+        with self._lock:
+            held = self._held.get((generation.id, target))
+            if held is None:
+                held = self._held[generation.id, target] = _Held(threading.Lock())
+        count = len(view)
+        known = held.background
+        if count == 0 or (known is not None and known.fits(count)):
+            return known if count else None
+        # While one measures again, the others go on with what was measured before.
+        if not held.lock.acquire(blocking=known is None):
+            return known
+        try:
+            if held.background is None or not held.background.fits(count):
+                images = own_images(reading.session, view.keys(), target)
+                held.background = measure_background(
+                    view,
+                    own_queries(reading.session, generation, images, target),
+                    blades=generation.blades,
+                    unsigned=generation.unsigned,
+                    vocabulary=read_vocabulary(reading.session, images),
+                )
+            return held.background
+        finally:
+            held.lock.release()
+
+    def keep(self, generations: Collection[int]) -> None:
+        """Forget the backgrounds of all other generations."""
+        with self._lock:
+            for place in [place for place in self._held if place[0] not in generations]:
+                del self._held[place]

@@ -1,0 +1,70 @@
+"""The words that a collection's texts use, and whether an encoder that knows no others can read a text."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Final
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.full_text import tokens
+from index.catalogue.tables import TextRow
+
+# A text is read less than usual if this share of the collection's own texts are read better.
+_UNUSUAL: Final = 0.05
+# Of which less than this was read nothing is known.
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words of the texts of some images.
+
+    Attributes:
+        weights: Of each word: the rarer, the heavier.
+        unknown: What a word weighs that no text uses: as much as the texts' words do on average.
+        usual: All but a few of the texts are read so far by the words of the other images' texts.
+    """
+
+    weights: Mapping[str, float]
+    unknown: float
+    usual: float
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
+        """Return the vocabulary of the texts of each image."""
+        words = [[tokens(text) for text in of_image] for of_image in texts]
+        counts = Counter(word for of_image in words for word in set().union(*of_image))
+        weights = {word: log((len(texts) + 1) / count) for word, count in counts.items()}
+        uses = max(counts.total(), 1)
+        unknown = sum(count * weights[word] for word, count in counts.items()) / uses
+        others = {word: weight for word, weight in weights.items() if counts[word] > 1}
+        shares = [_read(text, others, unknown) for of_image in words for text in of_image]
+        usual = float(np.quantile(shares, _UNUSUAL, method="lower")) if shares else 0.0
+        return cls(weights, unknown, usual)
+
+    def readable(self, text: str) -> bool | None:
+        """Tell whether an encoder that knows no other words can read a text; None where it reads a part."""
+        share = _read(tokens(text), self.weights, self.unknown)
+        if share >= self.usual:
+            return True
+        return False if share < _HALF else None
+
+
+def _read(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:
+    """Return the share of different words that have a weight, by weight; 0 where there is no word."""
+    known = sum(weights.get(word, 0.0) for word in words)
+    weight = known + unknown * sum(word not in weights for word in words)
+    return known / weight if weight else 0.0
+
+
+def read_vocabulary(session: Session, images: Sequence[int]) -> Vocabulary:
+    """Read the vocabulary of the texts of images, by key."""
+    query = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(images))
+    texts: dict[int, list[str]] = {}
+    for image, text in session.execute(query):
+        texts.setdefault(image, []).append(text)
+    return Vocabulary.of(list(texts.values()))

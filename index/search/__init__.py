@@ -1,0 +1,1 @@
+"""A search: request, query vector, ranking, grouping, cursors, hits."""

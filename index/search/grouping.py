@@ -1,0 +1,283 @@
+"""Groups of images, such as all of a patient or a study; an image without a group is a group of its own.
+
+A group is what has the same value in a field: the built-in `group`, or any other that filters can name. Of
+a list the first value counts.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Select, and_, null, select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Target
+from index.catalogue.tables import AttributeRow, ImageRow, TextRow
+from index.errors import QueryError
+from index.filters.column_cache import Followed, Place, all_keys, few, holds, read_keys, touched_since
+from index.filters.columns import TEXT_COLUMNS
+from index.filters.grammar import unknown_field
+from index.filters.sql import known_fields
+from index.vectors.protocol import Keys
+
+# The group of each of some keys; see `GroupColumn`.
+Numbers = NDArray[np.int64]
+
+# Eight columns of a million images.
+_REMEMBERED_BYTES: Final = 256 * 1024 * 1024
+_ROWS_AT_ONCE: Final = 10_000
+
+_Rows = Select[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupColumn:
+    """The groups of all images or texts of a collection.
+
+    Attributes:
+        keys: Their keys, (N,), rising.
+        numbers: A number for the group of each, (N,), the same for the same group; negative where an
+            image has none.
+    """
+
+    keys: Keys
+    numbers: Numbers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds, once its groups were looked at."""
+        return 2 * (self.keys.nbytes + self.numbers.nbytes)
+
+    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Tell which of some keys (K,) are there, and the numbers of these."""
+        held = holds(self.keys, keys)
+        return held, self.numbers[np.searchsorted(self.keys, keys[held])]
+
+    def members(self, number: int) -> Keys:
+        """Return the keys of a group, rising."""
+        numbers, order = self._by_number
+        return self.keys[order[np.searchsorted(numbers, number) : np.searchsorted(numbers, number, "right")]]
+
+    def count(self, allowed: Keys | None) -> int:
+        """Return how many groups have one of some keys, which rise; None for all."""
+        numbers = self._by_number[0] if allowed is None else np.sort(self.of(allowed)[1])
+        return int(np.count_nonzero(np.diff(numbers))) + bool(len(numbers))
+
+    @cached_property
+    def _by_number(self) -> tuple[Numbers, NDArray[np.int64]]:
+        order = np.argsort(self.numbers, kind="stable")
+        return self.numbers[order], order
+
+
+class GroupColumns:
+    """Remembers the columns that were asked for last, and keeps up with what is written."""
+
+    def __init__(self) -> None:
+        self._held: Followed[GroupColumn] = Followed(_REMEMBERED_BYTES, newer=True)
+
+    def get(
+        self, session: Session, collection_id: int, sequence: int, field: str, target: Target
+    ) -> GroupColumn:
+        """Return a column as it is at a sequence number or later, from memory but for what was written since.
+
+        Args:
+            session: Of the catalogue, at `sequence`.
+            collection_id: Key of the collection.
+            sequence: The collection's sequence number.
+            field: The field by which images are grouped, one that the collection has.
+            target: Whether images or their texts are wanted; a text is of its image's group.
+        """
+        query = _values(collection_id, field, target)
+        return self._held.get(
+            Place(collection_id, target, field),
+            sequence,
+            lambda: _column(session, query),
+            partial(_caught_up, session, collection_id, target, query),
+        )
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the columns of all other collections."""
+        self._held.keep(collections)
+
+
+class Groups:
+    """The groups of what a search finds.
+
+    Args:
+        newest: Returns the column as the catalogue is now.
+    """
+
+    def __init__(self, newest: Callable[[], GroupColumn]) -> None:
+        self._newest = newest
+        self.column = newest()
+
+    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Tell which of some keys (K,) the catalogue still has, and the numbers of their groups."""
+        held, numbers = self.column.of(keys)
+        if not held.all():
+            # What the view holds may have been written after the search began.
+            self.column = self._newest()
+            held, numbers = self.column.of(keys)
+        return held, numbers
+
+    def first_places(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the places at which a group comes for the first time; keys that are gone have none."""
+        held, numbers = self.of(keys)
+        firsts = np.unique(numbers, return_index=True)[1]
+        firsts.sort()
+        return np.flatnonzero(held)[firsts]
+
+    def others(self, keys: Keys, findable: Keys | None) -> dict[int, int]:
+        """Return for keys how many more of their groups could be found.
+
+        Args:
+            keys: What was found.
+            findable: Keys that a search may find, rising; None for all.
+        """
+        held, numbers = self.of(keys)
+        counts = {}
+        for key, number in zip(keys[held].tolist(), numbers.tolist(), strict=True):
+            members = self.column.members(number)
+            if findable is not None:
+                members = members[holds(findable, members)]
+            counts[key] = len(members) - int(holds(members, np.array([key]))[0])
+        return counts
+
+
+def check_group_field(session: Session, collection_id: int, field: str, *, of: str) -> None:
+    """Refuse to group by a field that a collection does not have.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        field: The field.
+        of: The part of the request that names it.
+
+    Raises:
+        QueryError: There is none of this name.
+    """
+    known = known_fields(session, collection_id)
+    if field not in known:
+        raise QueryError(unknown_field(field, sorted(known), "to group by"), field=of)
+
+
+def keys_left_out(
+    session: Session,
+    collection_id: int,
+    target: Target,
+    images: Collection[str],
+    groups_of: Collection[str],
+    field: str,
+) -> Keys:
+    """Return the keys of these images, or of their texts, and of all in the groups of others, rising.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        target: Which keys are wanted.
+        images: Ids of images.
+        groups_of: Ids of images whose whole groups are meant; those without a group alone.
+        field: The field by which images are grouped.
+    """
+    if not images and not groups_of:
+        return np.empty(0, dtype=np.int64)
+    every = all_keys(collection_id, target)
+    named = every.where(ImageRow.external_id.in_([*images, *groups_of]))
+    values = set()
+    if groups_of:
+        examples = _values(collection_id, field, "images").where(ImageRow.external_id.in_(list(groups_of)))
+        values = {_Value(*value) for _, _, *value in session.execute(examples)}
+    # Queries of their own: one with "or" would look at every image.
+    queries = [named, *_alike(collection_id, target, field, values)]
+    return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
+
+
+class _Value(NamedTuple):
+    """What a field of an image holds; all of it None where it holds nothing."""
+
+    kind: str | None
+    text: str | None
+    number: float | None
+
+
+def _values(collection_id: int, field: str, target: Target) -> _Rows:
+    """Select the key of every image or text, that of the image, and what the field of the image holds."""
+    key = ImageRow.id if target == "images" else TextRow.id
+    query: _Rows
+    if field in TEXT_COLUMNS:
+        query = select(key, ImageRow.id, null(), TEXT_COLUMNS[field], null())
+    else:
+        query = select(
+            key, ImageRow.id, AttributeRow.kind, AttributeRow.text_value, AttributeRow.number_value
+        )
+    query = query.select_from(ImageRow).where(ImageRow.collection_id == collection_id)
+    if target == "texts":
+        query = query.join(TextRow, TextRow.image_id == ImageRow.id)
+    if field in TEXT_COLUMNS:
+        return query
+    first = and_(AttributeRow.image_id == ImageRow.id, AttributeRow.name == field, AttributeRow.position == 0)
+    return query.outerjoin(AttributeRow, first)
+
+
+def _alike(
+    collection_id: int, target: Target, field: str, values: Collection[_Value]
+) -> Iterator[Select[int]]:
+    """Select the keys of what has one of these values in a field."""
+    texts = [value.text for value in values if value.text is not None]
+    if field in TEXT_COLUMNS:
+        if texts:
+            yield all_keys(collection_id, target).where(TEXT_COLUMNS[field].in_(texts))
+        return
+    query = select(AttributeRow.image_id)
+    if target == "texts":
+        query = select(TextRow.id).join(AttributeRow, AttributeRow.image_id == TextRow.image_id)
+    query = query.where(
+        AttributeRow.collection_id == collection_id, AttributeRow.name == field, AttributeRow.position == 0
+    )
+    if texts:
+        yield query.where(AttributeRow.text_value.in_(texts))
+    for value in values:
+        if value.number is not None:
+            yield query.where(AttributeRow.kind == value.kind, AttributeRow.number_value == value.number)
+
+
+def _column(session: Session, query: _Rows) -> GroupColumn:
+    rows = session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+    numbers = ((key, _number(image, _Value(*value))) for key, image, *value in rows)
+    found = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
+    found = found[np.argsort(found["key"])]
+    return GroupColumn(found["key"].copy(), found["number"].copy())
+
+
+def _number(image: int, value: _Value) -> int:
+    """Return the number of an image's group: 63 bits that Python, in this process, makes of the value."""
+    if value.text is not None:
+        return hash((value.text,)) & sys.maxsize
+    if value.number is None:
+        return -1 - image
+    # As a text, since numbers that are far apart may have the same hash; the sum makes 0.0 of -0.0.
+    return hash((value.kind, repr(value.number + 0.0))) & sys.maxsize
+
+
+def _caught_up(
+    session: Session,
+    collection_id: int,
+    target: Target,
+    query: _Rows,
+    sequence: int,
+    column: GroupColumn,
+) -> GroupColumn | None:
+    touched = touched_since(session, collection_id, sequence, target, few(len(column.keys)))
+    if touched is None:
+        return None
+    if not len(touched):
+        return column
+    written = _column(session, query.where(ImageRow.sequence > sequence))
+    kept = ~holds(touched, column.keys)
+    keys, numbers = column.keys[kept], column.numbers[kept]
+    places = np.searchsorted(keys, written.keys)
+    return GroupColumn(np.insert(keys, places, written.keys), np.insert(numbers, places, written.numbers))

@@ -1,0 +1,160 @@
+"""Images as the catalogue holds them."""
+
+from collections.abc import Hashable, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, Final
+
+from pydantic_core import from_json
+from sqlalchemy import BindParameter, bindparam, null, select
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue, DirectRead, Kept
+from index.catalogue.collections import TARGETS, Target, require_collection
+from index.catalogue.tables import CollectionRow, ImageRow, TextRow
+from index.errors import UnknownImageError
+from index.filters.grammar import storable_text
+from index.search.results import FoundImage, FoundText, StoredImage
+from training.data.manifest import MetadataValue
+
+# Some kilobytes each, with long reports.
+_MOST_KEPT: Final = 10_000
+# Databases bound the number of values in a statement.
+_KEYS_AT_ONCE: Final = 10_000
+
+
+def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
+    """Return the row of an image.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        UnknownImageError: The collection has no such image.
+    """
+    query = (
+        select(ImageRow)
+        .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
+        .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
+    )
+    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    askable = storable_text(collection) and storable_text(image_id)
+    row = session.execute(query).scalar_one_or_none() if askable else None
+    if row is None:
+        require_collection(session, collection)
+        raise UnknownImageError(collection, image_id)
+    return row
+
+
+def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
+    """Return everything that is known of an image.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        UnknownImageError: The collection has no such image.
+    """
+    row = require_image(session, collection, image_id)
+    texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
+    return StoredImage(
+        id=row.external_id,
+        texts=tuple(session.execute(texts).scalars()),
+        report=row.report,
+        labels=tuple(row.labels),
+        metadata=_metadata(row.details),
+        split=row.split,
+        group=row.group_name,
+        width=row.width,
+        height=row.height,
+        media_type=row.media_type,
+        sha256=row.sha256,
+    )
+
+
+class FoundImages:
+    """What hits show; what was shown last is kept until something is written. Threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._kept = {target: Kept[int, FoundImage](catalogue) for target in TARGETS}
+
+    def of(
+        self, keys: Sequence[int], target: Target = "images", version: Hashable = None
+    ) -> list[FoundImage | None]:
+        """Return what hits show, in their order; None for what is gone.
+
+        Args:
+            keys: Of the hits.
+            target: Whether they are of images or of texts.
+            version: What the catalogue's version was a moment ago; by default it is looked at.
+        """
+        every = self._kept[target]
+        kept = every.now() if version is None else every.at(version)
+        found = [*map(kept.get, keys)]
+        if not all(found):
+            missing = [key for key, image in zip(keys, found, strict=True) if image is None]
+            read = _read_found(self._catalogue, missing, target)
+            found = [image or read.get(key) for key, image in zip(keys, found, strict=True)]
+            if len(kept) > _MOST_KEPT:
+                kept.clear()
+            kept.update(read)
+        return found
+
+
+def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, FoundImage]:
+    found = {}
+    parts = (keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE))
+    every = chain.from_iterable(catalogue.rows(_FOUND[target], part) for part in parts)
+    for key, rows in groupby(every, itemgetter(0)):
+        (_, external_id, group, labels, details, position, searched, text), *others = rows
+        found[key] = FoundImage(
+            id=external_id,
+            group=group,
+            texts=() if text is None else (text, *(other[-1] for other in others)),
+            labels=tuple(_plain(labels)),
+            metadata=_metadata(_plain(details)),
+            text=None if searched is None else FoundText(position, searched),
+        )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return what a column of JSON holds: SQLite's driver gives it as text."""
+    return from_json(value) if isinstance(value, str) else value
+
+
+def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
+    """Turn JSON lists back into tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}
+
+
+_IMAGES: Final = ImageRow.__table__
+_TEXTS: Final = TextRow.__table__
+_SEARCHED: Final = _TEXTS.alias("searched")
+_IMAGE_COLUMNS: Final = (
+    _IMAGES.c.external_id,
+    _IMAGES.c.group_name,
+    _IMAGES.c.labels,
+    _IMAGES.c.details,
+)
+_KEYS: Final[BindParameter[Any]] = bindparam("keys", expanding=True)
+_ITS_TEXTS: Final = _TEXTS.c.image_id == _IMAGES.c.id
+_FOUND: Final[dict[Target, DirectRead]] = {
+    "images": DirectRead(
+        select(_IMAGES.c.id.label("key"), *_IMAGE_COLUMNS, null(), null(), _TEXTS.c.text)
+        .select_from(_IMAGES.outerjoin(_TEXTS, _ITS_TEXTS))
+        .where(_IMAGES.c.id.in_(_KEYS))
+        .order_by(_IMAGES.c.id, _TEXTS.c.position)
+    ),
+    "texts": DirectRead(
+        select(
+            _SEARCHED.c.id.label("key"),
+            *_IMAGE_COLUMNS,
+            _SEARCHED.c.position,
+            _SEARCHED.c.text,
+            _TEXTS.c.text,
+        )
+        .select_from(
+            _SEARCHED.join(_IMAGES, _SEARCHED.c.image_id == _IMAGES.c.id).outerjoin(_TEXTS, _ITS_TEXTS)
+        )
+        .where(_SEARCHED.c.id.in_(_KEYS))
+        .order_by(_SEARCHED.c.id, _TEXTS.c.position)
+    ),
+}

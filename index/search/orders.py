@@ -1,0 +1,306 @@
+"""The orders that hits can come in: by likeness, fused with exact words, one of each group, diverse.
+
+The plain order goes on behind any of its hits. Every other order depends on all hits before a place, so it
+is made again from its top, and a page has the first of it that no page before had: whatever was removed in
+between and moved the others, none comes twice and none is passed over.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.catalogue.full_text import fuse
+from index.errors import QueryError
+from index.filters.column_cache import holds
+from index.search.cursors import MOST_RANKED, Place
+from index.search.grouping import Groups
+from index.search.mmr import diversify
+from index.vectors.held import held_vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
+
+# The lists that a hit can come from, as bits.
+BY_VECTOR: Final = 1
+BY_WORDS: Final = 2
+
+NOTHING: Final = np.empty(0, dtype=np.int64)
+_ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MOST_RANKED)
+# The first places of each list are fused; the same for every page, so that all pages are of one order.
+FUSED_PLACES: Final = 1000
+# The first places of the order by likeness from which diverse hits are chosen.
+DIVERSE_PLACES: Final = 1000
+# More are not searched for on top.
+_MANY_HIDDEN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Hits, best first.
+
+    Attributes:
+        keys: Their keys, (N,).
+        scores: What orders them, (N,): the cosine, or the sum of a fused ranking.
+        cosines: Their cosines with the query, (N,), of the model's own kind.
+        lists: The lists that each comes from, (N,), as bits.
+        exact: Whether nothing nearer can have been missed.
+    """
+
+    keys: Keys
+    scores: NDArray[np.float32]
+    cosines: NDArray[np.float32]
+    lists: NDArray[np.uint8]
+    exact: bool
+
+    def __len__(self) -> int:
+        """Return the number of hits."""
+        return len(self.keys)
+
+    def take(self, places: NDArray[np.int64] | slice) -> "Ranked":
+        """Return the hits at these places."""
+        return Ranked(
+            self.keys[places], self.scores[places], self.cosines[places], self.lists[places], self.exact
+        )
+
+    def then(self, other: "Ranked") -> "Ranked":
+        """Return these hits with others behind them."""
+        return Ranked(
+            np.concatenate((self.keys, other.keys)),
+            np.concatenate((self.scores, other.scores)),
+            np.concatenate((self.cosines, other.cosines)),
+            np.concatenate((self.lists, other.lists)),
+            self.exact and other.exact,
+        )
+
+
+class Scope(NamedTuple):
+    """What a search may find: the vectors of a view, but for those that a filter or the request leaves out.
+
+    Attributes:
+        view: What is searched.
+        query: What is searched for, (D,) of length one.
+        allowed: Keys that pass the filter, rising; None for all.
+        hidden: Keys that are left out, rising.
+    """
+
+    view: VectorView
+    query: Vectors
+    allowed: Keys | None
+    hidden: Keys
+
+    @classmethod
+    def of(cls, view: VectorView, query: Vectors, allowed: Keys | None, hidden: Keys) -> "Scope":
+        """Leave out hidden keys, which rise, as a filter would where they are many."""
+        if len(hidden) <= _MANY_HIDDEN:
+            return cls(view, query, allowed, hidden)
+        every = view.keys() if allowed is None else allowed
+        return cls(view, query, every[~holds(hidden, every)], NOTHING)
+
+    def findable(self, every: Keys) -> Keys | None:
+        """Return the keys that a search may find, rising; None where these are `every` key that there is."""
+        some = every if self.allowed is None else self.allowed
+        if len(self.view) != len(every):
+            some = np.intersect1d(some, self.view.keys(), assume_unique=True)
+        if len(self.hidden):
+            some = some[~holds(self.hidden, some)]
+        return None if some is every else some
+
+    def nearest(self, count: int, after: After | None = None) -> Neighbours:
+        """Find the `count` nearest; those hidden are searched for on top, since no view leaves them out."""
+        found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
+        if not len(self.hidden):
+            return found
+        kept = ~holds(self.hidden, found.keys)
+        return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
+
+
+class Ranking(Protocol):
+    """An order of hits."""
+
+    def page(self, count: int, place: Place | None = None) -> Ranked:
+        """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
+
+        Args:
+            count: How many.
+            place: Where the page before ended.
+
+        Raises:
+            QueryError: The order does not reach that far down.
+        """
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which of the hits (N,) may follow those that were seen (S,)."""
+
+
+class Plain:
+    """By likeness to the query."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def page(self, count: int, place: Place | None = None) -> Ranked:
+        """Return the hits behind a score and key; see `Ranking`."""
+        return by_vector(self._scope.nearest(count, None if place is None else place.after))
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits have not been seen; see `Ranking`."""
+        return ~np.isin(keys, seen)
+
+
+class Remade(ABC):
+    """An order that is made again from the top for every page."""
+
+    @abstractmethod
+    def _top(self, count: int) -> Ranked:
+        """Return the first `count` hits."""
+
+    def page(self, count: int, place: Place | None = None) -> Ranked:
+        """Return the first hits that have not been seen; see `Ranking`."""
+        if place is not None and place.after.rank >= MOST_RANKED:
+            raise QueryError(
+                f"This kind of search goes {MOST_RANKED:,} hits deep: narrow it with a filter.",
+                field="cursor",
+            )
+        seen = NOTHING if place is None else place.seen
+        found = self._top(len(seen) + count)
+        return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits have not been seen; see `Ranking`."""
+        return ~np.isin(keys, seen)
+
+
+class Fused(Remade):
+    """By reciprocal rank in two lists: likeness to the query, and matches of exact words.
+
+    What neither list has among its first places follows by likeness, with a sum of zero.
+
+    Args:
+        scope: What may be found.
+        matches: Keys that match the words, best first, at most `FUSED_PLACES`.
+    """
+
+    def __init__(self, scope: Scope, matches: Keys) -> None:
+        self._scope = scope
+        self._matches = matches
+
+    def _top(self, count: int) -> Ranked:
+        near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
+        head = near.take(slice(FUSED_PLACES))
+        # The view may not hold what was written or removed a moment ago.
+        matches, cosines = self._scope.view.scores(self._scope.query, self._matches)
+        keys, sums = fuse([head.keys, matches])
+        cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
+        cosine_of.update(zip(head.keys.tolist(), head.cosines.tolist(), strict=True))
+        lists = BY_VECTOR * np.isin(keys, head.keys) + BY_WORDS * np.isin(keys, matches)
+        fused = Ranked(
+            keys,
+            sums.astype(np.float32),
+            np.array([cosine_of[key] for key in keys.tolist()], dtype=np.float32),
+            lists.astype(np.uint8),
+            near.exact,
+        )
+        rest = near.take(slice(FUSED_PLACES, None))
+        rest = rest.take(np.flatnonzero(~np.isin(rest.keys, matches)))
+        behind = Ranked(rest.keys, np.zeros_like(rest.scores), rest.cosines, rest.lists, rest.exact)
+        return fused.then(behind).take(slice(count))
+
+
+class Grouped(Remade):
+    """One hit of each group, its first in another order.
+
+    Args:
+        inner: The other order.
+        groups: Tells what is of the same group.
+        scope: What may be found.
+    """
+
+    def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
+        self._inner = inner
+        self._groups = groups
+        self._scope = scope
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits are of groups that none was seen of; see `Ranking`."""
+        new, numbers = self._groups.of(keys)
+        new[new] = ~np.isin(numbers, self._groups.of(seen)[1])
+        return new
+
+    def _top(self, count: int) -> Ranked:
+        wanted, at_most = count, None
+        while True:
+            found = self._inner.page(wanted)
+            first = self._groups.first_places(found.keys)
+            if len(first) >= count or len(found) < wanted:
+                return found.take(first[:count])
+            if at_most is None:
+                column = self._groups.column
+                at_most = column.count(self._scope.findable(column.keys))
+            if len(first) >= at_most:
+                return found.take(first)
+            wanted *= 2
+
+
+class Diverse(Remade):
+    """Hits near the query that differ from each other, chosen among the first places of another order.
+
+    What lies behind those places follows in the other order.
+
+    Args:
+        inner: The other order.
+        view: What it searches.
+        diversity: See `index.search.mmr`.
+        blades: k of a k-blade model, else 1.
+        unsigned: Whether a vector and its opposite are the same.
+    """
+
+    def __init__(
+        self, inner: Ranking, view: VectorView, diversity: float, *, blades: int, unsigned: bool
+    ) -> None:
+        self._inner = inner
+        self._view = view
+        self._diversity = diversity
+        self._blades = blades
+        self._unsigned = unsigned
+
+    def _top(self, count: int) -> Ranked:
+        found = self._inner.page(max(count, DIVERSE_PLACES))
+        head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
+        held, vectors = held_vectors(self._view, head.keys)
+        head = head.take(np.flatnonzero(np.isin(head.keys, held)))
+        places = diversify(
+            head.keys,
+            _relevance(head),
+            vectors,
+            diversity=self._diversity,
+            count=min(count, len(head)),
+            blades=self._blades,
+            unsigned=self._unsigned,
+        )
+        return head.take(places).then(rest).take(slice(count))
+
+    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
+        """Tell which hits the other order has not shown; see `Ranking`."""
+        return self._inner.is_new(keys, seen)
+
+
+def by_vector(found: Neighbours) -> Ranked:
+    """Return hits that are ranked by their likeness alone."""
+    count = len(found.keys)
+    lists = _ALL_BY_VECTOR[:count] if count <= MOST_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
+    return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
+
+
+def _relevance(ranked: Ranked) -> NDArray[np.float32]:
+    """Return scores (N,) that can be weighed against cosines.
+
+    Sums of a fused ranking are stretched over the range of its hits' cosines.
+    """
+    if np.array_equal(ranked.scores, ranked.cosines):
+        return ranked.cosines
+    low, high = float(ranked.cosines.min()), float(ranked.cosines.max())
+    least, most = float(ranked.scores.min()), float(ranked.scores.max())
+    share = (ranked.scores - least) / ((most - least) or 1.0)
+    stretched: NDArray[np.float32] = (low + share * (high - low)).astype(np.float32)
+    return stretched

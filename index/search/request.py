@@ -1,0 +1,110 @@
+"""What a search asks for beside its query vector."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from pydantic_core import to_json
+
+from index.catalogue.collections import Target
+from index.catalogue.full_text import MOST_WORDS, tokens
+from index.errors import QueryError
+from index.filters.grammar import Filter
+from index.scoring.sample_queries import QueryKind
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Which hits are wanted, and in which order.
+
+    Attributes:
+        k: Hits on the page; fewer are returned only when fewer can be found.
+        filter: What the images must fulfil.
+        cursor: `next_cursor` of the page before.
+        exclude: Images to leave out, by id.
+        exclude_groups_of: Images, by id, that are left out with all others of their groups.
+        exclude_groups_by: The field that makes these groups.
+        words: Words whose exact matches are fused with the ranking by vectors.
+        target: Whether images are searched or their texts; a filter is about the image either way.
+        group_by: A field: one hit, the best, for all images that have the same value in it.
+        diversity: How much hits should differ from each other, from 0 to 1; None ranks by likeness alone.
+        kind: What the query vector is of; None where it is composed or of nothing known.
+        parts: What a composed query vector is of, as a text: the vector itself follows the collection.
+    """
+
+    k: int = 10
+    filter: Filter | None = None
+    cursor: str | None = None
+    exclude: tuple[str, ...] = ()
+    exclude_groups_of: tuple[str, ...] = ()
+    exclude_groups_by: str = "group"
+    words: str | None = None
+    target: Target = "images"
+    group_by: str | None = None
+    diversity: float | None = None
+    kind: QueryKind | None = None
+    parts: str | None = None
+
+    @property
+    def is_remade(self) -> bool:
+        """Whether the order depends on all hits before a place, and is made again for every page."""
+        return self.words is not None or self.group_by is not None or self.diversity is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but likeness to the query decides what is on the page."""
+        others = (self.filter, self.cursor, self.exclude or None, self.exclude_groups_of or None)
+        return not self.is_remade and all(part is None for part in others)
+
+    @property
+    def shape(self) -> tuple[Hashable, ...]:
+        """What many queries may have in common, but for the filter: its 1 and true would be equal."""
+        return (
+            self.exclude,
+            self.exclude_groups_of,
+            self.exclude_groups_by,
+            self.words,
+            self.target,
+            self.group_by,
+            self.diversity,
+            self.kind,
+            self.parts,
+        )
+
+    def check(self) -> None:
+        """Refuse what cannot be searched for.
+
+        Raises:
+            QueryError: A value is out of its range, or two of them exclude each other.
+        """
+        if self.k < 1:
+            raise QueryError("k, the number of hits, must be at least 1.", field="k")
+        if self.diversity is not None and not 0 <= self.diversity <= 1:
+            raise QueryError("diversity must lie between 0 and 1.", field="diversity")
+        if self.words is not None:
+            _check_words(self.words)
+
+    def bound(self) -> str:
+        """Return everything that must be the same for all pages of one search, as a text."""
+        values = {
+            "filter": None if self.filter is None else self.filter.text,
+            "exclude": sorted(self.exclude),
+            "exclude_groups_of": sorted(self.exclude_groups_of),
+            "exclude_groups_by": self.exclude_groups_by,
+            "words": None if self.words is None else tokens(self.words),
+            "target": self.target,
+            "group_by": self.group_by,
+            "diversity": None if self.diversity is None else float(self.diversity),
+            "kind": self.kind,
+            "parts": self.parts,
+        }
+        return to_json(values).decode()
+
+
+def _check_words(words: str) -> None:
+    different = len(tokens(words))
+    if not different:
+        raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
+    if different > MOST_WORDS:
+        raise QueryError(
+            f"There are {different:,} different words in `words`: give at most {MOST_WORDS}.", field="words"
+        )

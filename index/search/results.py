@@ -1,0 +1,183 @@
+"""What the search engine answers with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from index.filters.grammar import FieldKind
+from index.scoring.background import ScoreScale
+from index.search.cursors import PageEnd, Place, encode_cursor
+from training.data.manifest import MetadataValue
+
+# The list that a hit comes from.
+FoundBy = Literal["vector", "words"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """A field that filters can name, and the kinds of values seen in it."""
+
+    name: str
+    kinds: tuple[FieldKind, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """A collection as a list shows it; without an active generation it cannot be searched yet."""
+
+    name: str
+    count: int
+    generation: int | None
+    model: str | None
+    digest: str | None
+    fields: tuple[FieldInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A registered encoder and the collections that are searched with it."""
+
+    name: str
+    digest: str
+    dim: int
+    blades: int
+    unsigned: bool
+    recipe: str
+    created: str
+    metrics: Mapping[str, float]
+    collections: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveGeneration:
+    """The embedding of a collection that answers searches, and the encoder that queries must go through."""
+
+    collection: str
+    generation: int
+    model: str
+    digest: str
+    dim: int
+    blades: int
+    unsigned: bool
+    bundle: Path
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """A text that was found, and its position among its image's texts, from 0."""
+
+    position: int
+    text: str
+
+
+class FoundImage(NamedTuple):
+    """What a hit shows of an image.
+
+    Attributes:
+        id: The image's id.
+        text: The found text; None where images are searched.
+        group: The image's group.
+        texts: All texts of the image.
+        labels: Its labels.
+        metadata: Its metadata.
+    """
+
+    id: str
+    text: FoundText | None
+    group: str | None
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    metadata: Mapping[str, MetadataValue]
+
+
+# A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
+class Hit(NamedTuple):
+    """One found image, or one found text with its image.
+
+    Attributes:
+        image: What was found.
+        rank: Counts from 1 over all pages.
+        score: What orders the hits: the cosine, or the sum of a fused ranking.
+        cosine: How alike query and hit are, by the model's own kind of cosine.
+        found_by: The lists that the hit is in: of vectors, of exact words.
+        others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
+    """
+
+    image: FoundImage
+    rank: int
+    score: float
+    cosine: float
+    found_by: tuple[FoundBy, ...]
+    others: int | None
+
+    @property
+    def id(self) -> str:
+        """The image's id."""
+        return self.image.id
+
+
+@dataclass(frozen=True)
+class SearchPage:
+    """Hits, best first.
+
+    Attributes:
+        hits: At most as many as were asked for.
+        place: Where the page begins; None for the first.
+        end: Tells where it ends, given whether it is confident; None on the last.
+        measure: Tells what the query's cosines usually are; None where there is nothing to compare it with.
+        exact: Whether nothing nearer can have been missed.
+        search_ms: Time from the query vector to the hits.
+        fused: Whether scores are sums of a fused ranking.
+    """
+
+    hits: tuple[Hit, ...]
+    place: Place | None = field(compare=False)
+    end: Callable[[bool | None], PageEnd] | None = field(compare=False)
+    measure: Callable[[], ScoreScale] | None = field(compare=False)
+    exact: bool
+    search_ms: float
+    fused: bool
+
+    @cached_property
+    def scale(self) -> ScoreScale | None:
+        """The query's cosines with a sample of the collection; measured when it is wanted."""
+        return None if self.measure is None else self.measure()
+
+    @cached_property
+    def unusual(self) -> list[float] | None:
+        """Z-score of each hit's cosine; see `index.scoring.background`."""
+        return None if self.scale is None else self.scale.unusual(hit.cosine for hit in self.hits)
+
+    @cached_property
+    def confident(self) -> bool | None:
+        """Whether the collection has what was asked for; None where that cannot be told."""
+        if self.place is not None:
+            return self.place.confident
+        if self.scale is None or not self.hits:
+            return None
+        return self.scale.confident(hit.cosine for hit in self.hits)
+
+    @cached_property
+    def next_cursor(self) -> str | None:
+        """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
+        return None if self.end is None else encode_cursor(self.end(self.confident))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """Everything the catalogue knows of one image."""
+
+    id: str
+    texts: tuple[str, ...]
+    report: str | None
+    labels: tuple[str, ...]
+    metadata: Mapping[str, MetadataValue]
+    split: str
+    group: str | None
+    width: int
+    height: int
+    media_type: str
+    sha256: str

@@ -1,0 +1,338 @@
+"""A search from its query vector to the page of hits."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from functools import partial
+from itertools import count, repeat, starmap
+from typing import Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue, Reading
+from index.catalogue.collections import TARGETS, Generation, Target
+from index.catalogue.full_text import matching, texts_with
+from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
+from index.errors import QueryError
+from index.filters.column_cache import Place as FollowedPlace
+from index.filters.column_cache import holds
+from index.filters.sql import PassingKeys
+from index.scoring.background import Background, Backgrounds, ScoreScale
+from index.search.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
+from index.search.grouping import GroupColumn, GroupColumns, Groups
+from index.search.hit_reader import FoundImages
+from index.search.orders import (
+    BY_VECTOR,
+    BY_WORDS,
+    FUSED_PLACES,
+    NOTHING,
+    Diverse,
+    Fused,
+    Grouped,
+    Plain,
+    Ranked,
+    Ranking,
+    Scope,
+    by_vector,
+)
+from index.search.query_vector import Parts, compose
+from index.search.request import SearchRequest
+from index.search.resolved import Ground, Prepared, PreparedRequests
+from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, SearchPage
+from index.vectors.protocol import After, Keys, Vectors, VectorView
+from index.views.manager import HeldView, Views
+
+# How often a page is made again because something on it was removed meanwhile.
+_TRIES: Final = 3
+_FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
+    BY_VECTOR: ("vector",),
+    BY_WORDS: ("words",),
+    BY_VECTOR | BY_WORDS: ("vector", "words"),
+}
+_SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bindparam("collection_id"))
+
+
+class _Search(NamedTuple):
+    """A search that has begun; `version` is None where it is not all of one state of the catalogue.
+
+    `newest` is that of the view when it began.
+    """
+
+    prepared: Prepared
+    version: Hashable | None
+    held: HeldView
+    newest: int
+    scope: Scope
+    ranking: Ranking
+    groups: Groups | None
+    measure: Callable[[], ScoreScale] | None
+    place: Place | None
+
+
+class Searcher:
+    """Answers searches over the views of a catalogue's generations; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue, views: Views) -> None:
+        self._catalogue = catalogue
+        self._views = views
+        self._passing = PassingKeys()
+        self._columns = GroupColumns()
+        self._backgrounds = Backgrounds()
+        self._images = FoundImages(catalogue)
+        self._requests = PreparedRequests(catalogue)
+
+    def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
+        """Load the views of a generation and measure their backgrounds, or bring them up to date."""
+        for target in TARGETS:
+            view = self._views.current(reading, generation, sequence, target)
+            self._backgrounds.of(reading, generation, view, target)
+
+    def retire(self, collection_id: int, active: int) -> None:
+        """Free what is held of a collection's other generations that nobody has used for a while."""
+        if self._views.retire(collection_id, active):
+            self._requests.forget()
+        self._backgrounds.keep(self._views.held())
+
+    def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
+        """Free what is held of all other collections and generations."""
+        self._passing.keep(collections)
+        self._columns.keep(collections)
+        self._views.keep(generations)
+        self._requests.forget()
+        self._backgrounds.keep(generations)
+
+    def generation(self, active: ActiveGeneration) -> tuple[Generation, int]:
+        """Return the generation that a caller means, and the sequence number of its collection.
+
+        Raises:
+            GenerationError: It is gone, or another one than the caller thinks.
+        """
+        return self._requests.generation(active)
+
+    def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
+        """Make one query vector of several; see `SearchEngine.compose`."""
+        if parts.single is not None:
+            return parts.single.vector
+        generation, sequence = self.generation(active)
+        with self._catalogue.reading() as reading:
+            view = self._views.current(reading, generation, sequence, target)
+            background = self._backgrounds.of(reading, generation, view, target)
+        if background is None:
+            # Nothing is held yet: all parts weigh the same.
+            background = Background(
+                np.zeros((1, active.dim), dtype=np.float32), 0, blades=active.blades, unsigned=active.unsigned
+            )
+        return compose(parts, background)
+
+    def page(
+        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest, text: str | None = None
+    ) -> SearchPage:
+        """Return a page of hits; see `SearchEngine.search`."""
+        started = time.perf_counter()
+        request.check()
+        query, prepared = unit_query(vector, active.dim), self._requests.of(active, request)
+        for _ in range(_TRIES):
+            search = self._begin(prepared, query, request, text)
+            page = self._page(search, request, started)
+            # Else what another thread has put into the view since the search began may come twice.
+            if search.place is None or search.held.newest == search.newest:
+                break
+        return page
+
+    def pages(
+        self,
+        active: ActiveGeneration,
+        vectors: Vectors,
+        request: SearchRequest,
+        texts: Sequence[str] | None = None,
+    ) -> list[SearchPage]:
+        """Return a page of hits for each query; see `SearchEngine.search_many`."""
+        request.check()
+        queries = [unit_query(vector, active.dim) for vector in vectors]
+        prepared = self._requests.of(active, request)
+        searches = [
+            self._begin(prepared, query, request, text)
+            for query, text in zip(queries, texts or repeat(None, len(queries)), strict=True)
+        ]
+        firsts: list[Ranked | None] = [None] * len(searches)
+        if searches and request.is_plain:
+            near = searches[0].scope.view.search_many(np.stack(queries), request.k + 1)
+            firsts = [by_vector(found) for found in near]
+            # Read together, they are kept for the pages one by one.
+            self._images.of(
+                np.unique(np.concatenate([found.keys for found in near])).tolist(),
+                request.target,
+                prepared.version,
+            )
+        return [
+            self._page(search, request, time.perf_counter(), first)
+            for search, first in zip(searches, firsts, strict=True)
+        ]
+
+    def _page(
+        self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None
+    ) -> SearchPage:
+        before = 0 if search.place is None else search.place.after.rank
+        k = request.k
+        if request.is_remade:
+            k = max(1, min(k, MOST_RANKED - before))
+        found, images = self._found(search, k, request.target, first)
+        hits = _hits(search, found, images[:k], before)
+        end = None if len(images) <= k else partial(_end, search, found, k, request.is_remade)
+        took_ms = (time.perf_counter() - started) * 1000
+        fused = request.words is not None
+        return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, fused)
+
+    def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest, text: str | None) -> _Search:
+        generation, place = prepared.generation, None
+        if request.cursor is not None:
+            query, place = decode_cursor(request.cursor, prepared.binding, query)
+        # What has to be read is of the prepared state or of a later one; often nothing has to be.
+        with self._catalogue.reading() as reading:
+            view, ground = self._ground(reading, prepared, request.target)
+            newest, hidden = ground.held.newest, prepared.hidden
+            # Else what comes to another place could come twice.
+            if place is not None and newest > place.sequence:
+                written = _written_since(reading.session, generation, place.sequence, request.target)
+                hidden = np.union1d(hidden, written)
+            allowed = self._allowed(reading, prepared, prepared.passing, request)
+            scope = Scope.of(view, query, allowed, hidden)
+            ranking: Ranking = Plain(scope)
+            if request.words is not None:
+                ranking = Fused(scope, self._matches(reading, prepared, request, hidden))
+        groups = None
+        if request.group_by is not None:
+            column = partial(self._column, generation, request.group_by, request.target)
+            groups = Groups(column)
+            ranking = Grouped(ranking, groups, scope)
+        if request.diversity is not None:
+            ranking = Diverse(
+                ranking,
+                view,
+                request.diversity,
+                blades=generation.blades,
+                unsigned=generation.unsigned,
+            )
+        background = ground.background
+        measure = None if background is None else partial(background.scale, query, request.kind, text)
+        version = None if reading.opened else prepared.version
+        return _Search(prepared, version, ground.held, newest, scope, ranking, groups, measure, place)
+
+    def _ground(self, reading: Reading, prepared: Prepared, target: Target) -> tuple[VectorView, Ground]:
+        """Return what is searched with everything that it held when the search was prepared."""
+        known, generation, sequence = prepared.ground, prepared.generation, prepared.sequence
+        ready = None if known is None else known.held.ready(sequence)
+        if known is not None and ready is not None:
+            return ready, known
+        view = self._views.current(reading, generation, sequence, target)
+        background = self._backgrounds.of(reading, generation, view, target)
+        ground = Ground(self._views.hold(generation, target), background)
+        # Else another thread is measuring it again.
+        if background is None or background.fits(len(view)):
+            prepared.ground = ground
+        return view, ground
+
+    def _column(self, generation: Generation, field: str, target: Target) -> GroupColumn:
+        """Return the groups of a collection as the catalogue is now."""
+        collection_id = generation.collection_id
+        with self._catalogue.read() as session:
+            sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
+            return self._columns.get(session, collection_id, sequence, field, target)
+
+    def _allowed(
+        self, reading: Reading, prepared: Prepared, passing: FollowedPlace | None, request: SearchRequest
+    ) -> Keys | None:
+        if passing is None or request.filter is None:
+            return None
+        return self._passing.get(reading, passing, prepared.sequence, request.filter)
+
+    def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, hidden: Keys) -> Keys:
+        """Return the keys that match the request's words, best first, without those that are left out."""
+        passing = None if prepared.passing is None else prepared.passing._replace(target="images")
+        words, images = request.words or "", self._allowed(reading, prepared, passing, request)
+        session, collection_id = reading.session, prepared.generation.collection_id
+        if request.target == "images":
+            limit = FUSED_PLACES + len(hidden)
+            keys = matching(session, collection_id, words, limit, images)
+        else:
+            # The words may be in another text of the image, or in its report.
+            keys = matching(session, collection_id, words, MOST_RANKED, images)
+            keys = texts_with(session, keys, words)
+        return keys[~holds(hidden, keys)][:FUSED_PLACES]
+
+    def _found(
+        self, search: _Search, k: int, target: Target, first: Ranked | None
+    ) -> tuple[Ranked, list[FoundImage]]:
+        """Return more than `k` hits if there are more, and what the catalogue holds of each.
+
+        Args:
+            search: What is searched for.
+            k: Hits on the page.
+            target: Whether they are images or texts.
+            first: The first `k + 1` hits, where they are known.
+        """
+        wanted = k + 1
+        for _ in range(_TRIES):
+            found = search.ranking.page(wanted, search.place) if first is None else first
+            first = None
+            # Where the view holds what was written after the search began, these are as they are now.
+            beyond = search.held.newest > search.prepared.sequence
+            held = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
+            images = [image for image in held if image is not None]
+            if len(images) > k or len(found) < wanted:
+                break
+            wanted += len(found) - len(images)
+        if len(images) < len(held):
+            found = found.take(np.flatnonzero([image is not None for image in held]))
+        return found, images
+
+
+def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int) -> tuple[Hit, ...]:
+    """Return the first hits, one for each of these images, behind so many."""
+    shown = len(images)
+    others: Iterable[int | None] = repeat(None)
+    if search.groups is not None:
+        counts = search.groups.others(found.keys[:shown], search.scope.findable(search.groups.column.keys))
+        others = map(counts.get, found.keys[:shown].tolist())
+    ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
+    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, others
+    return tuple(starmap(Hit, zip(images, *columns, strict=False)))
+
+
+def _end(search: _Search, found: Ranked, k: int, remade: bool, confident: bool | None) -> PageEnd:
+    """Return where a page of the first `k` of these hits ends."""
+    before, seen, began = 0, NOTHING, search.prepared.sequence
+    if search.place is not None:
+        before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
+    if remade:
+        seen = np.append(seen, found.keys[:k])
+    last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), before + k)
+    return PageEnd(search.prepared.binding, search.scope.query, Place(last, began, confident, seen))
+
+
+def unit_query(vector: Vectors, dim: int) -> Vectors:
+    """Return a query vector (D,) at length one.
+
+    Raises:
+        QueryError: It has another shape, or no direction.
+    """
+    if vector.shape != (dim,):
+        numbers = " by ".join(map(str, vector.shape))
+        raise QueryError(f"The query vector has {numbers} numbers, the collection's have {dim}.")
+    wide = vector.astype(np.float64)
+    length = math.sqrt(wide.dot(wide))
+    if not math.isfinite(length) or length == 0:
+        raise QueryError("The query vector must have finite numbers that are not all zero.")
+    # In float32 the length of large numbers would be infinite.
+    query: Vectors = (wide / length).astype(np.float32)
+    return query
+
+
+def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
+    """Return the keys of all vectors that were written after a sequence number, in no order."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
+    return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

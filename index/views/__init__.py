@@ -1,0 +1,1 @@
+"""Vector indexes of this process: loading, catching up, building, snapshots."""

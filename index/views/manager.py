@@ -1,0 +1,389 @@
+"""The views of this process: each holds one generation and is caught up from the catalogue when needed."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue import Reading
+from index.catalogue.collections import Generation, Target, count_embeddings
+from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
+from index.errors import CatalogueError, ViewError
+from index.vectors.codec import decode_vectors, rounded_vectors
+from index.vectors.cosine import CosineView
+from index.vectors.kinds import StoredView, new_view
+from index.vectors.planned import MovedError
+from index.vectors.planner import VIEW_NAMES, Choice, ViewName, choose_view
+from index.vectors.protocol import Vectors, VectorView
+from index.vectors.threads import yield_cores
+from index.views.calibration_queries import stored_queries
+from index.views.gpu import Gpu
+from index.views.memory import free_memory
+from index.views.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapshot, write_snapshot
+
+_ROWS_AT_ONCE: Final = 4096
+# Writing a snapshot costs about as much as reading so many vectors from the catalogue.
+_WORTH_A_SNAPSHOT: Final = 1000
+# Requests that began before a new generation became active still search the old one.
+_IDLE_SECONDS: Final = 60.0
+# How long a view that could not be built is not tried again, or a GPU that failed.
+_RESTS: Final = 600.0
+_ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
+
+_log = logging.getLogger(__name__)
+
+
+class HeldView:
+    """A view and the sequence number up to which it holds every embedding of its generation.
+
+    Attributes:
+        newest: It may hold some of what was written up to this sequence number.
+    """
+
+    def __init__(self, collection_id: int, target: Target) -> None:
+        self.collection_id = collection_id
+        self.target = target
+        self.lock = threading.Lock()
+        self.view: StoredView | None = None
+        self.sequence = 0
+        self.newest = 0
+        self.building = False
+        # A choice that was not looked at because something was being built.
+        self.missed = False
+        # Whether the vectors were brought to a GPU.
+        self.on_gpu = False
+        # When the build of a view failed last.
+        self.failed: dict[ViewName, float] = {}
+        self.used = time.monotonic()
+
+    def ready(self, sequence: int) -> StoredView | None:
+        """Return the view if nothing has to be read for a search at a sequence number."""
+        self.used = time.monotonic()
+        view = self.view
+        if view is None or self.sequence < sequence or view.damaged or (self.missed and not self.building):
+            return None
+        return view
+
+    def rests(self, name: ViewName) -> bool:
+        """Tell whether a view failed of late: each write would begin with it again."""
+        return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
+
+
+class Views:
+    """Views by generation; threads may share it.
+
+    Args:
+        folder: Where snapshots lie.
+        gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
+    """
+
+    def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
+        self._folder = folder
+        self._gpu = gpu
+        self._lock = threading.Lock()
+        self._held: dict[tuple[int, Target], HeldView] = {}
+        # One build at a time: it takes every core that searches leave.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=yield_cores)
+
+    def close(self) -> None:
+        """Begin no further build; one that has begun is waited for."""
+        with self._lock:
+            views = [held.view for held in self._held.values()]
+        for view in views:
+            if isinstance(view, CosineView):
+                view.close()
+        self._builder.shutdown(cancel_futures=True)
+
+    def current(
+        self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
+    ) -> VectorView:
+        """Return the view of a generation, with everything that the catalogue held at `sequence`.
+
+        Args:
+            reading: Of the catalogue; sees `sequence`.
+            generation: What to search.
+            sequence: The sequence number of its collection.
+            target: Whether to search its images or their texts.
+        """
+        held = self.hold(generation, target)
+        view = held.ready(sequence)
+        if view is not None:
+            return view
+        with held.lock:
+            return self._catch_up(reading.session, generation, held, sequence)
+
+    def save(self, session: Session, generation: Generation, sequence: int) -> None:
+        """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""
+        held = self.hold(generation, "images")
+        with held.lock:
+            view = self._catch_up(session, generation, held, sequence, build=False)
+            if isinstance(view, CosineView):
+                # Another process may have them on the GPU, and then there seems to be no room for them.
+                taken = view.device_bytes or 2 * len(view) * view.dim
+                wanted = _to_build(session, generation, view, self._gpu, taken)
+                # Snapshots hold nothing of what lies on a GPU.
+                if wanted is not None and wanted != "gpu":
+                    asked = stored_queries(session, generation, "images")
+                    _renew(view, wanted, self._place(generation, "images"), asked)
+            self._write(generation, view, held.sequence, "images")
+
+    def explain(self, session: Session, generation: Generation) -> list[Choice]:
+        """Return what views the images of a generation could have, and why one was chosen."""
+        count, memory = count_embeddings(session, generation), free_memory()
+        # Another process may hold the vectors, and weighs what is free beside them.
+        if not is_mapped(self._place(generation, "images")):
+            memory += 2 * count * generation.dim
+        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
+
+    def retire(self, collection_id: int, active: int) -> bool:
+        """Free the views of a collection's other generations that no request has used for a while.
+
+        Returns:
+            Whether there were any.
+        """
+        idle = time.monotonic() - _IDLE_SECONDS
+        with self._lock:
+            idling = [
+                place
+                for place, held in self._held.items()
+                if held.collection_id == collection_id and place[0] != active and held.used < idle
+            ]
+            for place in idling:
+                del self._held[place]
+        return bool(idling)
+
+    def keep(self, generations: Collection[int]) -> None:
+        """Free the views of all other generations."""
+        with self._lock:
+            for place in [place for place in self._held if place[0] not in generations]:
+                del self._held[place]
+
+    def held(self) -> set[int]:
+        """Return the generations that there are views of."""
+        with self._lock:
+            return {generation for generation, _ in self._held}
+
+    def hold(self, generation: Generation, target: Target) -> HeldView:
+        """Return what holds the view of a generation; see `current`."""
+        with self._lock:
+            place = (generation.id, target)
+            held = self._held.get(place)
+            if held is None:
+                held = self._held[place] = HeldView(generation.collection_id, target)
+        held.used = time.monotonic()
+        return held
+
+    def _catch_up(
+        self, session: Session, generation: Generation, held: HeldView, sequence: int, *, build: bool = True
+    ) -> StoredView:
+        view = held.view
+        if view is None or view.damaged or held.sequence < sequence:
+            # That of the state which is read, and which may be later than the one that was asked for.
+            sequence = _sequence(session, generation)
+            held.newest = max(held.newest, sequence)
+            if view is None or view.damaged:
+                view = held.view = self._load(session, generation, sequence, held.target)
+            else:
+                _follow(session, generation, view, held.sequence, held.target)
+            held.sequence = sequence
+        elif not held.missed:
+            return view
+        if build:
+            held.missed = held.building
+        if build and not held.building and isinstance(view, CosineView):
+            gpu = None if _gpu_rests(held, view) else self._gpu
+            wanted = _to_build(session, generation, view, gpu, view.device_bytes)
+            held.on_gpu = view.name == "gpu" and wanted is None
+            if view.slow and (wanted is None or held.rests(wanted)):
+                wanted = "exact"
+            if wanted is not None and not held.rests(wanted):
+                asked = stored_queries(session, generation, held.target)
+                held.building = True
+                self._builder.submit(self._build, generation, held, view, wanted, asked)
+        return view
+
+    def _build(
+        self, generation: Generation, held: HeldView, view: CosineView, wanted: ViewName, asked: Vectors
+    ) -> None:
+        """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
+        renewed = False
+        try:
+            if wanted == "exact":
+                view.quicken()
+            elif wanted == "gpu":
+                self._upload(held, view)
+            else:
+                renewed = _renew(view, wanted, self._place(generation, held.target), asked)
+        except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
+            held.failed[wanted] = time.monotonic()
+            _log.exception("the view of generation %d was not built: it is scanned", generation.id)
+        finally:
+            held.building = False
+        if renewed:
+            with ExitStack() as locked:
+                locked.enter_context(held.lock)
+                # A search after a write catches up while the vectors are copied.
+                self._write(generation, view, held.sequence, held.target, settled=locked.close)
+
+    def _upload(self, held: HeldView, view: CosineView) -> None:
+        device = None if self._gpu is None else self._gpu.device
+        if device is not None:
+            held.on_gpu = view.upload(device)
+
+    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> StoredView:
+        """Return a view of what a session sees, which is the state of a sequence number."""
+        folder, count = self._place(generation, target), count_embeddings(session, generation, target)
+        mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
+        found = read_snapshot(folder, _identity(generation), mapped=mapped)
+        if found is not None:
+            view, held = found
+            if held <= sequence:
+                _follow(session, generation, view, held, target)
+                if len(view) == count:
+                    return view
+            # Else another process has written it since this session began.
+            if held <= sequence or held > _latest_sequence(session, generation):
+                _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
+                remove_snapshot(folder)
+        view = new_view(
+            generation.dim,
+            generation.blades,
+            unsigned=generation.unsigned,
+            spill=folder if mapped else None,
+        )
+        _add_since(session, generation, view, 0, target)
+        if len(view) >= _WORTH_A_SNAPSHOT:
+            self._write(generation, view, sequence, target)
+        return view
+
+    def _write(
+        self,
+        generation: Generation,
+        view: StoredView,
+        sequence: int,
+        target: Target,
+        settled: Callable[[], None] | None = None,
+    ) -> None:
+        try:
+            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, settled)
+        except (OSError, RuntimeError, ViewError, MovedError) as error:
+            _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
+        except Exception:  # noqa: BLE001 - in the background nobody else would see it
+            _log.exception("the snapshot of generation %d was not written", generation.id)
+
+    def _place(self, generation: Generation, target: Target) -> Path:
+        return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
+
+
+def _renew(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
+    """Have codes learn what came since, or have others or a graph built; tell whether there are others."""
+    if view.name == wanted and view.keep_up():
+        return False
+    return view.build(wanted, spill, asked)
+
+
+def _identity(generation: Generation) -> SnapshotOf:
+    return SnapshotOf(
+        generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
+    )
+
+
+def _gpu_rests(held: HeldView, view: CosineView) -> bool:
+    """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
+    if held.on_gpu and view.name != "gpu":
+        held.on_gpu, held.failed["gpu"] = False, time.monotonic()
+    return held.rests("gpu")
+
+
+def _to_build(
+    session: Session, generation: Generation, view: CosineView, gpu: Gpu | None, taken: int
+) -> ViewName | None:
+    """Return what is to be built for a view, if anything, and drop what an operator does not want."""
+    # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
+    # fro.
+    memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
+    wanted = _chosen(_weigh(session, generation, len(view), memory, gpu, taken))
+    if wanted == "exact":
+        if view.name != "exact" or view.mapped:
+            view.drop()
+        return None
+    return wanted if view.name != wanted or view.outgrown else None
+
+
+def _sequence(session: Session, generation: Generation) -> int:
+    query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
+    return session.execute(query).scalar_one_or_none() or 0
+
+
+def _latest_sequence(session: Session, generation: Generation) -> int:
+    """Return the sequence number as of now, which a session that has begun does not see."""
+    with Session(session.get_bind()) as later:
+        return _sequence(later, generation)
+
+
+def _chosen(choices: list[Choice]) -> ViewName:
+    return next(choice.name for choice in choices if choice.chosen)
+
+
+def _weigh(
+    session: Session, generation: Generation, count: int, memory: int, gpu: Gpu | None, taken: int = 0
+) -> list[Choice]:
+    """Weigh the views of a generation against free memory, and the GPU's beside what the view has taken."""
+    if generation.blades != 1 or generation.unsigned:
+        choices = choose_view(count, generation.dim, memory, "exact")
+        return [replace(choice, reason=_ONLY_SCANNED) for choice in choices]
+    row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
+    chosen = session.execute(row).scalar_one_or_none()
+    wanted = next((name for name in VIEW_NAMES if name == chosen), None)
+    free = gpu.free() if gpu is not None and wanted == "gpu" else None
+    return choose_view(count, generation.dim, memory, wanted, None if free is None else free + taken)
+
+
+def _follow(
+    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
+) -> None:
+    """Do to the view what was done to the catalogue after a sequence number."""
+    _add_since(session, generation, view, sequence, target)
+    removed = select(RemovalRow.key).where(
+        RemovalRow.collection_id == generation.collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )
+    keys = np.fromiter(session.execute(removed).scalars(), dtype=np.int64)
+    if len(keys):
+        view.remove(keys)
+
+
+def _add_since(
+    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
+) -> None:
+    """Add all embeddings that were written after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    query = (
+        select(key.label("key"), table.vector)
+        .where(table.generation_id == generation.id, table.sequence > sequence)
+        .order_by(table.sequence, key)
+        .execution_options(yield_per=_ROWS_AT_ONCE)
+    )
+    # What keeps float16 takes the very numbers: made of length one, they would be rounded once more.
+    read = rounded_vectors if isinstance(view, CosineView) else decode_vectors
+    for rows in session.execute(query).partitions():
+        keys = np.array([row.key for row in rows], dtype=np.int64)
+        try:
+            vectors = read([row.vector for row in rows], generation.dim)
+        except ValueError as error:
+            raise CatalogueError(
+                f"The catalogue is damaged: in generation {generation.id}, {error}."
+            ) from error
+        view.add(keys, vectors)

@@ -1,0 +1,197 @@
+"""Snapshots: a view on disk, so that a start need not read every vector from the catalogue.
+
+The catalogue stays the truth: a snapshot that is missing, damaged or of another generation is not used.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from index.files.stale import remove_abandoned
+from index.vectors.kinds import StoredView, new_view
+from training.atomic import atomic_file, sync
+
+_FORMAT: Final = 3
+_MANIFEST: Final = "snapshot.json"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOf:
+    """What a snapshot must be of: a generation, by its uid, and its bundle's digest and kind of vectors."""
+
+    generation: str
+    digest: str
+    dim: int
+    blades: int = 1
+    unsigned: bool = False
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    generation: str
+    digest: str
+    dim: int
+    sequence: int
+    files: dict[str, _File]
+
+
+class _UnusableError(Exception):
+    """Why a snapshot is not used."""
+
+
+def write_snapshot(
+    folder: Path,
+    view: StoredView,
+    of: SnapshotOf,
+    sequence: int,
+    settled: Callable[[], None] | None = None,
+) -> None:
+    """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
+
+    One of the same generation that is complete up to a later number stays.
+
+    Args:
+        folder: Where it lies.
+        view: What is written.
+        of: What it is of.
+        sequence: The number up to which the view is complete.
+        settled: Called once the view may be written to: what comes then is not in the snapshot.
+
+    Raises:
+        OSError: The disk does not take it; the one there stays.
+        RuntimeError: FAISS says so.
+        MovedError: The view's vectors were moved meanwhile; the one there stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if _stored_sequence(folder, of) > sequence:
+        _log.info("the snapshot in %s is newer and stays", folder)
+        return
+    stem = uuid.uuid4().hex
+    old = _stored_names(folder)
+    remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
+    try:
+        files = {part: _synced(path) for part, path in view.write(folder, stem, settled).items()}
+        manifest = _Manifest(
+            format=_FORMAT,
+            generation=of.generation,
+            digest=of.digest,
+            dim=of.dim,
+            sequence=sequence,
+            files=files,
+        )
+        sync(folder)
+        with atomic_file(folder / _MANIFEST) as file:
+            file.write(manifest.model_dump_json(indent=2).encode())
+    except BaseException:
+        for path in folder.glob(f"{stem}.*"):
+            path.unlink(missing_ok=True)
+        raise
+    for name in old:
+        (folder / name).unlink(missing_ok=True)
+
+
+def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tuple[StoredView, int] | None:
+    """Read a snapshot and the sequence number up to which it is complete.
+
+    Args:
+        folder: Where it lies.
+        of: What it must be of.
+        mapped: Whether vectors that are compared by cosine stay in its file.
+
+    Returns:
+        None when there is none, or when it is damaged or of something else; the log says which.
+    """
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+        spill = folder if mapped else None
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
+        view.read({part: _checked(folder, file) for part, file in manifest.files.items()})
+    except FileNotFoundError as error:
+        _log.info("no snapshot is used: %s is missing", error.filename)
+        return None
+    except ValidationError:
+        # Its own words take a line for each field.
+        _log.warning("the snapshot in %s is not used and will be rebuilt: its manifest is unreadable", folder)
+        return None
+    except (_UnusableError, OSError, RuntimeError, ValueError, KeyError) as error:
+        _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
+        return None
+    return view, manifest.sequence
+
+
+def remove_snapshot(folder: Path) -> None:
+    """Let go of a snapshot that must not be used; its files go when abandoned ones are looked for."""
+    (folder / _MANIFEST).unlink(missing_ok=True)
+
+
+def is_mapped(folder: Path) -> bool:
+    """Return whether the snapshot is of a view whose vectors stay in its file."""
+    try:
+        return "mapped" in json.loads((folder / _MANIFEST).read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:
+    if manifest.format != _FORMAT:
+        raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
+    if (manifest.generation, manifest.digest, manifest.dim) != (of.generation, of.digest, of.dim):
+        raise _UnusableError("it is of another generation or bundle")
+
+
+def _checked(folder: Path, file: _File) -> Path:
+    path = folder / file.name
+    if path.parent != folder or _sha256(path) != file.sha256:
+        raise _UnusableError(f"{file.name} is damaged or has been exchanged")
+    return path
+
+
+def _stored_sequence(folder: Path, of: SnapshotOf) -> int:
+    """Return up to which sequence number the snapshot there is complete, if it can be used, else 0."""
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+    except (ValidationError, _UnusableError, OSError):
+        return 0
+    return manifest.sequence
+
+
+def _stored_names(folder: Path) -> set[str]:
+    """Return the files of the snapshot that is there, of whatever format it is."""
+    try:
+        held = json.loads((folder / _MANIFEST).read_bytes())
+        files = held.get("files") or {"vectors": held["vectors"], "keys": held["keys"]}
+        return {Path(file["name"]).name for file in files.values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def _synced(path: Path) -> _File:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return _File(name=path.name, sha256=_sha256(path))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

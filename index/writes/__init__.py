@@ -1,0 +1,1 @@
+"""Writes: images, texts, embeddings, deletion, garbage collection."""

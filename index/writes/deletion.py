@@ -1,0 +1,105 @@
+"""Removal of images and of whole collections from the catalogue."""
+
+from collections.abc import Iterator, Sequence
+from time import sleep
+from typing import Final, TypeVar
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.orm import Session
+
+from index.catalogue import PAUSE_SECONDS, Catalogue
+from index.catalogue.collections import IN_SIGHT, lock_collection, next_sequence, require_collection
+from index.catalogue.full_text import remove_words
+from index.catalogue.tables import (
+    CollectionRow,
+    FieldRow,
+    GenerationRow,
+    ImageRow,
+    RemovalRow,
+    TextRow,
+)
+from index.files.orphans import note_loose
+from index.filters.grammar import storable_text
+from index.writes.texts import remove_texts
+
+_Item = TypeVar("_Item")
+
+_AT_ONCE: Final = 500
+
+
+def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
+    """Remove images with all that belongs to them, in every generation; their files are noted as loose.
+
+    It is done in the caller's transaction.
+
+    Returns:
+        Those that were there by id, with the digest of their file.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+    """
+    collection_id = require_collection(session, collection).id
+    sequence = next_sequence(session, collection_id)
+    removed: dict[str, str] = {}
+    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    for part in _parts([image_id for image_id in ids if storable_text(image_id)]):
+        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
+            ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
+        )
+        rows = session.execute(query).all()
+        if rows:
+            _delete(session, collection_id, sequence, [row.id for row in rows])
+            note_loose(session, {row.sha256 for row in rows})
+            removed |= {row.external_id: row.sha256 for row in rows}
+    return removed
+
+
+def remove_hidden(catalogue: Catalogue) -> None:
+    """Remove all collections that were taken out of sight, batch by batch; their files are noted as loose.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left for the catalogue.
+    """
+    with catalogue.read() as session:
+        hidden = session.execute(select(CollectionRow.id).where(~IN_SIGHT)).scalars().all()
+    for collection_id in hidden:
+        while _remove_batch(catalogue, collection_id):
+            sleep(PAUSE_SECONDS)
+
+
+def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
+    """Remove some images of a collection, or itself if it has none; return whether there is more of it."""
+    ours = ImageRow.collection_id == collection_id
+    with catalogue.write() as session:
+        # Another process may be removing the same.
+        lock_collection(session, collection_id)
+        rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(_AT_ONCE)).all()
+        if rows:
+            keys = [row.id for row in rows]
+            note_loose(session, {row.sha256 for row in rows})
+            remove_words(session, keys)
+            # Texts, attributes and embeddings go with their images.
+            session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
+            return True
+        for table in (RemovalRow, FieldRow, GenerationRow):
+            session.execute(delete(table).where(table.collection_id == collection_id))
+        session.execute(delete(CollectionRow).where(CollectionRow.id == collection_id))
+    return False
+
+
+def _delete(session: Session, collection_id: int, sequence: int, keys: Sequence[int]) -> None:
+    texts = session.execute(select(TextRow.id).where(TextRow.image_id.in_(keys))).scalars().all()
+    remove_texts(session, collection_id, sequence, texts)
+    remove_words(session, keys)
+    session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
+    rows = [
+        {"collection_id": collection_id, "target": "images", "key": key, "sequence": sequence} for key in keys
+    ]
+    session.execute(insert(RemovalRow), rows)
+
+
+def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Split into what one statement can name."""
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]

@@ -1,0 +1,122 @@
+"""What embeds the images and texts of a generation: an encoder, and its checks."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from index.catalogue.collections import Generation, get_generation, next_sequence
+from index.errors import GenerationError
+from index.home import Home
+from index.vectors.codec import encode_vectors
+from index.vectors.protocol import Vectors
+from index.writes.texts import (
+    TextWithoutVector,
+    add_missing_vectors,
+    count_texts_without_vectors,
+    texts_without_vectors,
+)
+from training.models.bundle import BundleInfo
+from training.models.encoder import TextEmbeddings
+from training.models.features import Modality
+from training.progress import progress_bar
+
+_TEXTS_AT_ONCE: Final = 1024
+
+
+class ImageEncoder(Protocol):
+    """What ingest needs of an encoder; `training.models.encoder.Encoder` is one."""
+
+    @property
+    def info(self) -> BundleInfo | None:
+        """The bundle it was loaded from."""
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What it can embed."""
+
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+
+    def prepare_image(self, image: Image.Image) -> Tensor:
+        """Return a decoded image as uint8 (3, S, S)."""
+
+    def embed_images(self, images: Tensor) -> Vectors:
+        """Return vectors (B, D) of length one for uint8 images (B, 3, S, S)."""
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Return vectors (B, D) of length one for texts, if it has a text encoder."""
+
+
+class Embedder:
+    """An encoder and the generation that its vectors go to.
+
+    Raises:
+        GenerationError: The encoder is not of the bundle that the generation is made with.
+    """
+
+    def __init__(self, generation: Generation, encoder: ImageEncoder) -> None:
+        digest = None if encoder.info is None else encoder.info.digest
+        if digest != generation.digest:
+            raise GenerationError(
+                f"Generation {generation.id} is made with bundle {generation.digest[:12]}, and the encoder "
+                f"comes from {'none' if digest is None else digest[:12]}: give the bundle of the generation."
+            )
+        self.generation = generation
+        self._encoder = encoder
+
+    def images(self, pixels: Sequence[Tensor]) -> list[bytes]:
+        """Embed prepared images."""
+        return self._encoded(self._encoder.embed_images(torch.stack(list(pixels)))) if pixels else []
+
+    def texts(self, texts: Sequence[str]) -> dict[str, bytes]:
+        """Embed texts, each once; none where the bundle has no text encoder."""
+        different = list(dict.fromkeys(texts))
+        if not different or not self.reads_texts:
+            return {}
+        vectors = self._encoded(self._encoder.embed_texts(different).vectors)
+        return dict(zip(different, vectors, strict=True))
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether texts have vectors at all."""
+        return "text" in self._encoder.modalities
+
+    def _encoded(self, vectors: Vectors) -> list[bytes]:
+        if vectors.shape[1:] != (self.generation.dim,) or not np.isfinite(vectors).all():
+            raise GenerationError(
+                f"The bundle {self.generation.model!r} gives vectors that are not {self.generation.dim} "
+                "finite numbers: train it again."
+            )
+        return encode_vectors(vectors)
+
+
+def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
+    """Embed the texts that have no vector in the generation, such as those of an older catalogue."""
+    if not embedder.reads_texts:
+        return
+    generation = embedder.generation
+    with home.catalogue.read() as session:
+        lacking = count_texts_without_vectors(session, generation)
+    if not lacking:
+        return
+    with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
+        after = 0
+        while texts := _texts_after(home, generation, after):
+            found = embedder.texts([item.text for item in texts])
+            with home.catalogue.write() as session:
+                vectors = {item.key: found[item.text] for item in texts}
+                sequence = next_sequence(session, generation.collection_id)
+                get_generation(session, generation.id)
+                add_missing_vectors(session, generation, sequence, vectors)
+            bar.advance(len(texts))
+            after = texts[-1].key
+
+
+def _texts_after(home: Home, generation: Generation, after: int) -> list[TextWithoutVector]:
+    with home.catalogue.read() as session:
+        return texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)

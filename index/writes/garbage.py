@@ -1,0 +1,44 @@
+"""What is of no use any more: what a killed process did not come to remove, and fields without values."""
+
+import shutil
+from contextlib import suppress
+from typing import Final
+
+from sqlalchemy import select
+
+from index.catalogue.tables import GenerationRow
+from index.files.orphans import remove_loose
+from index.files.unused_bundles import remove_unused
+from index.home import Home
+from index.writes.deletion import remove_hidden
+from index.writes.unused_fields import remove_unused_fields
+
+# A snapshot's folder begins with its generation's uid.
+_UID_LENGTH: Final = 32
+
+
+def remove_leftovers(home: Home) -> None:
+    """Remove what removed collections left, unused files, bundles and fields, and snapshots of no generation.
+
+    While a backup is written, files of images and bundles stay until the next time.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left for the catalogue.
+        StoreError: The disk does not let go of a file.
+    """
+    remove_hidden(home.catalogue)
+    remove_loose(home.catalogue, home.store)
+    remove_unused(home.catalogue, home.store, home.bundles_folder)
+    snapshots = home.snapshots_folder
+    # First the folders: the generation of one that is made now is in the catalogue already.
+    folders = list(snapshots.iterdir()) if snapshots.is_dir() else []
+    with home.catalogue.read() as session:
+        uids = set(session.execute(select(GenerationRow.uid)).scalars())
+    for folder in folders:
+        if folder.name[:_UID_LENGTH] not in uids:
+            # Another process may remove it at the same time; what cannot be removed does no harm.
+            with suppress(OSError):
+                shutil.rmtree(folder)
+    # Last, since it frees no space.
+    remove_unused_fields(home.catalogue)

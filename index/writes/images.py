@@ -1,0 +1,265 @@
+"""Writes of images with their texts, attributes and embeddings, all in the caller's transaction."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Generation, next_sequence, refuse_retired
+from index.catalogue.full_text import add_words, replace_words
+from index.catalogue.tables import (
+    AttributeRow,
+    EmbeddingRow,
+    FeedbackRow,
+    FieldRow,
+    GenerationRow,
+    ImageRow,
+)
+from index.errors import GenerationError, StaleWriteError
+from index.files.orphans import note_loose
+from index.filters.grammar import BUILT_IN_FIELDS, kind_of
+from index.writes.texts import add_text_vectors, add_texts, replace_texts
+from training.data.manifest import Record
+from training.data.record import MOST_VALUE_BYTES
+
+# What became of an image that was written.
+Outcome = Literal["created", "replaced", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureWrite:
+    """A stored image file and its embedding as the catalogue keeps it."""
+
+    sha256: str
+    media_type: str
+    width: int
+    height: int
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWrite:
+    """A record to be written.
+
+    Attributes:
+        record: What is said of the image.
+        record_digest: The digest of that.
+        picture: None when the image has its file and embedding already.
+        sha256: Digest of the file that the image must have if there is no picture; None for any.
+        text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
+    """
+
+    record: Record
+    record_digest: str
+    picture: PictureWrite | None
+    sha256: str | None = None
+    text_vectors: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def write_images(
+    session: Session, generation: Generation, writes: Sequence[ImageWrite]
+) -> dict[str, Outcome]:
+    """Put images into a collection, replacing those of the same id, and their embeddings into a generation.
+
+    Returns:
+        What became of each image, by id.
+
+    Raises:
+        GenerationError: The generation is retired or gone, or an image that is searched in another one would
+            change its picture.
+        StaleWriteError: An image without a picture is gone or has another file than the write was made for.
+    """
+    collection_id = generation.collection_id
+    sequence = next_sequence(session, collection_id)
+    # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
+    refuse_retired(session, generation)
+    stored = _stored(session, collection_id, [write.record.id for write in writes])
+    _check_fresh(writes, stored)
+    new = [write for write in writes if write.record.id not in stored]
+    changed = [write for write in writes if write.record.id in stored and _differs(write, stored)]
+    keys = {write.record.id: stored[write.record.id].id for write in writes if write.record.id in stored}
+    other = [write for write in changed if _new_picture(write, stored)]
+    _refuse_or_forget(session, generation, other, keys)
+    note_loose(session, {stored[write.record.id].sha256 for write in other})
+    keys |= _insert_images(session, collection_id, sequence, new)
+    for write in changed:
+        values = _image_values(write, sequence)
+        session.execute(update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**values))
+    add_texts(session, {keys[write.record.id]: write.record.texts for write in new})
+    replace_texts(
+        session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
+    )
+    add_words(session, [keys[write.record.id] for write in new])
+    replace_words(session, [keys[write.record.id] for write in changed])
+    _replace_attributes(session, collection_id, new, changed, keys)
+    _replace_embeddings(session, generation.id, sequence, writes, keys, set(stored))
+    vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
+    add_text_vectors(session, generation, sequence, vectors)
+    outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
+    return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
+
+
+def _ids(writes: Sequence[ImageWrite]) -> list[str]:
+    return [write.record.id for write in writes]
+
+
+def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
+    for write in writes:
+        row = stored.get(write.record.id)
+        gone = row is None or (write.sha256 is not None and row.sha256 != write.sha256)
+        if write.picture is None and gone:
+            raise StaleWriteError(
+                f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
+                "written: do it again."
+            )
+
+
+def _stored(session: Session, collection_id: int, ids: Collection[str]) -> dict[str, Any]:
+    query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest).where(
+        ImageRow.collection_id == collection_id, ImageRow.external_id.in_(ids)
+    )
+    return {row.external_id: row for row in session.execute(query)}
+
+
+def _new_picture(write: ImageWrite, stored: dict[str, Any]) -> bool:
+    return write.picture is not None and write.picture.sha256 != stored[write.record.id].sha256
+
+
+def _differs(write: ImageWrite, stored: dict[str, Any]) -> bool:
+    return _new_picture(write, stored) or write.record_digest != stored[write.record.id].record_digest
+
+
+def _refuse_or_forget(
+    session: Session, generation: Generation, writes: Sequence[ImageWrite], keys: dict[str, int]
+) -> None:
+    """Drop what belonged to pictures that change, unless another generation of one is being searched."""
+    if not writes:
+        return
+    ids = [keys[write.record.id] for write in writes]
+    others = (EmbeddingRow.image_id.in_(ids)) & (EmbeddingRow.generation_id != generation.id)
+    searched = session.execute(
+        select(ImageRow.external_id)
+        .join(EmbeddingRow, EmbeddingRow.image_id == ImageRow.id)
+        .join(GenerationRow, GenerationRow.id == EmbeddingRow.generation_id)
+        .where(others, GenerationRow.state == "active")
+        .limit(1)
+    ).scalar()
+    if searched is not None:
+        raise GenerationError(
+            f"The picture of {searched!r} has changed while {generation.collection!r} is still searched with "
+            "another bundle: index the changed images with that bundle first, then with the new one."
+        )
+    session.execute(delete(EmbeddingRow).where(others))
+    # What was said of an image was said of its picture.
+    session.execute(delete(FeedbackRow).where(FeedbackRow.image_id.in_(ids)))
+
+
+def _insert_images(
+    session: Session, collection_id: int, sequence: int, writes: Sequence[ImageWrite]
+) -> dict[str, int]:
+    if not writes:
+        return {}
+    rows = [
+        {"collection_id": collection_id, "external_id": write.record.id, **_image_values(write, sequence)}
+        for write in writes
+    ]
+    statement = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
+    keys = session.execute(statement, rows).scalars().all()
+    return {write.record.id: key for write, key in zip(writes, keys, strict=True)}
+
+
+def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
+    record, picture = write.record, write.picture
+    values: dict[str, Any] = {
+        "split": record.split,
+        "group_name": record.group,
+        "report": record.report,
+        "labels": list(record.labels),
+        "details": dict(record.metadata),
+        "record_digest": write.record_digest,
+        "sequence": sequence,
+    }
+    if picture is not None:
+        values |= {
+            "sha256": picture.sha256,
+            "media_type": picture.media_type,
+            "width": picture.width,
+            "height": picture.height,
+        }
+    return values
+
+
+def _replace_attributes(
+    session: Session,
+    collection_id: int,
+    new: Sequence[ImageWrite],
+    changed: Sequence[ImageWrite],
+    keys: dict[str, int],
+) -> None:
+    """Write attributes of new images, and those of changed ones again."""
+    old = [keys[write.record.id] for write in changed]
+    if old:
+        session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old)))
+    attributes = [
+        {"collection_id": collection_id, "image_id": keys[write.record.id], **values}
+        for write in (*new, *changed)
+        for values in _attributes(write.record)
+    ]
+    if attributes:
+        session.execute(insert(AttributeRow), attributes)
+        _add_fields(session, collection_id, {(row["name"], row["kind"]) for row in attributes})
+
+
+def _attributes(record: Record) -> Iterator[dict[str, Any]]:
+    for name, values in {**record.metadata, "labels": record.labels}.items():
+        for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
+            if isinstance(value, str) and len(value.encode()) > MOST_VALUE_BYTES:
+                # No index of PostgreSQL takes it; it stays among the image's details.
+                continue
+            yield {
+                "name": name,
+                "position": position,
+                "kind": kind_of(value),
+                "text_value": value if isinstance(value, str) else None,
+                "number_value": None if isinstance(value, str) else float(value),
+            }
+
+
+def _add_fields(session: Session, collection_id: int, fields: set[tuple[str, str]]) -> None:
+    query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+    known = {(name, kind) for name, kind in session.execute(query)}
+    rows = [
+        {"collection_id": collection_id, "name": name, "kind": kind}
+        for name, kind in sorted(fields - known)
+        if name not in BUILT_IN_FIELDS
+    ]
+    if rows:
+        session.execute(insert(FieldRow), rows)
+
+
+def _replace_embeddings(
+    session: Session,
+    generation_id: int,
+    sequence: int,
+    writes: Sequence[ImageWrite],
+    keys: dict[str, int],
+    stored: Collection[str],
+) -> None:
+    rows = [
+        {
+            "generation_id": generation_id,
+            "image_id": keys[write.record.id],
+            "sequence": sequence,
+            "vector": write.picture.vector,
+        }
+        for write in writes
+        if write.picture is not None
+    ]
+    if rows:
+        ids = [keys[write.record.id] for write in writes if write.picture and write.record.id in stored]
+        old = (EmbeddingRow.generation_id == generation_id) & EmbeddingRow.image_id.in_(ids)
+        if ids:
+            session.execute(delete(EmbeddingRow).where(old))
+        session.execute(insert(EmbeddingRow), rows)

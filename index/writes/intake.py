@@ -1,0 +1,211 @@
+"""One record of a manifest on its way into a collection: read, compared with what is stored, prepared."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from PIL import Image
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from index.catalogue.collections import Generation
+from index.catalogue.tables import EmbeddingRow, ImageRow
+from index.files.image_store import ImageStore
+from training.data.images import ImageLimits, decode_whole
+from training.data.manifest import Record
+from training.errors import ImageError, ImageTooLargeError
+
+
+@dataclass(frozen=True, slots=True)
+class KnownImage:
+    """What the catalogue had of an image when it was looked up."""
+
+    sha256: str
+    record_digest: str
+    embedded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image file that can be decoded, and its pixels as the encoder takes them, uint8 (3, S, S)."""
+
+    sha256: str
+    media_type: str
+    width: int
+    height: int
+    pixels: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A record that can be written; `picture` is None when its embedding is there already."""
+
+    record: Record
+    record_digest: str
+    sha256: str
+    picture: Picture | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A record beside what the catalogue has of its image.
+
+    Attributes:
+        prepared: What has to be written, without the picture of a new one; None when nothing has.
+        is_new: Whether the image has to be decoded and embedded.
+    """
+
+    prepared: Prepared | None
+    is_new: bool
+
+    def with_picture(self, media_type: str, width: int, height: int, pixels: Tensor) -> Prepared:
+        """Return what has to be written of a new image: its file's media type, its size, its pixels."""
+        assert self.prepared is not None
+        picture = Picture(self.prepared.sha256, media_type, width, height, pixels)
+        return replace(self.prepared, picture=picture)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An image that can be used.
+
+    Attributes:
+        sha256: Digest of its file.
+        kept: Whether the store has the file.
+        prepared: What has to be written to the catalogue; None when nothing has.
+    """
+
+    sha256: str
+    kept: bool
+    prepared: Prepared | None
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Prepares records; threads may share it.
+
+    Attributes:
+        store: Where image files are kept.
+        known: What the catalogue has, by id.
+        prepare_image: Turns a decoded image into pixels for the encoder.
+        limits: What an image may cost.
+        min_side: How many pixels both sides of a decoded image need; None: all that there are.
+    """
+
+    store: ImageStore
+    known: Mapping[str, KnownImage]
+    prepare_image: Callable[[Image.Image], Tensor]
+    limits: ImageLimits
+    min_side: int | None = None
+
+    def prepare(self, record: Record, path: Path) -> Judged | ImageError:
+        """Return what is to be done for a record; the error when its image cannot be used."""
+        try:
+            content = read_limited(path, self.limits)
+            prepared = self.judge(record, content)
+        except ImageError as error:
+            return error
+        sha256 = self.known[record.id].sha256 if prepared is None else prepared.sha256
+        return Judged(sha256, self.store.holds(sha256, content), prepared)
+
+    def keep(self, judged: Judged, path: Path) -> ImageError | None:
+        """Put the file of an image into the store if it is not there; the error when it cannot be read again.
+
+        Only what can be decoded is kept; what was kept before comes back if the disk has lost it. Its digest
+        must have been noted as loose.
+
+        Raises:
+            DiskFullError: The disk has no space left.
+            StoreError: The disk does not take the file.
+        """
+        if judged.kept:
+            return None
+        try:
+            self.store.put(self.read_again(judged.sha256, path))
+        except ImageError as error:
+            return error
+        return None
+
+    def read_again(self, sha256: str, path: Path) -> bytes:
+        """Read the file of an image that was judged.
+
+        Raises:
+            ImageError: It cannot be read, or is another by now.
+        """
+        content = read_limited(path, self.limits)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ImageError("The file was changed while it was being indexed.")
+        return content
+
+    def judge(self, record: Record, content: bytes) -> Prepared | None:
+        """Return what has to be written, with nothing kept yet; None when nothing has.
+
+        Raises:
+            ImageError: The image cannot be used.
+        """
+        compared = compare(self.known, record, content)
+        if not compared.is_new:
+            return compared.prepared
+        decoded = decode_whole(content, self.limits, self.min_side)
+        pixels = self.prepare_image(decoded.pixels)
+        return compared.with_picture(decoded.header.media_type, decoded.width, decoded.height, pixels)
+
+
+def compare(known: Mapping[str, KnownImage], record: Record, content: bytes) -> Compared:
+    """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    digest = record_digest(record)
+    prepared = Prepared(record, digest, sha256, None)
+    found = known.get(record.id)
+    if found is None or not found.embedded or found.sha256 != sha256:
+        return Compared(prepared, is_new=True)
+    return Compared(None if found.record_digest == digest else prepared, is_new=False)
+
+
+def known_images(
+    session: Session, generation: Generation, ids: Collection[str] | None = None
+) -> dict[str, KnownImage]:
+    """Return what the catalogue has of images, by id: of these, or of all of the collection."""
+    ours = and_(EmbeddingRow.image_id == ImageRow.id, EmbeddingRow.generation_id == generation.id)
+    query = (
+        select(ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest, EmbeddingRow.image_id)
+        .outerjoin(EmbeddingRow, ours)
+        .where(ImageRow.collection_id == generation.collection_id)
+    )
+    if ids is not None:
+        query = query.where(ImageRow.external_id.in_(list(ids)))
+    return {
+        external_id: KnownImage(sha256, digest, embedded is not None)
+        for external_id, sha256, digest, embedded in session.execute(query)
+    }
+
+
+def record_digest(record: Record) -> str:
+    """Return the SHA-256 over what a record says of its image, apart from where the file lies."""
+    content = {
+        "texts": record.texts,
+        "split": record.split,
+        "group": record.group,
+        "labels": record.labels,
+        "report": record.report,
+        "metadata": dict(record.metadata),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_limited(path: Path, limits: ImageLimits) -> bytes:
+    """Read a file that may be too large.
+
+    Raises:
+        ImageTooLargeError: It is.
+        ImageError: It cannot be read.
+    """
+    try:
+        if path.stat().st_size > limits.max_bytes:
+            raise ImageTooLargeError(f"The file has over {limits.max_bytes / 1e6:,.1f} MB.")
+        return path.read_bytes()
+    except OSError as error:
+        raise ImageError(f"The file cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,218 @@
+"""Writes to a collection that is being searched: each is whole in the catalogue when its function returns."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import (
+    Generation,
+    find_active,
+    get_generation,
+    hide_collection,
+    require_collection,
+)
+from index.catalogue.tables import CollectionRow, ImageRow
+from index.engine import SearchEngine
+from index.errors import GenerationError, StaleWriteError
+from index.files.orphans import keep_files, note_loose, remove_loose
+from index.home import Home
+from index.search.hit_reader import read_image
+from index.search.results import ActiveGeneration, StoredImage
+from index.writes.deletion import delete_images
+from index.writes.garbage import remove_leftovers
+from index.writes.images import ImageWrite, Outcome, write_images
+from index.writes.intake import KnownImage, known_images, record_digest
+from training.data.manifest import Record, Split
+from training.errors import RecoquestError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An image to be written and the bytes of its file."""
+
+    write: ImageWrite
+    content: bytes
+
+
+def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
+    """Return what the catalogue has of images, by id, in a generation.
+
+    Raises:
+        StaleWriteError: The generation is gone.
+    """
+    with home.catalogue.read() as session:
+        try:
+            generation, _ = get_generation(session, active.generation)
+        except GenerationError:
+            raise _stale(active) from None
+        return known_images(session, generation, ids)
+
+
+def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) -> dict[str, Outcome]:
+    """Put images into a collection in one transaction, replacing those of the same id.
+
+    Args:
+        home: Where to put them.
+        active: The generation that the vectors were made for.
+        uploads: Each with an id of its own.
+
+    Returns:
+        What became of each image, by id.
+
+    Raises:
+        StaleWriteError: The collection is searched in another generation by now, or an image was changed
+            meanwhile; nothing is written, and the same can be done again.
+        UnknownCollectionError: The collection is gone.
+        DiskFullError: The disk has no space left; nothing is written.
+        StoreError: The disk does not take a file; nothing is written.
+    """
+    files = {
+        upload.write.picture.sha256: upload.content for upload in uploads if upload.write.picture is not None
+    }
+    try:
+        _store(home, files)
+        with home.catalogue.write() as session:
+            generation = _locked(session, active)
+            writes = [upload.write for upload in uploads]
+            before = _digests(session, generation, [write.record.id for write in writes])
+            outcomes = write_images(session, generation, writes)
+            originals = {digest: partial(bytes, content) for digest, content in files.items()}
+            keep_files(session, home.store, originals)
+    except BaseException:
+        _tidy(home, files)
+        raise
+    if files:
+        _tidy(home, before - files.keys())
+    return outcomes
+
+
+def _store(home: Home, files: Mapping[str, bytes]) -> None:
+    """Put files into the store, noted as loose before."""
+    if files:
+        with home.catalogue.write() as session:
+            note_loose(session, files)
+    for content in files.values():
+        home.store.put(content)
+
+
+def change_image(
+    home: Home,
+    active: ActiveGeneration,
+    image_id: str,
+    change: Callable[[Record], Record],
+    text_vectors: Mapping[str, bytes],
+) -> Outcome:
+    """Change what is said of an image; its file and vector stay.
+
+    Args:
+        home: Where it is.
+        active: The generation that the texts' vectors were made for.
+        image_id: Which image.
+        change: Makes the new record of the present one.
+        text_vectors: Vectors of the texts that are new.
+
+    Raises:
+        StaleWriteError: The collection is searched in another generation by now; nothing is written.
+        UnknownCollectionError: The collection is gone.
+        UnknownImageError: It has no such image.
+        DiskFullError: The disk has no space left; nothing is written.
+    """
+    with home.catalogue.write() as session:
+        generation = _locked(session, active)
+        image = read_image(session, active.collection, image_id)
+        before = _record_of(image)
+        record = change(before)
+        if record == before:
+            return "unchanged"
+        write = ImageWrite(record, record_digest(record), None, image.sha256, text_vectors)
+        return write_images(session, generation, [write])[image_id]
+
+
+def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
+    """Remove images from a collection, with their files if no other image uses them.
+
+    Returns:
+        The ids of those that were there.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        DiskFullError: The disk has no space left; nothing is removed.
+    """
+    with home.catalogue.write() as session:
+        removed = delete_images(session, collection, ids)
+    _tidy(home, set(removed.values()))
+    return list(removed)
+
+
+def remove_collection(engine: SearchEngine, collection: str) -> None:
+    """Remove a collection with its images, generations and snapshots, and what this process holds of it.
+
+    It is out of sight at once. What fails after that is done by the next one that removes leftovers.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        DiskFullError: The disk has no space left; nothing is removed.
+    """
+    with engine.home.catalogue.write() as session:
+        hide_collection(session, collection)
+    try:
+        engine.forget_removed()
+        remove_leftovers(engine.home)
+    except RecoquestError as error:
+        _log.warning("what a removed collection left is not removed yet: %s", error)
+
+
+def _record_of(image: StoredImage) -> Record:
+    return Record(
+        id=image.id,
+        image="",
+        split=cast(Split, image.split),
+        texts=image.texts,
+        group=image.group,
+        labels=image.labels,
+        report=image.report,
+        metadata=image.metadata,
+    )
+
+
+def _locked(session: Session, active: ActiveGeneration) -> Generation:
+    """Return the generation, still the active one, of a collection that nobody else can write to now."""
+    # On SQLite the transaction itself is the lock.
+    session.execute(select(CollectionRow.id).where(CollectionRow.name == active.collection).with_for_update())
+    found = find_active(session, active.collection)
+    if found is None:
+        require_collection(session, active.collection)
+    if found is None or found[0].id != active.generation:
+        raise _stale(active)
+    return found[0]
+
+
+def _stale(active: ActiveGeneration) -> StaleWriteError:
+    return StaleWriteError(
+        f"Collection {active.collection!r} is searched with another generation by now, and nothing was "
+        "written: send it again."
+    )
+
+
+def _digests(session: Session, generation: Generation, ids: Collection[str]) -> set[str]:
+    query = select(ImageRow.sha256).where(
+        ImageRow.collection_id == generation.collection_id, ImageRow.external_id.in_(list(ids))
+    )
+    return set(session.execute(query).scalars())
+
+
+def _tidy(home: Home, digests: Collection[str]) -> None:
+    """Remove those of these files that no image uses; what fails is done by the next start."""
+    if not digests:
+        return
+    try:
+        remove_loose(home.catalogue, home.store, digests)
+    except RecoquestError as error:
+        _log.warning("files that no image uses are not removed yet: %s", error)

@@ -1,0 +1,93 @@
+"""What a generation lacks of its collection."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Generation
+from index.catalogue.tables import EmbeddingRow, ImageRow
+
+# A query names them one by one.
+_IMAGES_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class MissingImage:
+    """An image without a vector in a generation; its file lies in the store under `sha256`."""
+
+    key: int
+    id: str
+    sha256: str
+
+
+def images_without_vectors(
+    session: Session, generation: Generation, *, after: int = 0, limit: int
+) -> list[MissingImage]:
+    """Return images of a collection that lack a vector in a generation, in order of key, behind a key."""
+    query = (
+        select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
+        .where(*_image_lacks(generation), ImageRow.id > after)
+        .order_by(ImageRow.id)
+        .limit(limit)
+    )
+    return [MissingImage(*row) for row in session.execute(query)]
+
+
+def count_missing_images(session: Session, generation: Generation) -> int:
+    """Return how many images of the collection have no vector in a generation."""
+    return session.execute(_counted(select(ImageRow.id).where(*_image_lacks(generation)))).scalar_one()
+
+
+def still_missing(
+    session: Session, generation: Generation, images: Sequence[MissingImage]
+) -> set[MissingImage]:
+    """Return those of some images that are there with the same file, and lack a vector in a generation."""
+    found: set[MissingImage] = set()
+    for start in range(0, len(images), _IMAGES_AT_ONCE):
+        keys = [image.key for image in images[start : start + _IMAGES_AT_ONCE]]
+        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
+            *_image_lacks(generation), ImageRow.id.in_(keys)
+        )
+        found |= {MissingImage(*row) for row in session.execute(query)}
+    return found.intersection(images)
+
+
+def add_missing_images(
+    session: Session,
+    generation: Generation,
+    sequence: int,
+    images: Sequence[MissingImage],
+    vectors: Sequence[bytes],
+) -> int:
+    """Give images their vectors in a generation, and return how many took theirs.
+
+    Those that are gone, have another file by now or have a vector already are passed over.
+
+    Args:
+        session: Of a transaction that holds the collection's lock.
+        generation: What gets the vectors.
+        sequence: That of the transaction.
+        images: As they were when their files were read.
+        vectors: One for each.
+    """
+    missing = still_missing(session, generation, images)
+    rows: list[dict[str, Any]] = [
+        {"generation_id": generation.id, "image_id": image.key, "sequence": sequence, "vector": vector}
+        for image, vector in zip(images, vectors, strict=True)
+        if image in missing
+    ]
+    if rows:
+        session.execute(insert(EmbeddingRow), rows)
+    return len(rows)
+
+
+def _image_lacks(generation: Generation) -> tuple[Any, ...]:
+    has = exists().where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == ImageRow.id)
+    return ImageRow.collection_id == generation.collection_id, ~has
+
+
+def _counted(query: Select[int]) -> Select[int]:
+    return select(func.count()).select_from(query.subquery())

@@ -1,0 +1,184 @@
+"""Jobs in the catalogue: their states, and who may change them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from index.catalogue import Catalogue
+from index.catalogue.jobs import (
+    Job,
+    add_job,
+    beat,
+    cancel_job,
+    claim_job,
+    end_job,
+    get_job,
+    job_that_made,
+    lapse_job,
+    list_jobs,
+    release_job,
+)
+from index.engine import SearchEngine
+from index.errors import JobStateError, UnknownJobError
+
+
+@pytest.fixture
+def catalogue(engine: SearchEngine) -> Catalogue:
+    return engine.home.catalogue
+
+
+def _added(catalogue: Catalogue, kind: str = "tidy") -> Job:
+    with catalogue.write() as session:
+        return add_job(session, kind, ["--set", "a=b"], folder="/data")
+
+
+def _claimed(catalogue: Catalogue, worker: str = "w") -> Job:
+    job = _added(catalogue)
+    with catalogue.write() as session:
+        claimed = claim_job(session, job.id, worker)
+    assert claimed is not None
+    return claimed
+
+
+def _found(catalogue: Catalogue, job: Job) -> Job:
+    with catalogue.read() as session:
+        return get_job(session, job.id)
+
+
+def test_a_job_goes_from_queued_to_done(catalogue: Catalogue) -> None:
+    job = _added(catalogue)
+    assert (job.state, job.kind, job.arguments, job.folder) == ("queued", "tidy", ["--set", "a=b"], "/data")
+    assert (job.started, job.ended, job.has_ended) == (None, None, False)
+    with catalogue.write() as session:
+        claimed = claim_job(session, job.id, "w")
+    assert claimed is not None
+    assert (claimed.state, claimed.worker, claimed.attempts) == ("running", "w", 1)
+    with catalogue.write() as session:
+        heard = beat(session, job.id, "w", {"done": 1})
+    assert heard is not None
+    assert (heard.beats, heard.progress) == (1, {"done": 1})
+    with catalogue.write() as session:
+        assert beat(session, job.id, "w", None) is not None
+        ended = end_job(session, job.id, "w", "done", result={"rsum": 3.5})
+    assert ended == _found(catalogue, job)
+    assert (ended.state, ended.result, ended.error, ended.has_ended) == ("done", {"rsum": 3.5}, None, True)
+    assert ended.progress == {"done": 1}
+    assert job.created <= (claimed.started or "") <= (ended.ended or "")
+
+
+def test_of_many_that_claim_a_job_one_gets_it(catalogue: Catalogue) -> None:
+    jobs = [_added(catalogue) for _ in range(5)]
+
+    def claim_all(worker: str) -> list[int]:
+        won = []
+        for job in jobs:
+            with catalogue.write() as session:
+                if claim_job(session, job.id, worker) is not None:
+                    won.append(job.id)
+        return won
+
+    names = [f"worker-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        won = dict(zip(names, pool.map(claim_all, names), strict=True))
+    assert sorted(number for numbers in won.values() for number in numbers) == [job.id for job in jobs]
+    for name, numbers in won.items():
+        with catalogue.read() as session:
+            assert {get_job(session, number).worker for number in numbers} <= {name}
+
+
+def test_only_who_has_a_job_may_change_it(catalogue: Catalogue) -> None:
+    job = _claimed(catalogue, "a")
+    with catalogue.write() as session:
+        assert claim_job(session, job.id, "b") is None
+        assert beat(session, job.id, "b", {"done": 9}) is None
+        assert end_job(session, job.id, "b", "failed", error="no") is None
+        assert release_job(session, job.id, "b") is None
+    assert _found(catalogue, job) == job
+
+
+def test_a_worker_that_says_nothing_loses_its_job_and_one_that_does_keeps_it(catalogue: Catalogue) -> None:
+    job = _claimed(catalogue, "a")
+    with catalogue.write() as session:
+        assert beat(session, job.id, "a", None) is not None
+        assert lapse_job(session, job) is None
+    seen = _found(catalogue, job)
+    with catalogue.write() as session:
+        lapsed = lapse_job(session, seen)
+        assert lapsed is not None
+        assert (lapsed.state, lapsed.worker, lapsed.lapses) == ("queued", None, 1)
+        assert beat(session, job.id, "a", None) is None
+        again = claim_job(session, job.id, "b")
+        assert end_job(session, job.id, "a", "done") is None
+    assert again is not None
+    assert (again.worker, again.attempts) == ("b", 2)
+
+
+def test_a_job_that_loses_every_worker_fails_in_the_end(catalogue: Catalogue) -> None:
+    job = _added(catalogue)
+    for number in range(1, 6):
+        with catalogue.write() as session:
+            claimed = claim_job(session, job.id, f"w{number}")
+            assert claimed is not None
+            lapsed = lapse_job(session, claimed)
+        assert lapsed is not None
+        assert lapsed.state == ("failed" if number == 5 else "queued")
+    assert lapsed is not None
+    assert "lost 5 times" in (lapsed.error or "")
+
+
+def test_cancelling_ends_a_queued_job_at_once_and_tells_the_worker_of_a_running_one(
+    catalogue: Catalogue,
+) -> None:
+    queued, running = _added(catalogue), _claimed(catalogue)
+    with catalogue.write() as session:
+        assert cancel_job(session, queued.id).state == "cancelled"
+        assert claim_job(session, queued.id, "w") is None
+        asked = cancel_job(session, running.id)
+        assert (asked.state, asked.cancelling) == ("running", True)
+        heard = beat(session, running.id, "w", None)
+        assert heard is not None
+        assert heard.cancelling
+        assert end_job(session, running.id, "w", "cancelled") is not None
+    with catalogue.write() as session, pytest.raises(JobStateError, match="ended already: it is cancelled"):
+        cancel_job(session, running.id)
+    with catalogue.write() as session, pytest.raises(UnknownJobError, match="There is no job 999"):
+        cancel_job(session, 999)
+
+
+def test_a_job_that_was_to_be_cancelled_when_its_worker_was_lost_is(catalogue: Catalogue) -> None:
+    job = _claimed(catalogue)
+    with catalogue.write() as session:
+        asked = cancel_job(session, job.id)
+        lapsed = lapse_job(session, asked)
+    assert lapsed is not None
+    assert (lapsed.state, lapsed.has_ended) == ("cancelled", True)
+
+
+def test_a_released_job_goes_on_with_the_next_worker(catalogue: Catalogue) -> None:
+    job = _claimed(catalogue)
+    with catalogue.write() as session:
+        released = release_job(session, job.id, "w")
+        assert released is not None
+        assert (released.state, released.worker, released.lapses) == ("queued", None, 0)
+        assert claim_job(session, job.id, "v") is not None
+
+
+def test_jobs_are_listed_the_latest_first(catalogue: Catalogue) -> None:
+    jobs = [_added(catalogue), _claimed(catalogue), _added(catalogue, "train")]
+    with catalogue.read() as session:
+        assert list_jobs(session) == jobs[::-1]
+        assert list_jobs(session, limit=1) == jobs[2:]
+        assert list_jobs(session, state="running") == jobs[1:2]
+
+
+def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> None:
+    made = []
+    for bundle in ("a", "b", "a"):
+        job = _claimed(catalogue)
+        with catalogue.write() as session:
+            end_job(session, job.id, "w", "done", result={"bundle": bundle, "rsum": 1.0})
+        made.append(job.id)
+    _added(catalogue)
+    with catalogue.read() as session:
+        found = [job_that_made(session, bundle) for bundle in ("a", "b", "c")]
+    assert [job and job.id for job in found] == [made[2], made[1], None]

@@ -1,0 +1,225 @@
+"""What people say of hits: kept once for each query and image, gone with the image, and what it teaches."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from index.backup import restore_backup, write_backup
+from index.catalogue.collections import add_collection
+from index.catalogue.tables import ImageRow
+from index.engine import SearchEngine
+from index.errors import (
+    FeedbackFullError,
+    NoActiveGenerationError,
+    QueryError,
+    UnknownCollectionError,
+    UnknownImageError,
+)
+from index.feedback.judgements import (
+    FeedbackCounts,
+    JudgedQuery,
+    Judgement,
+    LearningPair,
+    UsableFeedback,
+    clear_feedback,
+    count_feedback,
+    count_usable,
+    judge,
+    judgements,
+    learning_pairs,
+)
+from index.ingest import ingest_manifest
+from index.writes.live import remove_collection, remove_images
+from tests.index.conftest import open_home
+from tests.index.samples import make_manifest, make_picture
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+TEXT = JudgedQuery(texts=("two dogs",))
+
+
+@pytest.fixture
+def searched(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    return engine
+
+
+def say(
+    engine: SearchEngine,
+    query: JudgedQuery,
+    image: int,
+    relevant: bool | None,
+    *,
+    most: int = 100,
+    collection: str = "c",
+) -> None:
+    with engine.home.catalogue.write() as session:
+        judge(session, collection, query, f"image-{image:03}", relevant, most=most)
+
+
+def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
+    with engine.home.catalogue.read() as session:
+        return list(judgements(session, collection))
+
+
+def test_the_last_judgement_of_query_and_image_stands(searched: SearchEngine) -> None:
+    digest = searched.active("c").digest
+    say(searched, TEXT, 3, True)
+    say(searched, TEXT, 4, True)
+    say(searched, TEXT, 3, False)
+    say(searched, TEXT, 3, False)
+    assert [(one.query, one.image, one.relevant, one.model) for one in said(searched)] == [
+        (TEXT, "image-004", True, digest),
+        (TEXT, "image-003", False, digest),
+    ]
+    with searched.home.catalogue.read() as session:
+        counts = count_feedback(session, "c")
+    assert counts == FeedbackCounts(1, 1, 1, said(searched)[-1].created)
+    say(searched, TEXT, 3, None)
+    say(searched, TEXT, 3, None)
+    assert [one.image for one in said(searched)] == ["image-004"]
+    with searched.home.catalogue.write() as session:
+        assert clear_feedback(session, "c") == 1
+        assert count_feedback(session, "c") == FeedbackCounts(0, 0, 0, None)
+
+
+def test_a_query_is_known_by_its_parts(searched: SearchEngine) -> None:
+    say(searched, JudgedQuery(("a", "b"), ("image-001", "image-002"), (), ("image-005",)), 3, True)
+    say(searched, JudgedQuery(("b", "a", "a"), ("image-002", "image-001"), (), ("image-005",)), 3, False)
+    for other in (
+        JudgedQuery(("a", "b"), ("image-001", "image-002")),
+        JudgedQuery(("a", "b", "image-001"), ("image-002",), (), ("image-005",)),
+        JudgedQuery(("a", "b"), ("image-001", "image-002"), ("image-005",)),
+    ):
+        say(searched, other, 3, True)
+    assert [one.relevant for one in said(searched)] == [False, True, True, True]
+
+
+def test_judgements_go_with_their_image_its_picture_and_their_collection(
+    searched: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    ingest_manifest(searched, "d", encoder, manifest, show_progress=False)
+    for image in range(3):
+        say(searched, TEXT, image, True)
+        say(searched, TEXT, image, True, collection="d")
+    remove_images(searched.home, "c", ["image-000"])
+    assert [one.image for one in said(searched)] == ["image-001", "image-002"]
+    records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
+    make_picture(manifest.folder / records[0].image, seed=1000)
+    ingest_manifest(searched, "c", encoder, make_manifest(manifest.folder, records), show_progress=False)
+    assert [one.image for one in said(searched)] == ["image-002"]
+    remove_collection(searched, "d")
+    with pytest.raises(UnknownCollectionError):
+        said(searched, "d")
+    assert len(said(searched)) == 1
+
+
+def test_what_cannot_be_said_changes_nothing(searched: SearchEngine) -> None:
+    with searched.home.catalogue.write() as session:
+        add_collection(session, "empty")
+    for query, image, collection, error in (
+        (TEXT, 99, "c", UnknownImageError),
+        (JudgedQuery(images=("image-099",)), 3, "c", UnknownImageError),
+        (JudgedQuery(TEXT.texts, unlike_images=("image-099",)), 3, "c", UnknownImageError),
+        (JudgedQuery(unlike_texts=("a cat",)), 3, "c", QueryError),
+        (JudgedQuery(texts=("a\x00b",)), 3, "c", QueryError),
+        (JudgedQuery(texts=("\ud800",)), 3, "c", QueryError),
+        (TEXT, 3, "other\x00", UnknownCollectionError),
+        (TEXT, 3, "empty", NoActiveGenerationError),
+    ):
+        with pytest.raises(error):
+            say(searched, query, image, True, collection=collection)
+    assert said(searched) == []
+
+
+def test_a_collection_has_so_many_judgements_and_no_more(searched: SearchEngine) -> None:
+    for image in range(3):
+        say(searched, TEXT, image, True, most=3)
+    with pytest.raises(FeedbackFullError, match="has 3 judgements"):
+        say(searched, TEXT, 3, True, most=3)
+    say(searched, TEXT, 2, False, most=3)
+    say(searched, TEXT, 1, None, most=3)
+    say(searched, TEXT, 3, True, most=3)
+    assert [(one.image, one.relevant) for one in said(searched)] == [
+        ("image-000", True),
+        ("image-002", False),
+        ("image-003", True),
+    ]
+
+
+def test_a_backup_holds_what_was_said(searched: SearchEngine, tmp_path: Path) -> None:
+    say(searched, TEXT, 3, True)
+    say(searched, JudgedQuery(images=("image-004",)), 3, False)
+    write_backup(searched.home, tmp_path / "backup.tar", show_progress=False)
+    again = open_home(tmp_path / "again")
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
+    assert said(again) == said(searched)
+    again.close()
+
+
+def text(words: str, image: int) -> LearningPair:
+    return LearningPair(words, None, f"image-{image:03}")
+
+
+def example(other: int, image: int) -> LearningPair:
+    return LearningPair(None, f"image-{other:03}", f"image-{image:03}")
+
+
+@pytest.fixture
+def taught(searched: SearchEngine) -> Iterator[SearchEngine]:
+    """Judgements of queries of one part and of several."""
+    say(searched, TEXT, 0, True)
+    say(searched, TEXT, 1, False)
+    say(searched, JudgedQuery(images=("image-010",)), 0, True)
+    say(searched, JudgedQuery(images=("image-011",)), 1, False)
+    # An example is not its own pair, and one that was removed teaches nothing.
+    say(searched, JudgedQuery(images=("image-012",)), 12, True)
+    say(searched, JudgedQuery(images=("image-013",)), 0, False)
+    # Of several parts: all are positives, and no negatives.
+    say(searched, JudgedQuery(("two dogs", "a beach"), ("image-011",)), 2, True)
+    say(searched, JudgedQuery(("two dogs", "a beach")), 3, False)
+    say(searched, JudgedQuery(("two dogs",), unlike_images=("image-014",)), 4, False)
+    # What was said of a part alone stands against what was said of several, in either order.
+    say(searched, JudgedQuery(("two dogs", "a cat")), 1, True)
+    say(searched, JudgedQuery(("a cat",)), 5, False)
+    say(searched, JudgedQuery(("a cat", "a mat")), 5, True)
+    remove_images(searched.home, "c", ["image-013"])
+    yield searched
+
+
+def test_what_judgements_teach(taught: SearchEngine) -> None:
+    with taught.home.catalogue.read() as session:
+        pairs = learning_pairs(session, "c")
+    assert set(pairs.positives) == {
+        text("two dogs", 0),
+        example(10, 0),
+        text("two dogs", 2),
+        text("a beach", 2),
+        example(11, 2),
+        text("a cat", 1),
+        text("a mat", 5),
+    }
+    assert set(pairs.negatives) == {text("two dogs", 1), example(11, 1), text("a cat", 5)}
+    assert len(pairs.positives) == 7
+    assert len(pairs.negatives) == 3
+
+
+def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
+    # An example that is the hit itself leaves one part; another one does not.
+    say(taught, JudgedQuery(("two dogs",), ("image-006",)), 6, False)
+    say(taught, JudgedQuery(("two dogs",), ("image-006", "image-007")), 6, False)
+    say(taught, JudgedQuery(("two dogs",), ("image-007",)), 8, False)
+    with taught.home.catalogue.write() as session:
+        session.execute(update(ImageRow).values(split="train"))
+        assert count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
+        taught_by_text = {pair for pair in learning_pairs(session, "c").negatives if pair.text is not None}
+        assert taught_by_text == {text("two dogs", 1), text("a cat", 5), text("two dogs", 6)}
+        session.execute(update(ImageRow).where(ImageRow.external_id == "image-000").values(split="val"))
+        found = count_usable(session, "c")
+        assert found == UsableFeedback(6, 3, 2, 4)
+        assert found.all == len(said(taught))
+        newest = said(taught)[-2].created
+        assert count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)

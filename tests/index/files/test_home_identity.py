@@ -1,0 +1,201 @@
+"""A catalogue and a home folder that belong together, or do not."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, select
+
+from index.backup import restore_backup, write_backup
+from index.catalogue.tables import CollectionRow, HomeRow
+from index.engine import SearchEngine
+from index.errors import HomeError
+from index.files.home_identity import FILE, HomeIdentity
+from index.ingest import ingest_manifest
+from index.writes.live import remove_images
+from tests.index.conftest import open_home
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+
+def bind(engine: SearchEngine, home: Path) -> None:
+    HomeIdentity(engine.home.catalogue, engine.home.store, home).bind()
+
+
+def noted(engine: SearchEngine) -> str | None:
+    with engine.home.catalogue.read() as session:
+        return session.execute(select(HomeRow.uid)).scalar_one_or_none()
+
+
+def written(home: Path) -> str:
+    return (home / FILE).read_text().strip()
+
+
+def is_refused(engine: SearchEngine, home: Path, why: str) -> None:
+    before = noted(engine), (home / FILE).exists()
+    with pytest.raises(HomeError, match=why):
+        bind(engine, home)
+    assert (noted(engine), (home / FILE).exists()) == before
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def full(engine: SearchEngine, home: Path, encoder: Encoder, manifest: Manifest) -> SearchEngine:
+    """A home that is older than identities, with images."""
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    return engine
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[tuple[SearchEngine, Path]]:
+    """Another home, with nothing in it."""
+    engine = open_home(tmp_path / "other")
+    yield engine, tmp_path / "other"
+    engine.close()
+
+
+def test_a_new_home_gets_an_identity_once(engine: SearchEngine, home: Path, catalogue_url: str) -> None:
+    home.mkdir(exist_ok=True)
+    bind(engine, home)
+    uid = noted(engine)
+    assert uid is not None
+    assert written(home) == uid
+    again = open_home(home, catalogue_url)
+    bind(again, home)
+    assert (noted(again), written(home)) == (uid, uid)
+    again.close()
+
+
+def test_an_old_home_gets_one_where_catalogue_and_folder_agree(full: SearchEngine, home: Path) -> None:
+    bind(full, home)
+    assert noted(full) == written(home)
+
+
+@pytest.mark.parametrize("lost", ["file", "row"])
+def test_a_process_that_was_killed_between_the_two_is_made_up_for(
+    full: SearchEngine, home: Path, catalogue_url: str, lost: str
+) -> None:
+    bind(full, home)
+    uid = noted(full)
+    if lost == "row":
+        with full.home.catalogue.write() as session:
+            session.execute(delete(HomeRow))
+    else:
+        (home / FILE).unlink()
+    late = open_home(home, catalogue_url)
+    bind(late, home)
+    assert (noted(late), written(home)) == (uid, uid)
+    late.close()
+
+
+def test_images_of_another_catalogue_are_not_taken_by_an_empty_one(
+    full: SearchEngine, home: Path, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        late = open_home(home, f"sqlite:///{tmp_path / 'empty.db'}")
+        is_refused(
+            late, home, r"empty\.db is empty, and .*home has images of another one: bring that one back"
+        )
+        late.close()
+        bind(full, home)
+
+
+def test_a_catalogue_is_not_used_with_a_home_that_is_empty(
+    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
+) -> None:
+    bind(full, home)
+    uid = noted(full)
+    shutil.rmtree(home / "images")
+    (home / FILE).unlink()
+    is_refused(full, home, rf"has images, and no file of them is in .*home: .* write {uid} into .*identity")
+    (home / FILE).write_text(f"{uid}\n")
+    bind(full, home)
+
+
+def test_a_home_of_another_catalogue_is_refused(
+    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
+) -> None:
+    engine, folder = other
+    bind(engine, folder)
+    bind(full, home)
+    shutil.copy(home / FILE, folder / FILE)
+    is_refused(engine, folder, "belongs to another catalogue than .*: give the right --home")
+
+
+def test_images_that_were_all_removed_leave_a_home_that_is_still_known(
+    full: SearchEngine, home: Path, manifest: Manifest
+) -> None:
+    remove_images(full.home, "c", [record.id for record in manifest.records])
+    bind(full, home)
+    assert noted(full) == written(home)
+
+
+@pytest.mark.parametrize("what", ["moved", "replaced"])
+def test_writes_are_refused_once_the_home_is_elsewhere(
+    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path], what: str
+) -> None:
+    bind(full, home)
+    bind(*other)
+    away = home.with_name("away")
+    home.rename(away)
+    if what == "replaced":
+        shutil.copytree(other[1], home)
+    with pytest.raises(HomeError, match="was moved or replaced while this process runs"):
+        remove_images(full.home, "c", ["image-003"])
+    shutil.rmtree(home, ignore_errors=True)
+    away.rename(home)
+    assert remove_images(full.home, "c", ["image-003"]) == ["image-003"]
+
+
+def test_writes_are_refused_once_the_file_of_the_catalogue_is_another(
+    tmp_path: Path, encoder: Encoder, manifest: Manifest
+) -> None:
+    home = tmp_path / "sqlite"
+    engine = open_home(home)
+    bind(engine, home)
+    shutil.copy(home / "catalogue.db", home / "copy.db")
+    (home / "copy.db").replace(home / "catalogue.db")
+    with pytest.raises(HomeError, match="was moved or replaced"), engine.home.catalogue.write() as session:
+        session.add(CollectionRow(name="lost", sequence=1))
+    engine.close()
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_mounted_anew_is_still_the_one_of_a_server(postgresql_url: str, home: Path) -> None:
+    engine = open_home(home, postgresql_url)
+    home.mkdir()
+    bind(engine, home)
+    shutil.copytree(home, home.with_name("mounted"))
+    shutil.rmtree(home)
+    home.with_name("mounted").rename(home)
+    with engine.home.catalogue.write() as session:
+        session.add(CollectionRow(name="c", sequence=1))
+    engine.close()
+
+
+def test_a_backup_brings_no_identity_along(
+    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path], tmp_path: Path
+) -> None:
+    bind(full, home)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
+    engine, folder = other
+    restore_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
+    bind(engine, folder)
+    assert noted(engine) == written(folder) != noted(full)
+
+
+def test_a_catalogue_that_was_lost_is_restored_into_its_home(
+    full: SearchEngine, home: Path, tmp_path: Path
+) -> None:
+    bind(full, home)
+    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
+    late = open_home(home, f"sqlite:///{tmp_path / 'late.db'}")
+    restore_backup(late.home, tmp_path / "backup.tar", show_progress=False)
+    bind(late, home)
+    assert noted(late) == written(home)
+    late.close()

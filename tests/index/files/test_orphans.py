@@ -1,0 +1,103 @@
+"""Files that `recoquest index` keeps are known to the catalogue whatever becomes of the run."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.tables import LooseFileRow
+from index.engine import SearchEngine
+from index.files.image_store import ImageStore
+from index.files.orphans import note_loose
+from index.ingest import ingest_manifest
+from index.writes.garbage import remove_leftovers
+from tests.index.samples import make_picture
+from training.data.manifest import Manifest
+from training.data.rejections import Rejections
+from training.models.encoder import Encoder
+
+
+class _KilledError(BaseException):
+    pass
+
+
+def _loose(engine: SearchEngine) -> set[str]:
+    with engine.home.catalogue.read() as session:
+        return set(session.execute(select(LooseFileRow.sha256)).scalars())
+
+
+def _files(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "home" / "images" / "originals").glob("*/*"))
+
+
+def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False)
+
+
+def test_no_file_is_kept_before_it_is_noted(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, noted = ImageStore.put, []
+
+    def look_and_put(store: ImageStore, content: bytes) -> str:
+        before = _loose(engine)
+        digest = put(store, content)
+        noted.append(digest in before)
+        return digest
+
+    monkeypatch.setattr(ImageStore, "put", look_and_put)
+    _ingest(engine, encoder, manifest)
+    assert noted == [True] * 20
+    assert _loose(engine) == set()
+    # One that was lost comes back the same way, and those that are there are left alone.
+    path = engine.image_path("c", "image-002")
+    path.unlink()
+    _ingest(engine, encoder, manifest)
+    assert path.is_file()
+    assert noted == [True] * 21
+    assert _loose(engine) == set()
+
+
+def test_what_a_killed_run_kept_and_did_not_write_is_removed(
+    engine: SearchEngine,
+    encoder: Encoder,
+    manifest: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def kill(*_: object) -> None:
+        raise _KilledError
+
+    monkeypatch.setattr("index.ingest.write_images", kill)
+    with pytest.raises(_KilledError):
+        _ingest(engine, encoder, manifest)
+    assert _files(tmp_path)
+    remove_leftovers(engine.home)
+    assert _files(tmp_path) == []
+    assert _loose(engine) == set()
+
+
+def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
+    engine: SearchEngine,
+    encoder: Encoder,
+    manifest: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def change_and_note(session: Session, digests: Collection[str]) -> None:
+        make_picture(manifest.image_path(manifest.records[3]), seed=77)
+        note_loose(session, digests)
+
+    monkeypatch.setattr("index.ingest.note_loose", change_and_note)
+    rejections = Rejections(20, 0.1)
+    report = ingest_manifest(
+        engine, "c", encoder, replace(manifest, rejections=rejections), batch_size=6, show_progress=False
+    )
+    assert report.added == 19
+    assert [item.reason.split(": ")[1] for item in report.rejections.items] == [
+        "The file was changed while it was being indexed."
+    ]
+    assert len(_files(tmp_path)) == 19

@@ -1,0 +1,65 @@
+"""Files that a killed process has not finished, and those that a living one is still writing."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, unfinished
+from training.atomic import atomic_file, atomic_folder
+
+PLACES = (
+    "images/originals/ab/.abcd.0123.part",
+    "images/thumbnails/ab/.abcd.webp.0123.part",
+    "snapshots/uid-images/.snapshot.json.0123.part",
+    "bundles/.digest.0123.part/model.safetensors",
+    "jobs/7/.progress.json.part",
+    ".backup.tar.part/catalogue.sqlite3",
+)
+
+
+def age(path: Path) -> None:
+    then = time.time() - UNTOUCHED_SECONDS - 60
+    os.utime(path, (then, then))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with unfinished files of every kind, all of them old, and a whole one."""
+    for place in (*PLACES, "images/originals/ab/abcd", "notes.part"):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    for path in tmp_path.rglob("*"):
+        age(path)
+    return tmp_path
+
+
+def test_every_old_one_goes_and_nothing_else(home: Path) -> None:
+    assert len(list(unfinished(home))) == len(PLACES)
+    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
+    left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert left == {"images/originals/ab/abcd", "notes.part"}
+    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == 0
+
+
+def test_what_is_being_written_stays(home: Path) -> None:
+    with atomic_file(home / "file") as file, atomic_folder(home / "folder") as folder:
+        (folder / "inside").write_bytes(b"half")
+        # The folder was made long ago, and a file in it is written to now.
+        age(folder)
+        assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
+        file.write(b"whole")
+    assert (home / "file").read_bytes() == b"whole"
+    assert (home / "folder" / "inside").exists()
+
+
+def test_a_folder_whose_owner_holds_its_lock_stays(home: Path) -> None:
+    held = os.open(home / ".backup.tar.part", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES) - 1
+    assert (home / ".backup.tar.part").is_dir()
+    os.close(held)
+    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == 1

@@ -1,0 +1,177 @@
+import json
+import time
+from typing import Any
+
+import pytest
+
+from index.errors import FilterError
+from index.filters.grammar import (
+    And,
+    AnyOf,
+    Equals,
+    FieldKind,
+    Not,
+    Or,
+    Range,
+    check_filter,
+    conditions,
+    parse_filter,
+)
+
+FIELDS: dict[str, frozenset[FieldKind]] = {
+    "id": frozenset({"text"}),
+    "age": frozenset({"number"}),
+    "view": frozenset({"text"}),
+    "urgent": frozenset({"boolean"}),
+    "size": frozenset({"number", "text"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"field": "view", "eq": "PA"}, Equals(field="view", eq="PA")),
+        ({"field": "urgent", "eq": True}, Equals(field="urgent", eq=True)),
+        ({"field": "labels", "any_of": ["Edema"]}, AnyOf(field="labels", any_of=("Edema",))),
+        ({"field": "age", "gte": 40, "lt": 70}, Range(field="age", gte=40, lt=70)),
+        ({"not": {"field": "age", "gt": 1.5}}, Not(filter=Range(field="age", gt=1.5))),
+        (
+            {"and": [{"field": "a", "eq": 1}, {"or": [{"field": "b", "lte": "x"}]}]},
+            And(filters=(Equals(field="a", eq=1), Or(filters=(Range(field="b", lte="x"),)))),
+        ),
+    ],
+)
+def test_every_form_is_parsed_and_written_back(value: dict[str, Any], expected: object) -> None:
+    parsed = parse_filter(value)
+    assert parsed == expected
+    assert json.loads(parsed.text) == value
+    assert parse_filter(json.loads(parsed.text)) == parsed
+
+
+def test_kinds_of_values_are_kept_apart() -> None:
+    assert parse_filter({"field": "a", "eq": True}).text != parse_filter({"field": "a", "eq": 1}).text
+    assert parse_filter({"field": "a", "eq": "1"}) != parse_filter({"field": "a", "eq": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "message"),
+    [
+        ("PA", "", "a condition is an object"),
+        ({}, "", "a condition is an object"),
+        ({"field": "view"}, "", "a condition is an object"),
+        ({"field": "view", "equals": "PA"}, "", "a condition is an object"),
+        ({"eq": "PA"}, "field", "it is missing"),
+        ({"field": "view", "eq": "PA", "gt": 3}, "gt", "a condition is an object"),
+        ({"field": "view", "eq": None}, "eq", "a text, a number, true or false"),
+        ({"field": "view", "eq": ["PA"]}, "eq", "a text, a number, true or false"),
+        ({"field": "view", "any_of": []}, "any_of", "at any_of: the list must have at least 1 in it."),
+        ({"field": "view", "any_of": "PA"}, "any_of", "at any_of: there must be a list."),
+        ({"field": "view", "any_of": [1] * 1025}, "any_of", "1025 are too many; at most 1024 are allowed."),
+        ({"field": 3, "eq": 1}, "field", "the name of a field is a text."),
+        ({"field": "x" * 1001, "eq": 1}, "field", "it has more than 1000 characters."),
+        ({"field": "a", "eq": 1, "x" * 5000: 1}, f"{'x' * 80}...", "it does not belong there"),
+        ({"field": "view", "any_of": ["PA", None]}, "any_of[1]", "a text, a number, true or false"),
+        ({"field": "age", "gte": True}, "gte", "a text, a number"),
+        ({"field": "age", "gte": 1, "lt": "2"}, "", "all numbers or all texts"),
+        ({"field": "age", "gte": None}, "", "a range needs"),
+        ({"field": "age", "gte": float("nan")}, "gte", "finite"),
+        ({"field": "age", "eq": 10**400}, "eq", "finite"),
+        ({"field": "view", "eq": "a\x00b"}, "eq", "null characters"),
+        ({"field": "view", "eq": "\ud800"}, "eq", "null characters"),
+        ({"and": []}, "and", "at least 1"),
+        ({"and": 1}, "and", "at and: there must be a list."),
+        ({"and": [{"field": "a", "eq": 1}, {"not": {"field": "b"}}]}, "and[1].not", "a condition is"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(value: object, place: str, message: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        parse_filter(value)
+    assert caught.value.field == place
+    assert message in str(caught.value)
+
+
+def test_depth_is_limited_before_anything_recurses() -> None:
+    value: dict[str, Any] = {"field": "a", "eq": 1}
+    for _ in range(7):
+        value = {"not": value}
+    parse_filter(value)
+    for _ in range(100_000):
+        value = {"not": value}
+    with pytest.raises(FilterError, match="nested too deeply"):
+        parse_filter(value)
+
+
+def test_size_is_limited() -> None:
+    leaf = {"field": "a", "eq": 1}
+    assert sum(1 for _ in conditions(parse_filter({"or": [leaf] * 256}))) == 256
+    with pytest.raises(FilterError, match="257 conditions"):
+        parse_filter({"or": [leaf] * 257})
+    with pytest.raises(FilterError, match="5000 values"):
+        parse_filter({"or": [{"field": "a", "any_of": list(range(1000))}] * 5})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"field": "age", "eq": 3},
+        {"field": "age", "gte": 0.5},
+        {"field": "view", "gte": "A", "lt": "Q"},
+        {"field": "urgent", "eq": False},
+        {"field": "size", "any_of": [3, "large"]},
+        {"not": {"field": "id", "eq": "x"}},
+    ],
+)
+def test_filters_that_fit_the_fields(value: dict[str, Any]) -> None:
+    check_filter(parse_filter(value), FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "message"),
+    [
+        ({"field": "veiw", "eq": "PA"}, "veiw", "Did you mean 'view'? Fields: age, id, size, urgent, view."),
+        ({"not": {"field": "zzzzz", "eq": 1}}, "zzzzz", "There is no field 'zzzzz' to filter on. Fields:"),
+        ({"field": "age", "eq": "40"}, "age", "holds number values, so it cannot be compared with the text"),
+        ({"field": "view", "gte": 4}, "view", "cannot be compared with the number 4"),
+        ({"field": "urgent", "eq": 1}, "urgent", "cannot be compared with the number 1"),
+        ({"field": "age", "eq": True}, "age", "cannot be compared with the boolean true"),
+        ({"field": "size", "any_of": [1, True]}, "size", "holds number and text values"),
+        ({"or": [{"field": "age", "eq": 1}, {"field": "view", "eq": 2}]}, "view", "number 2"),
+    ],
+)
+def test_filters_that_do_not_fit_the_fields(value: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter(parse_filter(value), FIELDS)
+    assert caught.value.field == field
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"field": "a", "any_of": [{}] * 9_000},
+        {"and": [{}] * 300_000},
+        {"field": "a", "any_of": [{}] * 300_000},
+    ],
+)
+def test_a_filter_full_of_mistakes_is_refused_at_once(value: dict[str, Any]) -> None:
+    started = time.process_time()
+    with pytest.raises(FilterError):
+        parse_filter(value)
+    assert time.process_time() - started < 0.3
+
+
+def test_the_largest_filter_is_let_in() -> None:
+    leaf: dict[str, Any] = {"field": "a", "any_of": list(range(16))}
+    for _ in range(5):
+        leaf = {"not": leaf}
+    parse_filter({"and": [leaf] * 256})
+
+
+def test_a_mistake_is_not_repeated_at_full_length() -> None:
+    with pytest.raises(FilterError) as wrong_name:
+        parse_filter({"field": "x" * 100_000, "eq": 1})
+    long = parse_filter({"field": "age", "eq": "x" * 100_000})
+    with pytest.raises(FilterError, match="the text 'xxx") as wrong_kind:
+        check_filter(long, {"age": frozenset({"number"})})
+    for error in (wrong_name.value, wrong_kind.value):
+        assert len(str(error)) + len(error.field) < 500

@@ -1,0 +1,201 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select, update
+
+from index.catalogue.collections import Generation, next_sequence, retention
+from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.engine import SearchEngine
+from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
+from index.files.unused_bundles import changing_models
+from index.generations.activation import activate, announce, announced, generation_before, generation_of
+from index.generations.listing import list_generations
+from index.generations.retention import drop_generation, drop_old_generations, try_drop_old_generations
+from index.search.request import SearchRequest
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+COUNT = 30
+
+
+def _generations(engine: SearchEngine, count: int) -> list[Generation]:
+    """Make that many generations active one after another."""
+    made = []
+    for number in range(count):
+        generation = begin_generation(engine, "c", 8, digest=f"{number:064d}", name=f"model-{number}")
+        put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, 8, seed=number))
+        (engine.home.bundles_folder / generation.digest).mkdir(parents=True)
+        engine.save_snapshot("c")
+        made.append(generation)
+    return made
+
+
+def _activate(engine: SearchEngine, generation: Generation) -> None:
+    with engine.home.catalogue.write() as session:
+        activate(session, generation)
+
+
+def _before(engine: SearchEngine) -> int:
+    with engine.home.catalogue.read() as session:
+        return generation_before(session, "c").id
+
+
+def _count(engine: SearchEngine, generation: Generation) -> int:
+    with engine.home.catalogue.read() as session:
+        query = select(func.count()).where(EmbeddingRow.generation_id == generation.id)
+        return session.execute(query).scalar_one()
+
+
+def test_rollback_goes_to_the_one_that_was_active_before(engine: SearchEngine) -> None:
+    first, second, third = _generations(engine, 3)
+    assert _before(engine) == second.id
+    _activate(engine, first)
+    assert _before(engine) == third.id
+    _activate(engine, third)
+    assert _before(engine) == first.id
+
+
+def test_the_order_of_activations_survives_a_clock_that_is_put_back(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="microseconds")
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=later))
+    _activate(engine, first)
+    _activate(engine, second)
+    assert _before(engine) == first.id
+
+
+def test_without_another_there_is_nothing_to_roll_back_to(engine: SearchEngine) -> None:
+    _generations(engine, 1)
+    begin_generation(engine, "c", 8, digest="b" * 64)
+    with engine.home.catalogue.read() as session:
+        with pytest.raises(UnknownGenerationError, match="cannot be rolled back"):
+            generation_before(session, "c")
+        with pytest.raises(UnknownGenerationError, match="no generation 99; it has "):
+            generation_of(session, "c", 99)
+
+
+def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    with engine.home.catalogue.write() as session:
+        announce(session, first)
+        announce(session, second)
+    assert [each.generation for each in engine.announced()] == [first.id]
+    _activate(engine, first)
+    assert [each.generation for each in engine.announced()] == [second.id]
+    old = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).values(announced=old))
+    with engine.home.catalogue.read() as session:
+        assert announced(session) == []
+
+
+def test_old_generations_go_with_vectors_snapshots_and_bundles(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 7)
+    first, second, third = _generations(engine, 3)
+    building = begin_generation(engine, "c", 8, digest="b" * 64)
+    assert drop_old_generations(engine.home, "c", keep=1) == [first.id]
+    assert _count(engine, first) == 0
+    assert (_count(engine, second), _count(engine, third)) == (COUNT, COUNT)
+    numbers = [info.number for info in list_generations(engine.home, "c")]
+    assert numbers == [building.id, third.id, second.id]
+    snapshots = {path.name for path in engine.home.snapshots_folder.iterdir()}
+    assert first.uid not in snapshots
+    assert {second.uid, third.uid} <= snapshots
+    assert not (engine.home.bundles_folder / first.digest).exists()
+    assert (engine.home.bundles_folder / second.digest).exists()
+    with engine.home.catalogue.read() as session:
+        assert first.digest not in session.execute(select(ModelRow.digest)).scalars().all()
+    assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
+
+
+def test_an_error_after_work_that_is_done_is_logged_and_dropping_goes_on_the_next_time(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    first, _, _ = _generations(engine, 3)
+
+    def full(*_: object) -> None:
+        raise DiskFullError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "_drop_batch", full)
+        assert try_drop_old_generations(engine.home, "c", keep=1) == []
+    assert "old generations of 'c' are not dropped yet: the disk is full" in caplog.text
+    assert try_drop_old_generations(engine.home, "c", keep=1) == [first.id]
+
+
+def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:
+    first, second, _ = _generations(engine, 3)
+    assert drop_old_generations(engine.home, "c", keep=0) == []
+    long_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=long_ago))
+        session.execute(
+            update(GenerationRow).where(GenerationRow.id == first.id).values(activated=long_ago[:-7])
+        )
+    # The first was retired an hour ago, the second just now.
+    assert drop_old_generations(engine.home, "c", keep=0) == [first.id]
+
+
+def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _generations(engine, 2)
+
+    @contextmanager
+    def late(folder: Path) -> Iterator[None]:
+        with engine.home.catalogue.write() as session:
+            sequence = next_sequence(session, first.collection_id)
+            image = session.execute(select(ImageRow.id).limit(1)).scalar_one()
+            session.add(
+                EmbeddingRow(generation_id=first.id, image_id=image, sequence=sequence, vector=bytes(16))
+            )
+        with changing_models(folder):
+            yield
+
+    monkeypatch.setattr(retention, "changing_models", late)
+    drop_generation(engine.home, "c", first.id)
+    assert (_count(engine, first), _count(engine, second)) == (0, COUNT)
+    assert [info.number for info in list_generations(engine.home, "c")] == [second.id]
+
+
+def test_a_bundle_that_another_collection_uses_stays(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    first, _, _ = _generations(engine, 3)
+    other = begin_generation(engine, "d", 8, digest=first.digest)
+    put_vectors(engine, other, make_records(5), unit_vectors(5, 8))
+    assert drop_old_generations(engine.home, "c", keep=1) == [first.id]
+    assert (engine.home.bundles_folder / first.digest).exists()
+    assert engine.active("d").digest == first.digest
+
+
+def test_the_active_generation_cannot_be_dropped(engine: SearchEngine) -> None:
+    first, second = _generations(engine, 2)
+    with pytest.raises(GenerationError, match="it stays"):
+        drop_generation(engine.home, "c", second.id)
+    drop_generation(engine.home, "c", first.id)
+    assert [info.number for info in list_generations(engine.home, "c")] == [second.id]
+    with pytest.raises(UnknownGenerationError):
+        drop_generation(engine.home, "c", first.id)
+
+
+def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_no_other(
+    engine: SearchEngine,
+) -> None:
+    first, second, third = _generations(engine, 3)
+    by_now = r"is searched with 'model-2' \(generation 3\) by now"
+    with pytest.raises(ActiveChangedError, match=by_now), engine.home.catalogue.write() as session:
+        activate(session, first, instead_of=second.digest)
+    assert engine.active("c").generation == third.id
+    with engine.home.catalogue.write() as session:
+        activate(session, first, instead_of=third.digest)
+    assert engine.active("c").generation == first.id

@@ -1,0 +1,395 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sqlalchemy import delete, select
+from torch import Tensor
+
+from index.catalogue.collections import Generation, find_generation
+from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
+from index.engine import SearchEngine
+from index.errors import GenerationError, IncompleteGenerationError, UnknownCollectionError
+from index.generations.activation import activate, generation_of
+from index.generations.listing import list_generations
+from index.generations.reindex import generation_for, reindex
+from index.generations.retention import drop_generation
+from index.generations.swap import swap
+from index.ingest import ingest_manifest
+from index.search.request import SearchRequest
+from index.writes.deletion import delete_images
+from index.writes.embedder import Embedder
+from index.writes.live import remove_images
+from tests.index.conftest import open_home
+from tests.index.killing import kill_after
+from tests.index.samples import make_picture
+from training.data.images import decode_image
+from training.data.manifest import Manifest
+from training.models.bundle import BundleInfo
+from training.models.encoder import Encoder, TextEmbeddings
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from index.generations.reindex import generation_for, reindex
+from tests.index.conftest import open_home
+from tests.index.killing import tell_batches
+from training.models.encoder import load_encoder
+
+engine = open_home(Path(sys.argv[1]))
+encoder = tell_batches(load_encoder(Path(sys.argv[2]), "cpu"))
+reindex(engine, generation_for(engine, "c", encoder), encoder, batch_size=4, show_progress=False)
+"""
+
+
+def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False)
+
+
+def _build(engine: SearchEngine, encoder: Encoder) -> Generation:
+    generation = generation_for(engine.home, "c", encoder)
+    reindex(engine, generation, encoder, batch_size=6, show_progress=False)
+    return generation
+
+
+def _vectors(engine: SearchEngine, generation: Generation) -> dict[int, bytes]:
+    with engine.home.catalogue.read() as session:
+        query = select(EmbeddingRow.image_id, EmbeddingRow.vector).where(
+            EmbeddingRow.generation_id == generation.id
+        )
+        return {row.image_id: row.vector for row in session.execute(query)}
+
+
+def _count_texts(engine: SearchEngine, generation: Generation) -> int:
+    with engine.home.catalogue.read() as session:
+        query = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
+        return len(session.execute(query).all())
+
+
+def _active(engine: SearchEngine) -> Generation:
+    with engine.home.catalogue.read() as session:
+        return generation_of(session, "c", engine.active("c").generation)
+
+
+def test_every_image_and_text_is_embedded_beside_the_active_generation(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = engine.active("c")
+    # The manifest's own files are of no use to it.
+    for record in manifest.records:
+        manifest.image_path(record).unlink()
+    new = _build(engine, other_encoder)
+    assert engine.active("c") == first
+    assert len(_vectors(engine, new)) == 20
+    assert _count_texts(engine, new) == sum(len(record.texts) for record in manifest.records)
+    swap(engine, new, other_encoder, settle_s=0, show_progress=False)
+    second = engine.active("c")
+    assert second.generation == new.id != first.generation
+    path = engine.image_path("c", "image-005")
+    direct = other_encoder.embed_images(other_encoder.prepare_image(decode_image(path))[None])[0]
+    np.testing.assert_allclose(engine.vector_of(second, "image-005"), direct, atol=1e-3)
+
+
+def test_images_written_replaced_and_removed_meanwhile_are_followed(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    generation = generation_for(engine.home, "c", other_encoder)
+    embed, passes = other_encoder.embed_images, 0
+
+    class Meddler:
+        """Writes while a batch is in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        min_image_side = None
+        embed_texts = staticmethod(other_encoder.embed_texts)
+
+        def prepare_image(self, image: Image.Image) -> Tensor:
+            return other_encoder.prepare_image(image)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            nonlocal passes
+            passes += 1
+            if passes == 2:
+                with engine.home.catalogue.write() as session:
+                    # One in this batch, one embedded already, one still to come.
+                    delete_images(session, "c", ["image-007", "image-001", "image-014"])
+                make_picture(manifest.image_path(manifest.records[2]), seed=500)
+                make_picture(manifest.image_path(manifest.records[8]), seed=501)
+                kept = [r for r in manifest.records if r.id not in ("image-007", "image-001", "image-014")]
+                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            return embed(images)
+
+    reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert len(_vectors(engine, generation)) == 17
+    with engine.home.catalogue.write() as session:
+        activate(session, generation, texts=True)
+    active = engine.active("c")
+    for name in ("image-002", "image-008", "image-019"):
+        path = engine.image_path("c", name)
+        direct = embed(other_encoder.prepare_image(decode_image(path))[None])[0]
+        np.testing.assert_allclose(engine.vector_of(active, name), direct, atol=1e-3)
+    found = {hit.id for hit in engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits}
+    assert len(found) == 17
+    assert not found & {"image-007", "image-001", "image-014"}
+
+
+def test_a_run_that_was_killed_goes_on_where_it_stopped(
+    tmp_path: Path, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    engine = open_home(tmp_path / "home")
+    _ingest(engine, encoder, manifest)
+    assert other_encoder.info is not None
+    kill_after(3, _PROGRAM, tmp_path / "home", other_encoder.info.folder)
+    generation = generation_for(engine.home, "c", other_encoder)
+    kept = _vectors(engine, generation)
+    assert len(kept) in (8, 12)
+    report = reindex(engine, generation, other_encoder, batch_size=4, show_progress=False)
+    assert report.images == 20 - len(kept)
+    after = _vectors(engine, generation)
+    assert len(after) == 20
+    assert {key: after[key] for key in kept} == kept
+    engine.close()
+
+
+def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    first = _active(engine)
+    second = _build(engine, other_encoder)
+    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    _ingest(engine, other_encoder, manifest)
+    with (
+        pytest.raises(IncompleteGenerationError, match=r"lacks 5 of the 20 images .*--generation"),
+        engine.home.catalogue.write() as session,
+    ):
+        activate(session, first, texts=True)
+    assert engine.active("c").generation == second.id
+    assert swap(engine, first, encoder, settle_s=0, show_progress=False) == 5
+    assert engine.active("c").generation == first.id
+    assert swap(engine, second, other_encoder, settle_s=0, show_progress=False) == 0
+    states = {
+        info.number: (info.state, info.images, info.missing) for info in list_generations(engine.home, "c")
+    }
+    assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
+
+
+def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    generation = generation_for(engine.home, "c", other_encoder)
+    save, saved = engine.save_snapshot_of, 0
+
+    def slow(of: Generation) -> None:
+        nonlocal saved
+        saved += 1
+        assert saved <= 3, "it does not end"
+        save(of)
+        _ingest(engine, encoder, replace(manifest, records=manifest.records[: 15 + saved]))
+
+    monkeypatch.setattr(engine, "save_snapshot_of", slow)
+    assert swap(engine, generation, other_encoder, settle_s=0, show_progress=False) == 16
+    assert saved == 1
+    assert engine.active("c").generation == generation.id
+
+
+def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:10]))
+    second = _build(engine, other_encoder)
+    embed = encoder.embed_images
+
+    class Slow:
+        """The other model takes over while a batch is in the encoder."""
+
+        info = encoder.info
+        modalities = encoder.modalities
+        min_image_side = None
+        prepare_image = staticmethod(encoder.prepare_image)
+        embed_texts = staticmethod(encoder.embed_texts)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+            return embed(images)
+
+    with pytest.raises(GenerationError, match="run it again with that bundle"):
+        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
+    assert engine.active("c").generation == second.id
+    assert engine.collection("c").count == 10
+
+
+def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    embed = other_encoder.embed_images
+
+    class Slow:
+        """The generation goes while a batch is in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        min_image_side = None
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_texts = staticmethod(other_encoder.embed_texts)
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
+            return embed(images)
+
+    with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
+        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
+
+
+def test_texts_are_not_written_to_a_generation_that_was_dropped(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:5]))
+    generation = generation_for(engine.home, "c", other_encoder)
+
+    class Slow:
+        """The generation goes while texts are in the encoder."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        min_image_side = None
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_images = staticmethod(other_encoder.embed_images)
+
+        def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+            drop_generation(engine.home, "c", generation.id)
+            return other_encoder.embed_texts(texts)
+
+    with pytest.raises(GenerationError, match="There is no generation"):
+        reindex(engine, generation, Slow(), show_progress=False)
+
+
+def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    engine.image_path("c", "image-003").unlink()
+    engine.image_path("c", "image-009").write_bytes(b"damaged")
+    generation = generation_for(engine.home, "c", other_encoder)
+    with pytest.raises(GenerationError, match=r"2 images of 'c' cannot be read.*image-003: .*image-009: "):
+        reindex(engine, generation, other_encoder, show_progress=False)
+    assert len(_vectors(engine, generation)) == 18
+    _ingest(engine, encoder, manifest)
+    assert reindex(engine, generation, other_encoder, show_progress=False).images == 2
+
+
+def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, manifest)
+    generation = generation_for(engine.home, "c", other_encoder)
+    lost = engine.image_path("c", "image-004")
+    path, gone = engine.home.store.path, ["image-003", "image-015"]
+
+    def removing(sha256: str) -> Path:
+        if gone:
+            remove_images(engine.home, "c", [gone.pop()])
+        return path(sha256)
+
+    with monkeypatch.context() as meddling:
+        meddling.setattr(engine.home.store, "path", removing)
+        assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False).images == 18
+    assert len(_vectors(engine, generation)) == 18
+    # One that is really missing is named, and hides none of the others.
+    with engine.home.catalogue.write() as session:
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
+    lost.unlink()
+    gone.append("image-005")
+    monkeypatch.setattr(engine.home.store, "path", removing)
+    with pytest.raises(GenerationError, match=r"^1 images .* image-004"):
+        reindex(engine, generation, other_encoder, batch_size=6, show_progress=False)
+    assert len(_vectors(engine, generation)) == 16
+
+
+def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    for name in ("image-001", "image-002"):
+        engine.image_path("c", name).unlink()
+    generation = generation_for(engine.home, "c", other_encoder)
+
+    class Meddler:
+        """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
+
+        info = other_encoder.info
+        modalities = other_encoder.modalities
+        min_image_side = None
+        prepare_image = staticmethod(other_encoder.prepare_image)
+        embed_texts = staticmethod(other_encoder.embed_texts)
+        passes = 0
+
+        def embed_images(self, images: Tensor) -> np.ndarray:
+            self.passes += 1
+            if self.passes == 3:
+                with engine.home.catalogue.write() as session:
+                    delete_images(session, "c", ["image-001"])
+                make_picture(manifest.image_path(manifest.records[2]), seed=500)
+                kept = [record for record in manifest.records[:16] if record.id != "image-001"]
+                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            return other_encoder.embed_images(images)
+
+    report = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert report.images == len(_vectors(engine, generation)) == 15
+
+
+def test_only_the_bundle_of_a_generation_may_fill_it(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    with pytest.raises(GenerationError, match="give the bundle of the generation"):
+        Embedder(_active(engine), other_encoder)
+    with pytest.raises(UnknownCollectionError):
+        generation_for(engine.home, "nothing", encoder)
+
+
+def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, bundle: BundleInfo, manifest: Manifest
+) -> None:
+    from index.files.bundles import install_bundle, registered_bundle
+    from training.errors import BundleError
+
+    _ingest(engine, encoder, manifest)
+    generation = _active(engine)
+    place = engine.home.bundles_folder / generation.digest
+    assert other_encoder.info is not None
+    for path in other_encoder.info.folder.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(BundleError, match=f"{generation.digest[:12]} belongs there"):
+        registered_bundle(generation, engine.home.bundles_folder)
+    assert install_bundle(bundle, engine.home.bundles_folder).digest == generation.digest
+    assert registered_bundle(generation, engine.home.bundles_folder).digest == generation.digest
+
+
+def test_the_state_of_a_generation_that_goes_on_stays(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = _active(engine)
+    second = _build(engine, other_encoder)
+    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    assert generation_for(engine.home, "c", encoder).id == first.id
+    with engine.home.catalogue.read() as session:
+        retired = find_generation(session, first.collection_id, "retired")
+    assert retired is not None
+    assert retired.id == first.id

@@ -1,0 +1,33 @@
+"""What hits show."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from index.catalogue.direct import DirectRead
+from index.engine import SearchEngine
+from index.search.hit_reader import FoundImages
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+# What SQLite takes unless it was built otherwise.
+MOST_VALUES = 32_766
+
+
+def test_no_read_has_more_values_than_databases_take(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_vectors(engine, begin_generation(engine, "c", 4), make_records(3), unit_vectors(3, 4))
+    counts, read = [], DirectRead.rows
+
+    def rows(self: DirectRead, engine: Engine, keys: Sequence[int]) -> list[Any]:
+        counts.append(len(keys))
+        return read(self, engine, keys)
+
+    monkeypatch.setattr(DirectRead, "rows", rows)
+    found = FoundImages(engine.home.catalogue).of(range(MOST_VALUES + 10, 0, -1))
+    assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
+    assert found[-3:] == [image for image in found if image is not None]
+    assert sum(counts) == MOST_VALUES + 10
+    assert max(counts) <= MOST_VALUES

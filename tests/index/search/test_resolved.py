@@ -1,0 +1,209 @@
+"""What is kept of requests between searches is never older than the last write, nor another request's."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from index.engine import SearchEngine
+from index.errors import FilterError, UnknownCollectionError
+from index.filters.grammar import parse_filter
+from index.search import resolved as prepared
+from index.search.orders import Scope
+from index.search.request import SearchRequest
+from index.search.resolved import Prepared, PreparedRequests
+from index.search.results import ActiveGeneration
+from index.vectors.cosine import CosineView
+from index.vectors.protocol import After, Neighbours, Vectors
+from index.writes.live import remove_collection
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from training.data.manifest import Record
+
+DIM = 12
+COUNT = 30
+
+
+@pytest.fixture
+def filled(engine: SearchEngine) -> SearchEngine:
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
+    return engine
+
+
+def _ids(engine: SearchEngine, request: SearchRequest) -> list[str]:
+    query = unit_vectors(1, DIM, seed=3)[0]
+    return [hit.id for hit in engine.search(engine.active("c"), query, request).hits]
+
+
+def _put(engine: SearchEngine, record: Record, vector: Vectors) -> None:
+    put_vectors(engine, begin_generation(engine, "c", DIM), [record], vector[None])
+
+
+def test_a_request_is_prepared_anew_after_every_write(filled: SearchEngine) -> None:
+    record = make_records(COUNT)[4]
+    request = SearchRequest(k=COUNT, exclude_groups_of=(record.id,))
+    shown = _ids(filled, request)
+    assert _ids(filled, request) == shown
+    assert len(shown) > COUNT - 6
+    moved = next(each for each in make_records(COUNT) if each.id == shown[0])
+    _put(filled, replace(moved, group=record.group), unit_vectors(1, DIM, seed=9)[0])
+    assert moved.id not in _ids(filled, request)
+    assert set(_ids(filled, request)) == {*shown} - {moved.id}
+
+
+def test_what_kept_requests_leave_out_is_bounded(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "_MOST_BYTES", 30 * 8)
+    kept = PreparedRequests(filled.home.catalogue)
+    active, ids = filled.active("c"), [record.id for record in make_records(COUNT)]
+
+    def prepare(first: int) -> Prepared:
+        return kept.of(active, SearchRequest(exclude=tuple(ids[first : first + 10])))
+
+    those = [prepare(first) for first in range(3)]
+    assert all(prepare(first) is one for first, one in enumerate(those))
+    fourth = prepare(3)
+    assert prepare(3) is fourth
+    assert prepare(0) is not those[0]
+
+
+def test_filters_that_python_takes_for_equal_are_two(filled: SearchEngine) -> None:
+    query = {"field": "urgent", "eq": True}
+    assert _ids(filled, SearchRequest(filter=parse_filter(query)))
+    with pytest.raises(FilterError, match="urgent"):
+        _ids(filled, SearchRequest(filter=parse_filter(query | {"eq": 1})))
+
+
+def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search has begun when an image gets another vector and other texts, and the view follows."""
+    query = unit_vectors(1, DIM, seed=3)[0]
+    active, request = filled.active("c"), SearchRequest(k=COUNT)
+    last = filled.search(active, query, request).hits[-1].id
+    record = next(each for each in make_records(COUNT) if each.id == last)
+    nearest = Scope.nearest
+
+    def interrupted(self: Scope, count: int, after: After | None = None) -> Neighbours:
+        monkeypatch.setattr(Scope, "nearest", nearest)
+        _put(filled, replace(record, texts=("Now the nearest.",)), query)
+        filled.warm(active.generation)
+        return nearest(self, count, after)
+
+    monkeypatch.setattr(Scope, "nearest", interrupted)
+    first = filled.search(active, query, request).hits[0]
+    assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
+
+
+def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search has looked at the catalogue's version, but not yet at what passes, when an image changes."""
+    query, active = unit_vectors(1, DIM, seed=3)[0], filled.active("c")
+    every = filled.search(active, query, SearchRequest(k=COUNT)).hits
+    changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
+    record = next(each for each in make_records(COUNT) if each.id == changed)
+    prepare = PreparedRequests.of
+
+    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
+        prepared = prepare(self, active, request)
+        monkeypatch.setattr(PreparedRequests, "of", prepare)
+        _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
+        return prepared
+
+    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    passing = parse_filter({"field": "view", "eq": "PA"})
+    hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
+    assert changed in {hit.id for hit in hits}
+    assert {hit.image.metadata["view"] for hit in hits} == {"PA"}
+
+
+def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, active, request = PreparedRequests(filled.home.catalogue), filled.active("c"), SearchRequest()
+    bound = SearchRequest.bound
+
+    def overtaken(self: SearchRequest) -> str:
+        monkeypatch.setattr(SearchRequest, "bound", bound)
+        _put(filled, make_records(COUNT)[0], unit_vectors(1, DIM, seed=9)[0])
+        return bound(self)
+
+    monkeypatch.setattr(SearchRequest, "bound", overtaken)
+    assert requests.of(active, request).version is None
+    prepared = requests.of(active, request)
+    assert prepared.version == filled.home.catalogue.version()
+    assert requests.of(active, request) is prepared
+
+
+def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active, prepare = filled.active("c"), PreparedRequests.of
+
+    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
+        prepared = prepare(self, active, request)
+        remove_collection(filled, "c")
+        return prepared
+
+    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
+) -> None:
+    monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
+    _ids(filled, SearchRequest())
+    searcher, active = filled._searcher, filled.active("c")
+    generation, _ = searcher.generation(active)
+    view = weakref.ref(filled._views.hold(generation, "images").view)
+    assert view() is not None
+    if removed:
+        searcher.keep(set(), set())
+    else:
+        searcher.retire(generation.collection_id, active.generation + 1)
+    gc.collect()
+    assert view() is None
+    assert len(_ids(filled, SearchRequest())) == 10
+
+
+def test_a_view_that_is_damaged_is_not_searched_again(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was written, so that the request is still kept."""
+    shown = _ids(filled, SearchRequest())
+    generation, _ = filled._searcher.generation(filled.active("c"))
+    held = filled._views.hold(generation, "images")
+    damaged = held.view
+    assert isinstance(damaged, CosineView)
+    damaged._torn = True
+    damaged.remove(damaged.keys())
+    assert _ids(filled, SearchRequest()) == shown
+    assert held.view is not damaged
+
+
+def test_a_background_that_another_thread_measures_again_is_not_kept(filled: SearchEngine) -> None:
+    """The view has twice as many images, and the first search that would measure them has not ended."""
+    query, active = unit_vectors(1, DIM, seed=3)[0], filled.active("c")
+    filled.search(active, query, SearchRequest())
+    records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
+    put_vectors(filled, begin_generation(filled, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
+    with filled._searcher._backgrounds._held[active.generation, "images"].lock:
+        before = filled.search(active, query, SearchRequest())
+    after = filled.search(active, query, SearchRequest())
+    assert before.hits == after.hits
+    assert before.unusual != after.unusual
+
+
+def test_a_collection_that_is_gone_is_unknown_to_a_search_that_began_before(filled: SearchEngine) -> None:
+    active, query = filled.active("c"), unit_vectors(1, DIM, seed=3)[0]
+    filled.search(active, query, SearchRequest())
+    remove_collection(filled, "c")
+    with pytest.raises(UnknownCollectionError):
+        filled.search(active, query, SearchRequest())
+    with pytest.raises(UnknownCollectionError):
+        filled.vector_of(active, make_records(1)[0].id)

@@ -1,0 +1,187 @@
+"""Every order of hits against a slow reference, and what a hit tells."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from index.catalogue.collections import TARGETS, Target
+from index.errors import QueryError
+from index.filters.grammar import parse_filter
+from index.search.query_vector import Part, Parts
+from index.search.request import SearchRequest
+from index.search.searcher import unit_query
+from tests.index.orders import (
+    COUNT,
+    KINDS,
+    PA,
+    PAGE,
+    PLACES,
+    Filled,
+    all_pages,
+    combinations,
+    groups_of,
+    name_of,
+    query_of,
+    reference,
+)
+
+pytestmark = pytest.mark.usefixtures("few_places")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled: Filled, kind: str) -> None:
+    for values in combinations():
+        request = SearchRequest(k=PAGE, **values)
+        expected = reference(filled, kind, request)
+        whole = filled.search(kind, replace(request, k=COUNT * 2))
+        assert [name_of(hit) for hit in whole.hits] == [item.name for item, _ in expected], values
+        np.testing.assert_allclose([hit.score for hit in whole.hits], [s for _, s in expected], atol=2e-6)
+        assert whole.next_cursor is None
+        paged = all_pages(lambda request: filled.search(kind, request), request)
+        assert [hit.rank for hit in paged] == list(range(1, len(expected) + 1))
+        assert paged == list(whole.hits), values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_searches_at_once_answer_as_each_alone(filled: Filled, kind: str) -> None:
+    active = filled.engine.active(kind)
+    queries = np.stack([query_of(seed) for seed in range(3)])
+    for values in list(combinations())[::7]:
+        request = SearchRequest(k=7, kind="image", **values)
+        pages = filled.engine.search_many(active, queries, request)
+        alone = [filled.engine.search(active, query, request) for query in queries]
+        assert [replace(page, search_ms=0.0) for page in pages] == [
+            replace(page, search_ms=0.0) for page in alone
+        ], values
+        assert [page.next_cursor for page in pages] == [page.next_cursor for page in alone], values
+    assert filled.engine.search_many(active, queries[:0], SearchRequest()) == []
+
+
+def test_hits_of_groups_count_the_others_that_could_be_found(filled: Filled) -> None:
+    for values in combinations():
+        if values.get("group_by") is None:
+            continue
+        request = SearchRequest(k=20, **values)
+        groups = groups_of(filled, "group")
+        single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
+        for hit in filled.search("signed", request).hits:
+            same = [item for item in single if groups[item.record.id] == groups[hit.id]]
+            assert hit.others == len(same) - 1
+    assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
+
+
+@pytest.mark.parametrize("field", ["group", "split", "id", "labels", "view", "age", "urgent"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_groups_are_of_any_field(filled: Filled, field: str, target: Target) -> None:
+    groups = groups_of(filled, field)
+    for filter in (None, parse_filter(PA)):
+        for words in (None, "effusion heart"):
+            request = SearchRequest(
+                k=7,
+                group_by=field,
+                target=target,
+                filter=filter,
+                words=words,
+                exclude_groups_of=("image-006", "image-040"),
+                exclude_groups_by="age" if field == "view" else "urgent",
+            )
+            expected = reference(filled, "signed", request)
+            hits = all_pages(lambda request: filled.search("signed", request), request)
+            assert [name_of(hit) for hit in hits] == [item.name for item, _ in expected]
+            single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
+            for hit in hits:
+                same = [item for item in single if groups[item.record.id] == groups[hit.id]]
+                assert hit.others == len(same) - 1
+
+
+def test_the_field_of_groups_must_exist(filled: Filled) -> None:
+    for request, field in (
+        (SearchRequest(group_by="veiw"), "group_by"),
+        (SearchRequest(exclude_groups_of=("image-001",), exclude_groups_by="veiw"), "exclude_same_group"),
+    ):
+        with pytest.raises(QueryError, match=r"no field 'veiw' to group by\. Did you mean 'view'") as failed:
+            filled.search("signed", request)
+        assert failed.value.field == field
+
+
+def test_texts_are_found_from_an_image_with_what_they_belong_to(filled: Filled) -> None:
+    active = filled.engine.active("signed")
+    page = filled.engine.search(
+        active, filled.engine.vector_of(active, "image-005"), SearchRequest(k=200, target="texts")
+    )
+    records = {record.id: record for record in filled.records}
+    assert len(page.hits) == sum(len(record.texts) for record in filled.records)
+    for hit in page.hits:
+        assert hit.image.text is not None
+        assert records[hit.id].texts[hit.image.text.position] == hit.image.text.text
+        assert hit.image.texts == records[hit.id].texts
+        assert hit.image.group == records[hit.id].group
+
+
+def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:
+    page = filled.search("signed", SearchRequest(k=COUNT, words="effusion"))
+    plain = {hit.id: hit for hit in filled.search("signed", SearchRequest(k=COUNT)).hits}
+    nearest = {hit.id for hit in plain.values() if hit.rank <= PLACES}
+    has = {
+        record.id for record in filled.records if "effusion" in f"{record.report} {' '.join(record.texts)}"
+    }
+    assert page.fused
+    for hit in page.hits:
+        assert hit.cosine == pytest.approx(plain[hit.id].cosine, abs=1e-6)
+        assert ("vector" in hit.found_by) == (hit.id in nearest or hit.score == 0)
+        assert ("words" in hit.found_by) <= (hit.id in has)
+    assert sum("words" in hit.found_by for hit in page.hits) == min(PLACES, len(has))
+
+
+def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
+    for request, field in (
+        (SearchRequest(k=0), "k"),
+        (SearchRequest(diversity=1.5), "diversity"),
+        (SearchRequest(diversity=float("nan")), "diversity"),
+        (SearchRequest(words=" -- "), "words"),
+    ):
+        with pytest.raises(QueryError) as failed:
+            filled.search("signed", request)
+        assert failed.value.field == field
+
+
+@pytest.mark.parametrize("number", [3e38, 1e-38, 1.0])
+def test_a_query_of_large_or_small_numbers_keeps_its_direction(number: float) -> None:
+    query = unit_query(np.full(8, -number, dtype=np.float32), 8)
+    np.testing.assert_allclose(query, np.full(8, -(8**-0.5)), rtol=1e-6)
+
+
+def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_sign(filled: Filled) -> None:
+    engine = filled.engine
+    for kind in KINDS:
+        active = engine.active(kind)
+        single = Part(engine.vector_of(active, "image-007"), "image")
+        vector = engine.compose(active, Parts(liked=[single]))
+        assert engine.search(active, vector, SearchRequest(k=1)).hits[0].id == "image-007"
+        both = Parts(liked=[single, Part(query_of(), None)])
+        if kind == "signed":
+            found = engine.search(active, engine.compose(active, both), SearchRequest(k=COUNT))
+            assert {hit.id for hit in found.hits[:20]} > {"image-007"}
+        else:
+            with pytest.raises(QueryError, match="one text, image, id or vector only"):
+                engine.compose(active, both)
+
+
+def test_the_first_page_says_for_all_whether_it_is_confident(filled: Filled) -> None:
+    near = filled.engine.vector_of(filled.engine.active("signed"), "image-040")
+    for vector in (near, query_of(3)):
+        request = SearchRequest(k=40, kind="image")
+        active = filled.engine.active("signed")
+        first = filled.engine.search(active, vector, request)
+        second = filled.engine.search(active, vector, replace(request, cursor=first.next_cursor))
+        assert first.confident is not None
+        assert second.confident == first.confident
+    assert filled.engine.search(active, near, SearchRequest(k=3, kind="image")).confident is True
+    assert filled.engine.search(active, near, SearchRequest(k=3)).confident is None
+    unusual = filled.engine.search(active, near, SearchRequest(k=COUNT)).unusual
+    assert unusual is not None
+    assert len(unusual) == COUNT
+    # Over the whole collection, which is its own sample, they are standard scores.
+    assert np.mean(unusual) == pytest.approx(0, abs=1e-3)
+    assert np.std(unusual) == pytest.approx(1, abs=1e-3)

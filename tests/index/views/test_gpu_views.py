@@ -1,0 +1,207 @@
+"""Views of a collection that is to be scanned on a GPU, for which torch's CPU stands here."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from index.engine import SearchEngine
+from index.search.request import SearchRequest
+from index.vectors.cosine import CosineView
+from index.vectors.device import DeviceRows
+from index.vectors.stored import Halves
+from index.views.manager import Views
+from tests.index.conftest import open_home
+from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.views.test_manager import (
+    COUNT,
+    DIM,
+    SECONDS,
+    _active,
+    _current,
+    _is_building,
+    _reference,
+    _vectors,
+    _wait,
+    opened,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SearchEngine]:
+    yield from opened(tmp_path)
+
+
+def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
+    active = engine.active("c")
+    return [
+        [hit.id for hit in engine.search(active, query, SearchRequest(k=10)).hits]
+        for query in unit_vectors(count, DIM, seed=1)
+    ]
+
+
+def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
+    engine = open_home(tmp_path / "home", gpu=CpuAsGpu())
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    expected = _asked(engine)
+    engine.set_view("c", "gpu")
+    assert _asked(engine) == expected
+    view = _current(engine, engine._views)
+    _wait(lambda: view.name == "gpu")
+    assert view.device_bytes >= COUNT * DIM * 2
+    assert _asked(engine) == expected
+    many = engine.search_many(engine.active("c"), unit_vectors(5, DIM, seed=1), SearchRequest(k=10))
+    assert [[hit.id for hit in page.hits] for page in many] == expected
+    assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["gpu"]
+    put_vectors(engine, _active(engine)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=1))
+    expected = _asked(engine)
+    assert expected[0][0] == f"image-{COUNT}"
+    assert view.name == "gpu"
+    engine.save_snapshot("c")
+    engine.close()
+    # The snapshot is that of an exact view: whoever has no GPU reads it as well.
+    for gpu, name in ((CpuAsGpu(), "gpu"), (None, "exact")):
+        restarted = open_home(tmp_path / "home", gpu=gpu)
+        assert _asked(restarted) == expected
+        again = _current(restarted, restarted._views)
+        _wait(lambda again=again, name=name: again.name == name)  # type: ignore[misc]
+        assert _asked(restarted) == expected
+        restarted.close()
+
+
+def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path: Path) -> None:
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    generation, sequence = _active(home)
+    with home.home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+    assert _current(home, views).name == "exact"
+    views.close()
+
+
+def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine, tmp_path: Path) -> None:
+    home.set_view("c", "gpu")
+    gpu = CpuAsGpu(1 << 30)
+    views = Views(tmp_path / "views", gpu)
+    view = _current(home, views)
+    _wait(lambda: view.name == "gpu")
+    # Three quarters of what is free must be enough for the vectors and half a GiB.
+    gpu.left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - view.device_bytes + 1
+    home.set_view("c", "gpu")
+    assert _current(home, views).name == "gpu"
+    with home.home.catalogue.read() as session:
+        choices = views.explain(session, _active(home)[0])
+    assert [choice.name for choice in choices if choice.chosen] == ["gpu"]
+    # Others take it: the view gives way.
+    gpu.left = 0
+    home.set_view("c", "gpu")
+    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    views.close()
+
+
+def test_a_gpu_that_fails_rests_before_it_is_tried_again(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    views, uploads = Views(tmp_path / "views", CpuAsGpu()), list[CosineView]()
+    upload = CosineView.upload
+
+    def counted(self: CosineView, device: torch.device) -> bool:
+        uploads.append(self)
+        return upload(self, device)
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("lost")
+
+    def again(rests: float) -> CosineView:
+        monkeypatch.setattr("index.views.manager._RESTS", rests)
+        home.set_view("c", "gpu")
+        return _current(home, views)
+
+    monkeypatch.setattr(CosineView, "upload", counted)
+    home.set_view("c", "gpu")
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(DeviceRows, "append", failing)
+        view = _current(home, views)
+        _wait(lambda: "was not built" in caplog.text)
+        _wait(lambda: not _is_building(views))
+    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 1, False)
+    again(0)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    with monkeypatch.context() as broken:
+        broken.setattr(DeviceRows, "_nearest", failing)
+        query = unit_vectors(1, DIM, seed=1)[0]
+        found = view.search(query, 10)
+    assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+    assert view.name == "exact"
+    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 2, False)
+    again(0)
+    _wait(lambda: view.name == "gpu")
+    views.close()
+
+
+def test_a_view_that_leaves_the_gpu_by_choice_may_come_back_at_once(
+    home: SearchEngine, tmp_path: Path
+) -> None:
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    view = _current(home, views)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    home.set_view("c", "exact")
+    assert _current(home, views).name == "exact"
+    home.set_view("c", "gpu")
+    _current(home, views)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    home.set_view("c", "ivf")
+    _current(home, views)
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    home.set_view("c", "gpu")
+    _current(home, views)
+    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    home.set_view("c", None)
+    _current(home, views)
+    assert (view.name, view.device_bytes) == ("exact", 0)
+    views.close()
+
+
+def test_a_choice_made_during_an_upload_is_followed_once_that_has_ended(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, begun, go_on = DeviceRows.append, threading.Event(), threading.Event()
+
+    def slow(self: DeviceRows, vectors: Halves) -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+        append(self, vectors)
+
+    monkeypatch.setattr(DeviceRows, "append", slow)
+    home.set_view("c", "gpu")
+    views = Views(tmp_path / "views", CpuAsGpu())
+    view = _current(home, views)
+    assert begun.wait(SECONDS)
+    home.set_view("c", "exact")
+    _current(home, views)
+    go_on.set()
+    _wait(lambda: not _is_building(views))
+    assert view.name == "gpu"
+    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    views.close()
+
+
+def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Codes are what size and memory would choose.
+    monkeypatch.setattr("index.vectors.planner._SCANNED_AT_ONCE", 0)
+    home.set_view("c", "gpu")
+    left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - COUNT * DIM * 2 + 1
+    views = Views(tmp_path / "views", CpuAsGpu(left))
+    generation, sequence = _active(home)
+    with home.home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+        chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]
+    assert chosen == ["gpu"]
+    assert [held.view.name for held in views._held.values() if isinstance(held.view, CosineView)] == ["exact"]
+    views.close()

@@ -1,0 +1,352 @@
+"""Views follow the choice of an operator; codes are built in the background while answers are exact."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.catalogue.collections import Generation, find_active
+from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
+from index.vectors.codec import encode_vectors, rounded_vectors, unit
+from index.vectors.cosine import CosineView
+from index.vectors.planner import VIEW_NAMES, ViewName
+from index.vectors.protocol import Vectors
+from index.vectors.reference import ReferenceView
+from index.views.manager import Views, snapshots
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.vectors.coding import prefer_codes
+
+DIM = 16
+COUNT = 3000
+SECONDS = 60
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SearchEngine]:
+    yield from opened(tmp_path)
+
+
+def opened(tmp_path: Path) -> Iterator[SearchEngine]:
+    """Give an engine with a collection, and close it."""
+    engine = open_home(tmp_path / "home")
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Iterator[Views]:
+    opened = Views(tmp_path / "views")
+    yield opened
+    opened.close()
+
+
+def _vectors() -> Vectors:
+    return unit_vectors(COUNT, DIM)
+
+
+def _active(engine: SearchEngine) -> tuple[Generation, int]:
+    with engine.home.catalogue.read() as session:
+        found = find_active(session, "c")
+    assert found is not None
+    return found
+
+
+def _current(engine: SearchEngine, views: Views) -> CosineView:
+    with engine.home.catalogue.reading() as reading:
+        found = find_active(reading.session, "c")
+        assert found is not None
+        view = views.current(reading, *found)
+    assert isinstance(view, CosineView)
+    return view
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _is_building(views: Views) -> bool:
+    return any(held.building for held in views._held.values())
+
+
+def _reference(view: CosineView) -> ReferenceView:
+    """The same keys in rising order with the vectors as the catalogue has them."""
+    reference = ReferenceView(DIM)
+    reference.add(view.keys(), unit(rounded_vectors(encode_vectors(_vectors()), DIM)))
+    return reference
+
+
+def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_start_reads(
+    home: SearchEngine, views: Views, tmp_path: Path
+) -> None:
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    reference = _reference(view)
+    queries = unit_vectors(20, DIM, seed=1)
+    # While codes are built and after it; so few vectors are scanned in any case.
+    while view.name == "exact":
+        for query in queries[:3]:
+            assert view.search(query, 10).keys.tolist() == reference.search(query, 10).keys.tolist()
+    for query in queries:
+        found, expected = view.search(query, 10), reference.search(query, 10)
+        assert len(np.intersect1d(found.keys, expected.keys)) >= 9
+    views.close()
+    restarted = Views(tmp_path / "views")
+    again = _current(home, restarted)
+    assert again.name == "ivf"
+    assert again.planner == view.planner
+    restarted.close()
+
+
+def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: Views) -> None:
+    view = _current(home, views)
+    assert view.name == "exact"
+    home.set_view("c", "ivf")
+    assert _current(home, views) is view
+    # While the snapshot of what was built is written, searches go on with it.
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    home.set_view("c", "exact")
+    _current(home, views)
+    assert view.name == "exact"
+    home.set_view("c", "ivf")
+    _current(home, views)
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    home.set_view("c", "mapped")
+    _current(home, views)
+    _wait(lambda: view.name == "mapped" and not _is_building(views))
+    # So few are scanned where nothing is chosen.
+    home.set_view("c", None)
+    _current(home, views)
+    assert (view.name, view.mapped) == ("exact", False)
+
+
+def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
+    home.set_view("c", "ivf")
+    generation, sequence = _active(home)
+    with home.home.catalogue.read() as session:
+        views.save(session, generation, sequence)
+    assert _current(home, views).name == "ivf"
+
+
+def _write_and_save(engine: SearchEngine, folder: Path) -> int:
+    """Write five vectors and the snapshot, as another process does; return the new sequence number."""
+    put_vectors(engine, _active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    generation, sequence = _active(engine)
+    other = Views(folder)
+    with engine.home.catalogue.read() as session:
+        other.save(session, generation, sequence)
+    other.close()
+    return sequence
+
+
+def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
+    home: SearchEngine, views: Views, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.set_view("c", "ivf")
+    generation, sequence = _active(home)
+    later = _write_and_save(home, tmp_path / "views")
+    with home.home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
+        view = views.current(reading, generation, sequence)
+    assert "does not fit" not in caplog.text
+    assert isinstance(view, CosineView)
+    assert (view.name, len(view)) == ("ivf", COUNT + 5)
+    assert views.hold(generation, "images").newest == later
+    # What was read of the later state is not read again.
+    with home.home.catalogue.reading() as reading:
+        assert views.current(reading, generation, later) is view
+        assert not reading.opened
+
+
+def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Views, tmp_path: Path) -> None:
+    generation, sequence = _active(home)
+    with home.home.catalogue.reading() as reading:
+        assert find_active(reading.session, "c") == (generation, sequence)
+        later = _write_and_save(home, tmp_path / "views")
+        manifest = tmp_path / "views" / generation.uid / "snapshot.json"
+        written = manifest.read_bytes()
+        view = views.current(reading, generation, sequence)
+    assert len(view) == COUNT
+    assert manifest.read_bytes() == written
+    with home.home.catalogue.reading() as reading:
+        assert len(views.current(reading, generation, later)) == COUNT + 5
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_codes_learn_what_is_written_or_are_built_anew_in_the_background(
+    home: SearchEngine, views: Views, alike: bool
+) -> None:
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    _wait(lambda: view.name == "ivf")
+    prefer_codes(view)
+    preferred, memory = view.planner, view.memory_bytes
+    vectors = unit_vectors(300, DIM, seed=5)
+    if not alike:
+        vectors = unit(vectors[:1] + np.float32(0.02) * unit_vectors(300, DIM, seed=6))
+    generation, _ = _active(home)
+    put_vectors(home, generation, make_records(COUNT + 300)[COUNT:], vectors)
+    _wait(lambda: not _current(home, views).outgrown and view.memory_bytes > memory)
+    _wait(lambda: (view.planner == preferred) == alike)
+    for query in vectors[::30]:
+        assert view.search(query, 1).scores[0] >= 0.999
+
+
+def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    synced, begun, go_on = snapshots._synced, threading.Event(), threading.Event()
+
+    def slow(path: Path) -> object:
+        if threading.current_thread().name.startswith("codes"):
+            begun.set()
+            assert go_on.wait(SECONDS)
+        return synced(path)
+
+    monkeypatch.setattr(snapshots, "_synced", slow)
+    home.set_view("c", "ivf")
+    _current(home, views)
+    assert begun.wait(SECONDS)
+    generation, sequence = _active(home)
+    put_vectors(home, generation, make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_current, home, views)
+        try:
+            assert len(found.result(SECONDS / 2)) == COUNT + 5
+        finally:
+            go_on.set()
+    views.close()
+    of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
+    read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
+    assert read is not None
+    assert isinstance(read[0], CosineView)
+    assert (read[0].name, len(read[0]), read[1]) == ("ivf", COUNT, sequence)
+
+
+def test_closing_waits_for_a_build_that_has_begun(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, begun = CosineView.build, threading.Event()
+
+    def slow(self: CosineView, name: ViewName, spill: Path, asked: Vectors) -> bool:
+        begun.set()
+        time.sleep(0.5)
+        return build(self, name, spill, asked)
+
+    monkeypatch.setattr(CosineView, "build", slow)
+    home.set_view("c", "ivf")
+    view = _current(home, views)
+    assert begun.wait(SECONDS)
+    views.close()
+    assert view.name == "ivf"
+
+
+def test_many_vectors_that_are_scanned_get_8_bits_in_the_background(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.vectors.cosine._WORTH_COARSE", COUNT * DIM)
+    view = _current(home, views)
+    _wait(lambda: not view.slow)
+    assert view.memory_bytes >= 3 * COUNT * DIM
+    for query in unit_vectors(5, DIM, seed=1):
+        assert view.search(query, 10).keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+
+
+def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
+    for chosen in [name for name in VIEW_NAMES if name != "gpu"]:
+        home.set_view("c", chosen)
+        choices = home.explain_views("c")
+        assert [choice.name for choice in choices if choice.chosen] == [chosen]
+        assert all(choice.reason for choice in choices)
+    home.set_view("c", None)
+    assert [choice.name for choice in home.explain_views("c") if choice.chosen] == ["exact"]
+    sizes = {choice.name: choice.bytes for choice in home.explain_views("c")}
+    assert all(sizes[name] >= COUNT * DIM * 2 for name in VIEW_NAMES if name != "mapped")
+    assert sizes["mapped"] < sizes["ivf"] - COUNT * DIM
+
+
+def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
+    engine = open_home(tmp_path / "home")
+    put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), _vectors()[:50])
+    for chosen in ("ivf", "gpu"):
+        engine.set_view("c", chosen)
+        choices = engine.explain_views("c")
+        assert [choice.name for choice in choices if choice.chosen] == ["exact"]
+        assert {choice.reason for choice in choices} == {
+            "blades and vectors without a sign are always scanned by the CPU"
+        }
+    engine.close()
+
+
+def test_vectors_stay_in_the_snapshot_through_restarts_writes_and_damage(
+    home: SearchEngine, views: Views, tmp_path: Path
+) -> None:
+    home.set_view("c", "mapped")
+    view = _current(home, views)
+    assert view.mapped
+    _wait(lambda: view.name == "mapped")
+    views.close()
+    restarted = Views(tmp_path / "views")
+    again = _current(home, restarted)
+    assert (again.name, again.planner) == ("mapped", view.planner)
+    assert again.memory_bytes < COUNT * DIM * 2 + COUNT * 25
+    put_vectors(home, _active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    query = unit_vectors(5, DIM, seed=7)[3]
+    key = int(_current(home, restarted).search(query, 1).keys[0])
+    assert key == _current(home, restarted).keys()[-2]
+    (rows,) = (tmp_path / "views").rglob("*.rows")
+    os.truncate(rows, 4096)
+    with pytest.raises(ViewError):
+        _current(home, restarted).search(query, 10, allowed=np.arange(1000))
+    # It is read from the catalogue, and the file replaced.
+    rebuilt = _current(home, restarted)
+    assert rebuilt is not again
+    assert rebuilt.search(query, 1).keys.tolist() == [key]
+    assert len(rebuilt) == COUNT + 5
+    restarted.close()
+
+
+def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_plenty(
+    home: SearchEngine, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = COUNT * DIM * 100
+    monkeypatch.setattr("index.vectors.planner._SCANNED_AT_ONCE", 1)
+    monkeypatch.setattr("index.views.manager.free_memory", lambda: memory)
+    view = _current(home, views)
+    _wait(lambda: view.name == "ivf")
+    assert not view.mapped
+    memory = 1000
+    put_vectors(home, _active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
+    assert _current(home, views) is view
+    _wait(lambda: view.name == "mapped")
+    with home.home.catalogue.read() as session:
+        choices = views.explain(session, _active(home)[0])
+    assert [choice.name for choice in choices if choice.chosen] == ["mapped"]
+    views.close()
+    late = Views(tmp_path / "views")
+    assert _current(home, late).name == "mapped"
+    memory = COUNT * DIM * 100
+    home.set_view("c", None)
+    view = _current(home, late)
+    _wait(lambda: view.name == "ivf")
+    late.close()
+
+
+def test_a_view_needs_its_collection(home: SearchEngine) -> None:
+    with pytest.raises(UnknownCollectionError):
+        home.set_view("other", "ivf")
+    with pytest.raises(UnknownCollectionError):
+        home.explain_views("other")
+    begin_generation(home, "empty", DIM)
+    with pytest.raises(NoActiveGenerationError):
+        home.explain_views("empty")

@@ -1,0 +1,283 @@
+"""Snapshots are used when they are whole and fit, and rebuilt from the catalogue in every other case."""
+
+import logging
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.catalogue.collections import Generation
+from index.engine import SearchEngine
+from index.search.request import SearchRequest
+from index.vectors.cosine import CosineView
+from index.vectors.kinds import new_view
+from index.vectors.protocol import Keys, Vectors
+from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+DIM = 8
+OF = SnapshotOf("generation", "digest", DIM)
+
+
+def _view(count: int = 30, seed: int = 0) -> CosineView:
+    view = CosineView(DIM)
+    view.add(np.arange(count), unit_vectors(count, DIM, seed))
+    return view
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    return sorted(folder.glob(f"*.{ending}"))
+
+
+def test_a_snapshot_holds_the_view(tmp_path: Path) -> None:
+    view = _view()
+    write_snapshot(tmp_path, view, OF, 7)
+    found = read_snapshot(tmp_path, OF)
+    assert found is not None
+    again, sequence = found
+    assert sequence == 7
+    query = unit_vectors(1, DIM, 5)[0]
+    np.testing.assert_array_equal(again.search(query, 30).keys, view.search(query, 30).keys)
+
+
+def test_a_snapshot_holds_a_view_of_vectors_without_a_sign(tmp_path: Path) -> None:
+    of = SnapshotOf("generation", "digest", DIM, unsigned=True)
+    view = new_view(DIM, unsigned=True)
+    view.add(np.arange(30), unit_vectors(30, DIM))
+    write_snapshot(tmp_path, view, of, 7)
+    found = read_snapshot(tmp_path, of)
+    assert found is not None
+    query = unit_vectors(1, DIM, 5)[0]
+    scores = found[0].search(query, 30).scores
+    np.testing.assert_array_equal(scores, view.search(query, 30).scores)
+    assert scores.min() >= 0
+
+
+def test_the_next_snapshot_replaces_the_one_before(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, _view(10), OF, 1)
+    write_snapshot(tmp_path, _view(20), OF, 2)
+    found = read_snapshot(tmp_path, OF)
+    assert found is not None
+    assert (len(found[0]), found[1]) == (20, 2)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_snapshot_that_is_newer_stays(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, _view(20), OF, 2)
+    write_snapshot(tmp_path, _view(10), OF, 1)
+    found = read_snapshot(tmp_path, OF)
+    assert found is not None
+    assert (len(found[0]), found[1]) == (20, 2)
+    other = SnapshotOf("another generation", "digest", DIM)
+    write_snapshot(tmp_path, _view(10), other, 1)
+    assert read_snapshot(tmp_path, other) is not None
+
+
+def test_a_failed_write_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_snapshot(tmp_path, _view(10), OF, 1)
+
+    def full_disk(self: CosineView, folder: Path, stem: str, settled: None) -> dict[str, Path]:
+        (folder / f"{stem}.rows").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CosineView, "write", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_snapshot(tmp_path, _view(20), OF, 2)
+    found = read_snapshot(tmp_path, OF)
+    assert found is not None
+    assert found[1] == 1
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def _truncate(folder: Path) -> None:
+    path = _files(folder, "rows")[0]
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip_a_bit(folder: Path) -> None:
+    path = _files(folder, "rows")[0]
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def _exchange_vectors(folder: Path) -> None:
+    """Another index of the same size and dimension."""
+    path = _files(folder, "rows")[0]
+    size = path.stat().st_size
+    other = _view(seed=99).write(folder, "other")
+    other["rows"].replace(path)
+    other["keys"].unlink()
+    assert path.stat().st_size == size
+
+
+def _reorder_keys(folder: Path) -> None:
+    path = _files(folder, "keys")[0]
+    with path.open("r+b") as file:
+        keys = np.load(file)
+        file.seek(0)
+        np.save(file, keys[::-1].copy())
+
+
+def _remove_keys(folder: Path) -> None:
+    _files(folder, "keys")[0].unlink()
+
+
+def _remove_manifest(folder: Path) -> None:
+    (folder / "snapshot.json").unlink()
+
+
+def _halve_manifest(folder: Path) -> None:
+    path = folder / "snapshot.json"
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def _name_a_file_outside(folder: Path) -> None:
+    path = folder / "snapshot.json"
+    name = _files(folder, "rows")[0].name
+    path.write_text(path.read_text().replace(name, f"../{folder.name}/{name}"))
+
+
+DAMAGES = [
+    _truncate,
+    _flip_a_bit,
+    _exchange_vectors,
+    _reorder_keys,
+    _remove_keys,
+    _remove_manifest,
+    _halve_manifest,
+    _name_a_file_outside,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_snapshot_is_not_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    write_snapshot(tmp_path / "s", _view(), OF, 7)
+    damage(tmp_path / "s")
+    assert read_snapshot(tmp_path / "s", OF) is None
+
+
+def test_an_empty_manifest_is_told_of_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_snapshot(tmp_path, _view(), OF, 7)
+    (tmp_path / "snapshot.json").write_bytes(b"")
+    assert read_snapshot(tmp_path, OF) is None
+    assert caplog.messages == [
+        f"the snapshot in {tmp_path} is not used and will be rebuilt: its manifest is unreadable"
+    ]
+
+
+@pytest.mark.parametrize(
+    "other", [SnapshotOf("g2", "digest", DIM), SnapshotOf("generation", "d2", DIM), SnapshotOf("g", "d", 9)]
+)
+def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path, other: SnapshotOf) -> None:
+    write_snapshot(tmp_path, _view(), OF, 7)
+    assert read_snapshot(tmp_path, other) is None
+
+
+def _fill(engine: SearchEngine, count: int = 60) -> Generation:
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
+    return generation
+
+
+def _found(engine: SearchEngine) -> list[tuple[str, float]]:
+    page = engine.search(engine.active("c"), unit_vectors(1, DIM, 3)[0], SearchRequest(k=100))
+    return [(hit.id, hit.score) for hit in page.hits]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_start_with_a_damaged_snapshot_answers_the_same(
+    engine: SearchEngine, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    generation = _fill(engine, 30)
+    engine.save_snapshot("c")
+    expected = _found(engine)
+    damage(tmp_path / "home" / "snapshots" / generation.uid)
+    again = open_home(tmp_path / "home", engine.home.catalogue.url)
+    assert _found(again) == expected
+    again.close()
+
+
+def test_a_start_reads_the_snapshot_and_catches_up(
+    engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generation = _fill(engine, 30)
+    engine.save_snapshot("c")
+    put_vectors(engine, generation, make_records(40)[25:], unit_vectors(15, DIM, seed=8))
+    added: list[int] = []
+    add = CosineView.add
+
+    def counted(self: CosineView, keys: Keys, vectors: Vectors) -> None:
+        added.append(len(keys))
+        add(self, keys, vectors)
+
+    monkeypatch.setattr(CosineView, "add", counted)
+    again = open_home(tmp_path / "home", engine.home.catalogue.url)
+    found = _found(again)
+    again.close()
+    # 25 of 40 came from the snapshot: five were replaced and ten are new.
+    assert added == [15]
+    assert len(found) == 40
+    assert found == _found(engine)
+
+
+def test_a_snapshot_of_a_catalogue_that_was_lost_is_not_used(engine: SearchEngine, tmp_path: Path) -> None:
+    _fill(engine, 30)
+    engine.save_snapshot("c")
+    old = tmp_path / "home"
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    shutil.copytree(old / "snapshots", fresh / "snapshots")
+    again = open_home(fresh)
+    generation = begin_generation(again, "c", DIM)
+    assert generation.id == 1
+    put_vectors(again, generation, make_records(30), unit_vectors(30, DIM, seed=50))
+    assert (
+        again.search(again.active("c"), unit_vectors(30, DIM, seed=50)[4], SearchRequest(k=1)).hits[0].id
+        == "image-004"
+    )
+    again.close()
+
+
+def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = open_home(tmp_path / "home")
+    generation = _fill(engine, 30)
+    with sqlite3.connect(tmp_path / "home" / "catalogue.db") as source:
+        with sqlite3.connect(tmp_path / "backup.db") as backup:
+            source.backup(backup)
+        backup.close()
+    source.close()
+    put_vectors(engine, generation, make_records(40), unit_vectors(40, DIM, seed=8))
+    engine.save_snapshot("c")
+    engine.close()
+    home = tmp_path / "home"
+    for path in home.glob("catalogue.db*"):
+        path.unlink()
+    shutil.move(tmp_path / "backup.db", home / "catalogue.db")
+    again = open_home(home)
+    with caplog.at_level(logging.WARNING):
+        assert len(_found(again)) == 30
+    assert "does not fit the catalogue" in caplog.text
+    # Else it would seem to fit once the catalogue has come as far on another way.
+    assert not list(home.rglob("snapshot.json"))
+    again.close()
+
+
+def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, _view(10), OF, 1)
+    old, young = tmp_path / "0.rows", tmp_path / "1.rows"
+    for path, age in ((old, 25 * 3600), (young, 23 * 3600), (_files(tmp_path, "keys")[0], 99 * 3600)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write_snapshot(tmp_path, _view(20), OF, 2)
+    assert not old.exists()
+    assert young.exists()
+    assert read_snapshot(tmp_path, OF) is not None

@@ -1,0 +1,352 @@
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine, event, func, select
+
+from index.catalogue.tables import AttributeRow, EmbeddingRow, GenerationRow, ImageRow, TextRow
+from index.engine import SearchEngine
+from index.errors import FilterError, GenerationError, NoActiveGenerationError
+from index.filters.grammar import parse_filter
+from index.generations.activation import activate
+from index.generations.reindex import generation_for, reindex
+from index.ingest import IngestReport, ingest_manifest
+from index.search.request import SearchRequest
+from tests.index.samples import make_manifest, make_picture, make_records
+from training.data.images import decode_image
+from training.data.manifest import Manifest, Rejections
+from training.errors import DataError
+from training.models.encoder import Encoder
+
+
+def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> IngestReport:
+    return ingest_manifest(engine, "cxr", encoder, manifest, batch_size=6, show_progress=False)
+
+
+def _digest(encoder: Encoder) -> str:
+    assert encoder.info is not None
+    return encoder.info.digest
+
+
+def test_every_record_can_be_read_back(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    report = _ingest(engine, encoder, manifest)
+    assert (report.added, report.updated, report.unchanged, len(report.rejections)) == (20, 0, 0, 0)
+    for record in manifest.records:
+        image = engine.image("cxr", record.id)
+        assert (image.texts, image.labels, image.report) == (record.texts, record.labels, record.report)
+        assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
+        assert (image.width, image.height, image.media_type) == (48, 40, "image/png")
+        assert engine.image_path("cxr", record.id).read_bytes() == manifest.image_path(record).read_bytes()
+
+
+def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    """Drawn letters, since PostgreSQL compresses others and then takes more of them."""
+    letters = "".join(np.random.default_rng(0).choice(list("abcdefghijklmnopqrstuvwxyz0123456789"), 8000))
+    record = replace(
+        manifest.records[0],
+        id="\U00020000" * 255,
+        group=letters[:2000],
+        labels=(letters[2000:4000],),
+        metadata={"comment": letters[:6000], letters[:500]: (letters[:2001], letters[1000:3000])},
+    )
+    _ingest(engine, encoder, make_manifest(tmp_path / "data", [record, *manifest.records[1:]]))
+    assert engine.image("cxr", record.id).metadata == record.metadata
+    active = engine.active("cxr")
+
+    def found(field: str, value: str) -> list[str]:
+        asked = SearchRequest(k=50, filter=parse_filter({"field": field, "eq": value}))
+        return [hit.id for hit in engine.search(active, np.ones(12, np.float32), asked).hits]
+
+    assert found("group", letters[:2000]) == [record.id]
+    assert found("labels", letters[2000:4000]) == [record.id]
+    assert found(letters[:500], letters[1000:3000]) == [record.id]
+    assert found(letters[:500], letters[:2001]) == []
+    with pytest.raises(FilterError, match="There is no field 'comment'"):
+        found("comment", letters[:6000])
+
+
+def test_vectors_are_those_of_the_encoder(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    _ingest(engine, encoder, manifest)
+    active = engine.active("cxr")
+    for record in manifest.records[:3]:
+        pixels = encoder.prepare_image(decode_image(manifest.image_path(record)))
+        direct = encoder.embed_images(pixels[None])[0]
+        np.testing.assert_allclose(engine.vector_of(active, record.id), direct, atol=1e-3)
+        page = engine.search(active, direct, SearchRequest(k=1))
+        assert page.hits[0].id == record.id
+        assert page.hits[0].score == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_second_run_embeds_nothing(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    _ingest(engine, encoder, manifest)
+    before = _dump(engine)
+    report = _ingest(engine, encoder, manifest)
+    assert (report.added, report.updated, report.unchanged, report.embedded) == (0, 0, 20, 0)
+    assert _dump(engine) == before
+
+
+def test_changed_records_are_updated(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    active = engine.active("cxr")
+    stale = engine.vector_of(active, "image-007")
+    records = list(manifest.records)
+    records[3] = replace(records[3], texts=("new text",), metadata={"age": 99})
+    make_picture(tmp_path / "data" / records[7].image, seed=1000)
+    report = _ingest(engine, encoder, make_manifest(tmp_path / "data", records))
+    assert (report.added, report.updated, report.unchanged, report.embedded) == (0, 2, 18, 1)
+    assert engine.image("cxr", "image-003").texts == ("new text",)
+    assert engine.image("cxr", "image-003").metadata == {"age": 99}
+    fresh = engine.vector_of(active, "image-007")
+    assert not np.allclose(fresh, stale, atol=1e-3)
+    # The view was caught up: the new vector is found, and the old place of the image is gone.
+    assert engine.search(active, fresh, SearchRequest(k=1)).hits[0].id == "image-007"
+    ids = [hit.id for hit in engine.search(active, fresh, SearchRequest(k=100)).hits]
+    assert len(ids) == len(set(ids)) == 20
+    found = engine.search(
+        active, fresh, SearchRequest(k=5, filter=parse_filter({"field": "age", "eq": 99}))
+    ).hits
+    assert [hit.id for hit in found] == ["image-003"]
+
+
+def test_more_records_join_the_active_generation(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    records = make_records(20)
+    _ingest(engine, encoder, make_manifest(tmp_path / "data", records[:8]))
+    active = engine.active("cxr")
+    assert len(engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits) == 8
+    _ingest(engine, encoder, make_manifest(tmp_path / "data", records))
+    assert engine.active("cxr").generation == active.generation
+    assert len(engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits) == 20
+
+
+def test_broken_images_are_named_and_left_out(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    manifest.image_path(manifest.records[4]).write_bytes(b"no image")
+    manifest.image_path(manifest.records[9]).unlink()
+    report = _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
+    assert report.added == 18
+    assert [rejection.line for rejection in report.rejections.items] == [5, 10]
+    assert report.rejections.items[1].reason.startswith("images/009.png: The file cannot be read")
+    assert engine.active("cxr").count == 18
+
+
+def test_too_many_broken_images_stop_the_run(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    for record in manifest.records[:3]:
+        manifest.image_path(record).write_bytes(b"no image")
+    with pytest.raises(DataError, match="Line 1: "):
+        _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
+    with pytest.raises(NoActiveGenerationError):
+        engine.active("cxr")
+
+
+def test_lines_and_images_are_left_out_of_one_share(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    """A tenth of the lines may be left out: one line was, so one image may be, and not two."""
+    rejections = Rejections(21, 0.1)
+    rejections.add(21, "it is not JSON")
+    for record in manifest.records[:2]:
+        manifest.image_path(record).write_bytes(b"no image")
+    with pytest.raises(DataError, match="1 of 21 lines and 2 of 20 images") as raised:
+        _ingest(engine, encoder, replace(manifest, rejections=rejections))
+    assert [note.split(":")[0] for note in raised.value.__notes__] == ["Line 21", "Line 1", "Line 2"]
+
+
+def test_a_lost_file_comes_back(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    _ingest(engine, encoder, manifest)
+    path = engine.image_path("cxr", "image-002")
+    path.unlink()
+    assert _ingest(engine, encoder, manifest).unchanged == 20
+    assert path.is_file()
+
+
+def test_another_bundle_takes_over_in_one_step(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = engine.active("cxr")
+    report = _ingest(engine, other_encoder, manifest)
+    assert (report.added, report.unchanged, report.embedded) == (0, 20, 20)
+    second = engine.active("cxr")
+    assert second.generation != first.generation
+    assert second.digest == _digest(other_encoder)
+    assert (second.bundle / "model.safetensors").is_file()
+    # A request that began with the first generation still gets its answer from it.
+    vector = engine.vector_of(first, "image-001")
+    assert engine.search(first, vector, SearchRequest(k=1)).hits[0].score == pytest.approx(1, abs=1e-5)
+    assert not np.allclose(vector, engine.vector_of(second, "image-001"), atol=1e-2)
+
+
+def test_another_bundle_is_announced_and_loaded_before_it_takes_over(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _ingest(engine, encoder, manifest).took_over is None
+    first = engine.active("cxr")
+    warm, seen = engine.warm, []
+
+    def look(generation: int) -> None:
+        seen.append((engine.active("cxr"), [soon.generation for soon in engine.announced()]))
+        warm(generation)
+
+    monkeypatch.setattr(engine, "warm", look)
+    took_over = _ingest(engine, other_encoder, manifest).took_over
+    assert took_over is not None
+    assert seen == [(first, [took_over.id])]
+    assert engine.active("cxr").generation == took_over.id
+
+
+def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
+    engine: SearchEngine,
+    encoder: Encoder,
+    other_encoder: Encoder,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _ingest(engine, encoder, manifest)
+    other = generation_for(engine.home, "cxr", other_encoder)
+    reindex(engine, other, other_encoder, show_progress=False)
+
+    def overtake(*_: object, **__: object) -> None:
+        with engine.home.catalogue.write() as session:
+            activate(session, other, texts=True)
+
+    monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
+    with pytest.raises(GenerationError, match="run it again with that bundle"):
+        _ingest(engine, encoder, manifest)
+    assert engine.active("cxr").generation == other.id
+
+
+def test_an_incomplete_generation_does_not_take_over(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = engine.active("cxr")
+    part = replace(manifest, records=manifest.records[:15])
+    with pytest.raises(GenerationError, match=r"lacks 5 of the 20 images .*image-015.*'tiny' stays active"):
+        _ingest(engine, other_encoder, part)
+    assert engine.active("cxr") == first
+    report = _ingest(engine, other_encoder, manifest)
+    assert report.embedded == 5
+    assert engine.active("cxr").digest == _digest(other_encoder)
+
+
+def test_a_picture_may_not_change_beside_the_active_generation(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    make_picture(manifest.image_path(manifest.records[0]), seed=77)
+    with pytest.raises(GenerationError, match="image-000"):
+        _ingest(engine, other_encoder, manifest)
+    _ingest(engine, encoder, manifest)
+    assert _ingest(engine, other_encoder, manifest).embedded == 20
+
+
+def test_a_picture_that_changes_is_embedded_again_in_the_generation_beside(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    with pytest.raises(GenerationError):
+        _ingest(engine, other_encoder, replace(manifest, records=manifest.records[:15]))
+    make_picture(manifest.image_path(manifest.records[0]), seed=77)
+    _ingest(engine, encoder, manifest)
+    assert _ingest(engine, other_encoder, manifest).embedded == 6
+
+
+def test_going_back_to_a_bundle_keeps_its_embeddings(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    first = engine.active("cxr")
+    _ingest(engine, other_encoder, manifest)
+    assert _ingest(engine, encoder, manifest).embedded == 0
+    assert engine.active("cxr") == first
+
+
+def test_a_damaged_registered_bundle_is_replaced(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    (engine.active("cxr").bundle / "model.safetensors").write_bytes(b"")
+    _ingest(engine, encoder, manifest)
+    assert (engine.active("cxr").bundle / "model.safetensors").stat().st_size > 0
+
+
+def test_rows_hang_together(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
+    _ingest(engine, encoder, manifest)
+    with engine.home.catalogue.read() as session:
+        counts = [
+            session.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
+        ]
+    texts = sum(len(record.texts) for record in manifest.records)
+    attributes = sum(len(record.labels) + 3 for record in manifest.records)
+    assert counts == [20, 20, texts, attributes, 1]
+
+
+def _dump(engine: SearchEngine) -> list[object]:
+    with engine.home.catalogue.read() as session:
+        return [
+            sorted(tuple(row) for row in session.execute(select(*table.__table__.columns)).all())
+            for table in (TextRow, AttributeRow, EmbeddingRow)
+        ]
+
+
+def test_what_a_killed_run_left_is_removed_after_a_day(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    folder = engine.image_path("cxr", "image-002").parent
+    left = [folder / f".{folder.name}.abc.part", engine.home.bundles_folder / ".digest.abc.part"]
+    left[0].touch()
+    left[1].mkdir()
+    (left[1] / "model.safetensors").touch()
+    _ingest(engine, encoder, manifest)
+    assert all(path.exists() for path in left)
+    for path in (*left, left[1] / "model.safetensors"):
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    _ingest(engine, encoder, manifest)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    statements: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    def begin(_connection: object) -> None:
+        statements.append("BEGIN")
+
+    event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "begin", begin)
+    try:
+        _ingest(engine, other_encoder, manifest)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+        event.remove(Engine, "begin", begin)
+    taken = next(
+        i for i, text in enumerate(statements) if "generations SET state=" in text and "activ" in text
+    )
+    begun = max(i for i, text in enumerate(statements[:taken]) if text == "BEGIN")
+    own = statements[begun:taken]
+    locked = next(i for i, text in enumerate(own) if text.startswith("UPDATE collections"))
+    counted = next(i for i, text in enumerate(own) if "count(" in text and "FROM embeddings" in text)
+    assert locked < counted

@@ -1,0 +1,111 @@
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import hide_collection
+from index.catalogue.tables import CollectionRow
+from index.engine import SearchEngine
+from index.filters.sql import known_fields
+from index.ingest import ingest_manifest
+from index.writes.garbage import remove_leftovers
+from index.writes.unused_fields import remove_unused_fields
+from tests.index.samples import make_manifest, make_records
+from training.data.manifest import Record
+from training.models.encoder import Encoder
+
+_ALL = {"age": {"number"}, "urgent": {"boolean"}, "view": {"text"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def _ingest(
+    engine: SearchEngine, encoder: Encoder, folder: Path, records: Sequence[Record], collection: str = "c"
+) -> None:
+    ingest_manifest(engine, collection, encoder, make_manifest(folder, records), show_progress=False)
+
+
+def _fields(engine: SearchEngine, collection: str = "c") -> dict[str, set[str]]:
+    found = {field.name: set[str](field.kinds) for field in engine.collection(collection).fields}
+    return {name: kinds for name, kinds in found.items() if name not in ("id", "split", "group", "labels")}
+
+
+def _without_urgent(records: Sequence[Record]) -> list[Record]:
+    return [
+        replace(record, metadata={"age": str(record.metadata["age"]), "view": "PA"}) for record in records
+    ]
+
+
+def test_a_field_that_no_image_has_any_more_goes_with_the_leftovers(
+    engine: SearchEngine, encoder: Encoder, folder: Path
+) -> None:
+    records = make_records(6)
+    for collection in ("c", "d"):
+        _ingest(engine, encoder, folder, records, collection)
+    _ingest(engine, encoder, folder, [records[0], *_without_urgent(records[1:])])
+    remove_leftovers(engine.home)
+    assert _fields(engine) == _ALL | {"age": {"number", "text"}}
+    _ingest(engine, encoder, folder, _without_urgent(records))
+    assert "urgent" in {facet.name for facet in engine.overview("c").facets}
+    remove_leftovers(engine.home)
+    assert _fields(engine) == {"age": {"text"}, "view": {"text"}}
+    assert "urgent" not in {facet.name for facet in engine.overview("c").facets}
+    assert _fields(engine, "d") == _ALL
+
+
+def test_where_every_field_is_used_nothing_is_written(
+    engine: SearchEngine, encoder: Encoder, folder: Path
+) -> None:
+    _ingest(engine, encoder, folder, make_records(6))
+    with engine.home.catalogue.read() as session:
+        before = session.execute(select(CollectionRow.sequence)).scalar_one()
+    remove_unused_fields(engine.home.catalogue)
+    with engine.home.catalogue.read() as session:
+        assert session.execute(select(CollectionRow.sequence)).scalar_one() == before
+
+
+def test_a_field_that_comes_back_meanwhile_stays(
+    engine: SearchEngine, encoder: Encoder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = make_records(6)
+    _ingest(engine, encoder, folder, records)
+    _ingest(engine, encoder, folder, _without_urgent(records))
+    write = engine.home.catalogue.write
+
+    def write_after_another() -> AbstractContextManager[Session]:
+        monkeypatch.undo()
+        _ingest(engine, encoder, folder, records)
+        return write()
+
+    monkeypatch.setattr(engine.home.catalogue, "write", write_after_another)
+    remove_unused_fields(engine.home.catalogue)
+    assert _fields(engine) == _ALL
+
+
+def test_a_collection_that_is_removed_meanwhile_is_left_alone(
+    engine: SearchEngine, encoder: Encoder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = make_records(6)
+    _ingest(engine, encoder, folder, records)
+    _ingest(engine, encoder, folder, _without_urgent(records))
+    with engine.home.catalogue.read() as session:
+        collection_id = session.execute(select(CollectionRow.id)).scalar_one()
+    write = engine.home.catalogue.write
+
+    def write_after_removal() -> AbstractContextManager[Session]:
+        monkeypatch.undo()
+        with write() as session:
+            hide_collection(session, "c")
+        return write()
+
+    monkeypatch.setattr(engine.home.catalogue, "write", write_after_removal)
+    remove_unused_fields(engine.home.catalogue)
+    with engine.home.catalogue.read() as session:
+        assert "urgent" in known_fields(session, collection_id)
