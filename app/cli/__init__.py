@@ -1,1 +1,1 @@
-"""The `recoquest` command: one file a command; heavy imports happen inside the commands."""
+"""The `recoquest` command: one module a command, by subject; heavy imports happen inside the commands."""

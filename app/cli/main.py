@@ -5,30 +5,30 @@ from typing import Annotated
 
 import typer
 
-from app.cli.backup import backup, restore
-from app.cli.classify import classify
-from app.cli.demo import demo
-from app.cli.doctor import doctor
-from app.cli.duplicates import duplicates
-from app.cli.endings import ended
-from app.cli.evaluate import evaluate
-from app.cli.feedback import feedback
-from app.cli.generations import activate, generations, rollback
-from app.cli.import_ import import_data
-from app.cli.index import index
-from app.cli.jobs import jobs
-from app.cli.language_model import language_model
-from app.cli.lists import collections, recipes
-from app.cli.models import models
-from app.cli.reindex import reindex
-from app.cli.retrain import retrain
-from app.cli.sample_data import sample_data
-from app.cli.search import search
-from app.cli.serve import serve
-from app.cli.settings import settings
-from app.cli.tidy import tidy
-from app.cli.train import train
-from app.cli.worker import worker
+from app.cli.collections.generations import activate, generations, rollback
+from app.cli.collections.index import index
+from app.cli.collections.models import models
+from app.cli.collections.reindex import reindex
+from app.cli.collections.search import search
+from app.cli.data.demo import demo
+from app.cli.data.duplicates import duplicates
+from app.cli.data.feedback import feedback
+from app.cli.data.import_ import import_data
+from app.cli.data.lists import collections, recipes
+from app.cli.data.sample_data import sample_data
+from app.cli.errors import ended
+from app.cli.operate.backup import backup, restore
+from app.cli.operate.doctor import doctor
+from app.cli.operate.jobs import jobs
+from app.cli.operate.serve import serve
+from app.cli.operate.settings import settings
+from app.cli.operate.tidy import tidy
+from app.cli.operate.worker import worker
+from app.cli.training.classify import classify
+from app.cli.training.evaluate import evaluate
+from app.cli.training.language_model import language_model
+from app.cli.training.retrain import retrain
+from app.cli.training.train import train
 from training.host import keep_order_of_sums
 
 
@@ -84,6 +84,6 @@ def build() -> typer.Typer:
 
 
 def run() -> None:
-    """Run the command line and leave the process with its exit code; see `app.cli.endings`."""
+    """Run the command line and leave the process with its exit code; see `app.cli.errors`."""
     keep_order_of_sums()
     ended(build())

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
-from app.processes.lifeline import end_with
+from app.launch.parent_death import end_with
 from index.files.thumbnails import make_thumbnail
 from training.data.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError

@@ -15,7 +15,7 @@ import torch
 from app.encoding.passes import warm_up
 from app.encoding.process import Order
 from app.encoding.threads import use_torch_threads
-from app.processes.lifeline import end_with
+from app.launch.parent_death import end_with
 from training.errors import BundleError
 from training.models.encoder import Encoder, load_encoder
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import structlog
 from torch import Tensor
 
+from app.concurrency.handover import Handover
 from app.encoding.batches import AbandonedError, Batches
 from app.encoding.errors import (
     FAILED,
@@ -26,7 +27,6 @@ from app.encoding.errors import (
 from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
 from app.encoding.waiting import WaitingLine
 from app.encoding.worker import Worker
-from app.handover import Handover
 
 Result = TypeVar("Result")
 

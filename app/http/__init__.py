@@ -1,1 +1,1 @@
-"""Around the application: the server's protocol, hosts and origins, admission, deadlines and the stop."""
+"""HTTP concerns of the application: problem documents, request context, body limits, methods, ranges."""

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.problems import Kind, problem_response
+from app.http.problems import Kind, problem_response
 
 _UNSATISFIABLE: Final = Kind(
     "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE

@@ -4,11 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-from app.cli.endings import ended
+from app.cli.errors import ended
 from app.cli.main import build
 from app.jobs.environment import write_environment
 from app.jobs.kinds import command_line
-from app.processes.lifeline import end_with
+from app.launch.parent_death import end_with
 from app.settings import load_settings
 from training.host import keep_order_of_sums
 

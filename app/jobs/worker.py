@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from app.jobs.attempt import Attempt
-from app.jobs.presence import Presence
+from app.jobs.heartbeat import Presence
 from app.jobs.queue import JobQueue
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings

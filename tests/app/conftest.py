@@ -15,9 +15,9 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from app.application import create_app
 from app.engine import open_engine
-from app.logging import configure_logging
-from app.service import create_app
+from app.observability.logging import configure_logging
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.listening import bind
-from app.http.connections import ConnectionLimits, Connections
-from app.http.protocol import bounded
-from app.http.server import EndingServer
-from app.http.shedding import Shedding
+from app.cli.operate.bind_address import bind
+from app.server.connections import ConnectionLimits, Connections
+from app.server.protocol import bounded
+from app.server.server import EndingServer
+from app.server.shedding import Shedding
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.http.admission import Stages
-from app.http.places import Budget, Place, Places
-from app.http.shedding import Shedding
-from app.service import create_app
+from app.application import create_app
+from app.server.admission import Stages
+from app.server.places import Budget, Place, Places
+from app.server.shedding import Shedding
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed
@@ -181,7 +181,7 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("app.http.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
     places = Places("search", limit=80, deadline_s=10.0)
     for _ in range(40):
         place = places.take()
@@ -353,7 +353,7 @@ def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> N
 
 def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("app.http.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
     places = Places("search", 80, 10.0)
     for _ in range(100):
         place = places.take()
@@ -370,7 +370,7 @@ def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_lone_request_is_admitted_however_slow_the_last_was(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("app.http.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
     places = Places("search", 80, 10.0)
     for _ in range(50):
         place = places.take()

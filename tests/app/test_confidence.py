@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from app.application import create_app
 from app.cli.main import build
-from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed
 
 EXPECTED = {"dogs in the snow": True, "a photograph of a giraffe": False, "two dogs at the lake": None}

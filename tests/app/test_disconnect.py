@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from app.disconnect import unless_disconnected
+from app.http.disconnect import unless_disconnected
 
 
 def request_of(*messages: dict[str, Any]) -> Request:

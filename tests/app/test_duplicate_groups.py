@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from app.duplicate_groups import as_json, write_groups
 from app.jobs.kinds import read_result
+from app.schemas.duplicates import as_json, write_groups
 from index.duplicates.find import DuplicateGroup, Duplicates
 
 

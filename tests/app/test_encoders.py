@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.encoders import EncoderBrokenError, Encoders
 from app.encoding import EncodingQueue, QueueLimits
+from app.encoding.pool import EncoderBrokenError, Encoders
 from index.search.results import ActiveGeneration
 from training.errors import BundleError
 from training.models.encoder import Encoder
@@ -57,7 +57,7 @@ class Queues:
                 super().close(timeout_s)
                 queues.closed += 1
 
-        monkeypatch.setattr("app.encoders.EncodingQueue", Counted)
+        monkeypatch.setattr("app.encoding.pool.EncodingQueue", Counted)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float)
 
 
 def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.encoders._FIRST_REST_S", 0.2)
+    monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 0.2)
     bundles = Bundles("broken")
 
     async def work() -> None:
@@ -164,9 +164,9 @@ def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyP
 def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.encoders._FIRST_REST_S", 1000.0)
-    monkeypatch.setattr("app.encoders._LONGEST_REST_S", 1000.0)
-    monkeypatch.setattr("app.encoders._LOOK_S", 0.01)
+    monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 1000.0)
+    monkeypatch.setattr("app.encoding.pool._LONGEST_REST_S", 1000.0)
+    monkeypatch.setattr("app.encoding.pool._LOOK_S", 0.01)
     bundles, folder = Bundles("b"), tmp_path / "b"
     folder.mkdir()
     wanted = active("digest", folder)

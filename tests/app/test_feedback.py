@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from pydantic import SecretStr
 
+from app.application import create_app
 from app.engine import open_engine
-from app.service import create_app
 from index.feedback.judgements import JudgedQuery, clear_feedback, judgements
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 from tests.app.test_search import problem

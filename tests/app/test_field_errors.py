@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.field_errors import FieldError, describe_errors, field_errors
-from app.service import create_app
+from app.application import create_app
+from app.http.field_errors import FieldError, describe_errors, field_errors
 from index.errors import UnknownCollectionError, listed
 from tests.app.conftest import COLLECTION, Indexed
 

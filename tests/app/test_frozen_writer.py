@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 from fastapi.testclient import TestClient
 
-from app.service import create_app
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from tests.frozen import frozen_writer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.handover import Handover
+from app.concurrency.handover import Handover
 
 PATIENCE = 30.0
 

@@ -11,10 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, event
 
-from app import health
+from app.application import create_app
 from app.engine import open_engine
-from app.health import active_generations
-from app.service import create_app
+from app.operations import readiness as health
+from app.operations.readiness import active_generations
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import ViewError

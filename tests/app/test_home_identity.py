@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from app.application import create_app
 from app.cli.main import run
 from app.doctor import examine
-from app.service import create_app
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.service import create_app
+from app.application import create_app
 from index.engine import SearchEngine
 from index.files.image_store import ImageStore
 from index.search.results import StoredImage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.limits import BodyLimit, BodyTooLargeError
+from app.http.body_limit import BodyLimit, BodyTooLargeError
 
 FORM = b"multipart/form-data; boundary=x"
 

@@ -9,10 +9,10 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from app.application import create_app
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
-from app.service import create_app
 from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.errors import GenerationError

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.connections import ConnectionLimits
-from app.http.files import allow_descriptors
-from app.http.heads import HeadLimits
+from app.server.connections import ConnectionLimits
+from app.server.file_descriptors import allow_descriptors
+from app.server.heads import HeadLimits
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
@@ -234,7 +234,7 @@ def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_o
 @pytest.mark.parametrize(("hard", "allowed"), [(8192, 1000 + 768), (512, 512)])
 def test_the_process_may_open_as_many_files_as_its_connections_need(hard: int, allowed: int) -> None:
     script = (
-        "import resource; from app.http.files import allow_descriptors; "
+        "import resource; from app.server.file_descriptors import allow_descriptors; "
         f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); allow_descriptors(1000); "
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
@@ -354,5 +354,5 @@ def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -
 
 
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.http.connections._MOST_LEAVING", 0)
+    monkeypatch.setattr("app.server.connections._MOST_LEAVING", 0)
     assert statuses(send(b"GET /a HTTP/1.1\r\n\r\n")) == [400]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.retraining import Judgement, continued_recipe, judge
+from app.lifecycle.judge import Judgement, continued_recipe, judge
 from tests.app.conftest import make_bundle, make_manifest
 from training.errors import RecipeError
 from training.models.bundle import BundleInfo, read_bundle

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.requests import SearchQuery
+from app.schemas.search_query import SearchQuery
 from index.search.cursors import Binding, PageEnd, Place, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import Indexed

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from app.application import create_app
 from app.engine import open_engine
-from app.service import create_app
 from index.ingest import ingest_manifest
 from index.search.query_vector import Part, Parts
 from index.search.request import SearchRequest

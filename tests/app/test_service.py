@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from app.service import create_app
+from app.application import create_app
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DiskFullError, StoreError, ViewError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed

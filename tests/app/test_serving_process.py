@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from app.cli.endings import HANGING
+from app.cli.errors import HANGING
 from tests.app.conftest import COLLECTION, Indexed
 
 PATIENCE = 120.0
@@ -17,8 +17,8 @@ PATIENCE = 120.0
 _START = """
 import sys, threading
 from pathlib import Path
-from app.cli.listening import bind, url_of
-from app.cli.serve import serve_on
+from app.cli.operate.bind_address import bind, url_of
+from app.cli.operate.serve import serve_on
 from app.encoding import jobs
 from app.settings import Settings
 from training.models.encoder import Encoder

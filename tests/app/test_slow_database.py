@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
-from app.service import create_app
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 
 SEARCH = {"text": "two dogs"}

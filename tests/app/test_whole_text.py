@@ -8,9 +8,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
+from app.application import create_app
 from app.encoding import EncodingQueue
-from app.service import create_app
-from app.whole_text import parse_json, refuse_halves
+from app.schemas.whole_text import parse_json, refuse_halves
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH, problem
 

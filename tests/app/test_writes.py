@@ -14,9 +14,9 @@ from PIL import Image
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from app.application import create_app
 from app.encoding import EncodingQueue
 from app.engine import open_engine
-from app.service import create_app
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.writes.live import known_now, remove_collection
@@ -280,7 +280,7 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
         remove_collection(engine, "brief")
         return known_now(engine.home, *asked)
 
-    monkeypatch.setattr("app.writing.known_now", removing)
+    monkeypatch.setattr("app.operations.write_images.known_now", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
     problem(answer, 404, "unknown-collection")
 

@@ -20,9 +20,9 @@ from typing import Final
 
 import typer
 
-from app.cli.retrain import retrain
+from app.cli.training.retrain import retrain
 from app.engine import open_engine
-from app.retraining import Judgement, Outcome
+from app.lifecycle.judge import Judgement, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.feedback.judgements import JudgedQuery, judge

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.service import create_app
+from app.application import create_app
 from tests.browser.service import index_shapes, running, site
 from tests.needed import needed, needed_module
 

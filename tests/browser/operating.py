@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.application import create_app
 from app.engine import open_engine
-from app.retraining import Judgement, Outcome
-from app.service import create_app
+from app.lifecycle.judge import Judgement, Outcome
 from app.settings import Settings
 from index.catalogue.collections import require_active
 from index.catalogue.jobs import add_job, claim_job, end_job

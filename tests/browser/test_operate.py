@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.jobs.presence import Presence
-from app.service import create_app
+from app.application import create_app
+from app.jobs.heartbeat import Presence
 from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
+from app.access.hosts import AllowedHosts, parse_authority
 from app.cli.main import build
-from app.http.hosts import AllowedHosts, parse_authority
-from app.metrics import Metrics
+from app.observability.metrics import Metrics
 from app.settings import PREFIX, Settings
 from tests.docker.compose import merged_services, read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.presence import Presence, count_workers
+from app.jobs.heartbeat import Presence, count_workers
 from app.settings import Settings
 from tests.docker.dockerfile import ROOT
 

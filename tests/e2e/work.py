@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli.endings import ended
+from app.cli.errors import ended
 from app.cli.main import build
 from training.data.manifest import Record, read_manifest
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from app.application import create_app
 from app.doctor.home import examine_home
 from app.doctor.jobs import examine_queue
 from app.engine import open_engine
 from app.jobs.queue import JobQueue
-from app.service import create_app
 from app.settings import Settings
 from index.backup import write, write_backup
 from index.errors import DiskFullError

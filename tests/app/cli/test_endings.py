@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from app.cli.endings import StoppedError, ended, stoppable
+from app.cli.errors import StoppedError, ended, stoppable
 from training.errors import DataError
 from training.trainer.errors import TrainingInterruptedError
 
@@ -123,7 +123,7 @@ def in_a_process(body: str) -> "subprocess.Popen[str]":
     """A real process that runs `body` as a typer command."""
     script = f"""
 import contextlib, sys, time, typer
-from app.cli.endings import ended, stoppable
+from app.cli.errors import ended, stoppable
 application = typer.Typer(pretty_exceptions_enable=False)
 
 @application.command()

@@ -10,7 +10,7 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
-from app.cli.endings import ended
+from app.cli.errors import ended
 from app.cli.main import build
 from app.cli.output import console
 from index.errors import CatalogueError

@@ -9,8 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from app.application import create_app
 from app.cli.main import build
-from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from training.errors import ImageError
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.cli import takeover
-from app.cli.reindex import build_generation, open_generation, swap_to
-from app.cli.takeover import Takeover, searched_with
+from app.cli.collections.reindex import build_generation, open_generation, swap_to
 from app.engine import open_engine
-from app.retraining import Outcome
+from app.lifecycle import takeover
+from app.lifecycle.judge import Outcome
+from app.lifecycle.takeover import Takeover, searched_with
 from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine

@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.application import create_app
 from app.decoding.images import ImageDecoders
 from app.decoding.pool import DecodingPool
-from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.decoding.test_pool import is_there, noise, wait_until
 from tests.app.test_search import problem_of, search_image
@@ -116,7 +116,7 @@ def test_a_decoder_that_is_killed_costs_one_query(client: TestClient) -> None:
 @pytest.fixture
 def patient_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline of the whole request never comes first, however busy the machine is."""
-    monkeypatch.setattr("app.http.admission._GRACE_S", 30.0)
+    monkeypatch.setattr("app.server.admission._GRACE_S", 30.0)
 
 
 @pytest.mark.usefixtures("patient_request")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.cli.endings import HANGING
+from app.cli.errors import HANGING
 from app.encoding import EncodingTimeoutError, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 
@@ -113,7 +113,7 @@ def test_the_limit_of_a_pass_follows_the_deadline_but_forgives_a_slow_machine() 
 
 def test_the_end_of_a_hanging_process_waits_for_nobody_who_reads_its_reason() -> None:
     script = (
-        "import os; from app.cli.endings import leave_hanging; "
+        "import os; from app.cli.errors import leave_hanging; "
         "os.set_blocking(2, False)\n"
         "try:\n    while True: os.write(2, bytes(4096))\n"
         "except BlockingIOError:\n    os.set_blocking(2, True)\n"
@@ -142,7 +142,7 @@ def test_a_worker_for_which_there_is_no_thread_is_started_again(monkeypatch: pyt
 
 
 def test_the_end_of_a_hanging_process_has_a_reason_and_a_code_of_its_own() -> None:
-    script = "from app.cli.endings import leave_hanging; leave_hanging()"
+    script = "from app.cli.errors import leave_hanging; leave_hanging()"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

@@ -15,10 +15,10 @@ import torch
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from app.encoders import load_served
+from app.application import create_app
 from app.encoding import EncoderLostError, EncodingQueue
+from app.encoding.pool import load_served
 from app.encoding.processes import EncoderProcesses
-from app.service import create_app
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE

@@ -8,8 +8,8 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from app.http.guesses import KeyGuesses, Refusal, clients_of
-from app.service import create_app
+from app.access.key_guesses import KeyGuesses, Refusal, clients_of
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import problem
 

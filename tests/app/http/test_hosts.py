@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Scope
 
-from app.http.hosts import AllowedHosts, Authority, parse_authority
-from app.service import create_app
+from app.access.hosts import AllowedHosts, Authority, parse_authority
+from app.application import create_app
 from app.settings import Settings, SettingsError, load_settings
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH, problem

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from app.service import create_app
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH
 

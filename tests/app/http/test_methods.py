@@ -7,9 +7,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Scope
 
+from app.application import create_app
 from app.engine import open_engine
 from app.http.methods import Methods
-from app.service import create_app
 from index.catalogue.jobs import add_job
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH, problem

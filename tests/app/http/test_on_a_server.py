@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.service import create_app
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from tests.browser.service import running
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from app.http.hosts import Authority
-from app.http.origins import is_own_origin
-from app.service import create_app
+from app.access.hosts import Authority
+from app.access.origins import is_own_origin
+from app.application import create_app
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.test_search import SEARCH, problem
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.http.transport import GentleTransport
+from app.server.transport import GentleTransport
 
 
 class Recorded(asyncio.Transport):

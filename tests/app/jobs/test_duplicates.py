@@ -5,8 +5,8 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
+from app.application import create_app
 from app.jobs.folder import JobFolder
-from app.service import create_app
 from tests.app.conftest import Indexed
 from tests.app.test_writes import LOCAL
 from tests.jobs import opened_jobs

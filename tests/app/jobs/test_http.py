@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from app.application import create_app
 from app.engine import open_engine
-from app.jobs.presence import Presence
-from app.service import create_app
+from app.jobs.heartbeat import Presence
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from app.jobs.presence import Presence, count_workers
+from app.jobs.heartbeat import Presence, count_workers
 from app.settings import Settings
 
 

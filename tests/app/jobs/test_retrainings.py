@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.endings import ended
+from app.cli.errors import ended
 from app.cli.main import build
 from app.engine import open_engine
 from app.jobs.retrainings import refuse_second

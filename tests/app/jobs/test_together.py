@@ -22,7 +22,7 @@ from training.trainer.checkpoint import load_checkpoint
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROCESSES = 2
-MEMBER = "app.processes.member"
+MEMBER = "app.launch.member"
 
 
 @pytest.fixture

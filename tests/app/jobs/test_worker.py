@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.folder import JobFolder
-from app.jobs.presence import count_workers
+from app.jobs.heartbeat import count_workers
 from index.catalogue.collections import Generation
 from index.catalogue.jobs import Job, cancel_job
 from index.engine import SearchEngine

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import typer
 
-from app.processes.lifeline import end_with
+from app.launch.parent_death import end_with
 from tests.benchmarks.search.registry import CONTESTANTS
 
 _SEARCHES: Final = 200

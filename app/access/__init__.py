@@ -1,0 +1,1 @@
+"""Who may ask: hosts, origins, the admin key."""

@@ -1,0 +1,78 @@
+"""What people say of hits: taken from who may say it, counted for whoever runs the service."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends
+
+from app.access.protected_routes import GuardedRoute
+from app.access.security import require_admin, require_feedback
+from app.http.problems import problem_responses
+from app.operations.read_search import check_length
+from app.operations.services import InjectedServices, Services
+from app.schemas.feedback import FeedbackSummary, Judged, NewJudgement
+from index.feedback.judgements import FeedbackCounts, count_feedback, judge
+
+router = APIRouter(
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute
+)
+
+_PROBLEMS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+@router.post(
+    "",
+    summary="Judge a hit",
+    responses=problem_responses(
+        *_PROBLEMS,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    ),
+    dependencies=[Depends(require_feedback)],
+)
+async def post_feedback(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
+    """Say whether a hit is what was searched for; models learn from it when they are trained again.
+
+    The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
+    it. Images of the collection that are named in the query must be there.
+    """
+    for field, text in new.query.texts().items():
+        check_length(field, text, services.settings.max_text_length)
+    await services.threads.write(_judge, services, collection, new)
+    return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
+
+
+@router.get(
+    "",
+    summary="Count judgements",
+    responses=problem_responses(*_PROBLEMS),
+    dependencies=[Depends(require_admin)],
+)
+async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
+    """How much was said of the hits in a collection."""
+    return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
+
+
+def _judge(services: Services, collection: str, new: NewJudgement) -> None:
+    with services.engine.home.catalogue.write() as session:
+        judge(
+            session,
+            collection,
+            new.query.judged(),
+            new.hit,
+            new.relevant,
+            most=services.settings.max_feedback,
+        )
+
+
+def _count(services: Services, collection: str) -> FeedbackCounts:
+    with services.engine.home.catalogue.read() as session:
+        return count_feedback(session, collection)

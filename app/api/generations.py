@@ -1,0 +1,63 @@
+"""The generations of a collection: which there are, and which one is searched."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, BackgroundTasks, Depends, Path
+
+from app.access.protected_routes import GuardedRoute
+from app.access.security import require_admin
+from app.http.problems import problem_responses
+from app.operations.activate import swap_to
+from app.operations.services import InjectedServices
+from app.schemas.generations import ActivatedGeneration, GenerationEntry, Generations
+from index.generations.activation import generation_before, generation_of
+from index.generations.listing import list_generations
+
+router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=GuardedRoute)
+
+_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
+_CHANGE_PROBLEMS = problem_responses(
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+_Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generation.")]
+
+
+@router.get("/generations", summary="All generations", responses=_PROBLEMS)
+async def list_collection_generations(collection: str, services: InjectedServices) -> Generations:
+    """Every generation that is kept, with its state and what was measured of it."""
+    found = await services.threads.read(list_generations, services.engine.home, collection)
+    return Generations(generations=[GenerationEntry.of(info) for info in found])
+
+
+@router.post(
+    "/generations/{number}/activate",
+    summary="Search in this generation",
+    responses=_CHANGE_PROBLEMS,
+    dependencies=[Depends(require_admin)],
+)
+async def activate_generation(
+    collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
+) -> ActivatedGeneration:
+    """Load the generation and its encoder, tell other services, then search in it from one moment on."""
+    find = partial(generation_of, collection=collection, number=number)
+    return await swap_to(services, find, later)
+
+
+@router.post(
+    "/rollback",
+    summary="Search in the generation before",
+    responses=_CHANGE_PROBLEMS,
+    dependencies=[Depends(require_admin)],
+)
+async def roll_back(
+    collection: str, services: InjectedServices, later: BackgroundTasks
+) -> ActivatedGeneration:
+    """Search again in the generation that was active before; refused while it lacks images."""
+    return await swap_to(services, partial(generation_before, collection=collection), later)

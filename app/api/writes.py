@@ -1,0 +1,156 @@
+"""Write to collections: images in, changed and out, and whole collections; not by anybody."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.access.protected_routes import GuardedRoute
+from app.access.security import require_admin
+from app.http.disconnect import unless_disconnected
+from app.http.problems import problem_responses
+from app.operations.read_uploads import SentImage, read_upload, read_uploads
+from app.operations.services import InjectedServices, Services
+from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
+from app.schemas.search_page import CollectionSummary, collection_from
+from app.schemas.writes import (
+    UPLOAD_BODY,
+    UPLOADS_BODY,
+    ImageChanges,
+    NewCollection,
+    Removed,
+    WriteAnswer,
+    WritesAnswer,
+    written_by,
+)
+from index.errors import UnknownImageError
+from index.generations.new_collections import create_collection
+from index.search.results import CollectionInfo
+from index.writes.live import remove_collection, remove_images
+
+router = APIRouter(
+    prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+)
+
+_PROBLEMS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+_ENCODING_PROBLEMS = problem_responses(
+    *_PROBLEMS,
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
+async def sent_images(request: Request, services: InjectedServices) -> list[SentImage]:
+    """Read the form within the service's limits."""
+    return await read_uploads(request, services.settings)
+
+
+async def sent_image(image_id: str, request: Request, services: InjectedServices) -> SentImage:
+    """Read the form within the service's limits."""
+    return await read_upload(request, image_id, services.settings)
+
+
+@router.post(
+    "", summary="Begin a collection", status_code=HTTPStatus.CREATED, responses=problem_responses(*_PROBLEMS)
+)
+async def post_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
+    """Begin a collection without images; it can be written to and searched at once."""
+    return collection_from(await services.threads.write(_begin, services, new))
+
+
+@router.delete("/{collection}", summary="Remove a collection", responses=problem_responses(*_PROBLEMS))
+async def delete_collection(collection: str, services: InjectedServices) -> Removed:
+    """Remove a collection with its images, their files, and every generation."""
+    await services.threads.write(remove_collection, services.engine, collection)
+    return Removed(collection=collection)
+
+
+@router.post(
+    "/{collection}/images",
+    summary="Put images in",
+    responses=_ENCODING_PROBLEMS,
+    openapi_extra=UPLOADS_BODY,
+)
+async def post_images(
+    collection: str,
+    sent: Annotated[list[SentImage], Depends(sent_images)],
+    request: Request,
+    services: InjectedServices,
+) -> WritesAnswer:
+    """Put in one or many images, replacing those of the same id; the answer has a status for each.
+
+    An image that cannot be used is refused and the others are written, all in one step. When the answer
+    comes, they are on the disk and the next search finds them. Sent again, they are unchanged.
+    """
+    written = await unless_disconnected(request, write_sent(services, collection, sent))
+    return WritesAnswer(images=written.images, written_to=written_by(written.active))
+
+
+@router.put(
+    "/{collection}/images/{image_id}",
+    summary="Put an image in",
+    responses={**_ENCODING_PROBLEMS, 201: {"model": WriteAnswer, "description": "The image is new."}},
+    openapi_extra=UPLOAD_BODY,
+)
+async def put_image(
+    collection: str,
+    sent: Annotated[SentImage, Depends(sent_image)],
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+) -> WriteAnswer:
+    """Put in an image under this id, or replace the one there with all that is said of it."""
+    written = await unless_disconnected(request, write_one(services, collection, sent))
+    answer = _single(written)
+    if answer.status == "created":
+        response.status_code = HTTPStatus.CREATED
+    return answer
+
+
+@router.patch("/{collection}/images/{image_id}", summary="Change what is said", responses=_ENCODING_PROBLEMS)
+async def patch_image(
+    collection: str,
+    image_id: str,
+    changes: ImageChanges,
+    request: Request,
+    services: InjectedServices,
+) -> WriteAnswer:
+    """Change texts, report, labels, metadata, group or split of an image; what is left out stays."""
+    changing = change_one(services, collection, image_id, changes)
+    active, outcome = await unless_disconnected(request, changing)
+    return WriteAnswer(id=image_id, status=outcome, written_to=written_by(active))
+
+
+@router.delete(
+    "/{collection}/images/{image_id}", summary="Remove an image", responses=problem_responses(*_PROBLEMS)
+)
+async def delete_image(collection: str, image_id: str, services: InjectedServices) -> Removed:
+    """Remove an image with all that is said of it, and its file if no other image has the same."""
+    removed = await services.threads.write(remove_images, services.engine.home, collection, [image_id])
+    if not removed:
+        raise UnknownImageError(collection, image_id)
+    return Removed(collection=collection, id=image_id)
+
+
+def _begin(services: Services, new: NewCollection) -> CollectionInfo:
+    create_collection(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
+    return services.engine.collection(new.name)
+
+
+def _single(written: WrittenImages) -> WriteAnswer:
+    (image,) = written.images
+    assert image.status != "refused"
+    return WriteAnswer(id=image.id, status=image.status, written_to=written_by(written.active))

@@ -1,0 +1,271 @@
+"""Put the service together: settings in, an ASGI application out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import structlog
+import torch
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from starlette.middleware.cors import CORSMiddleware
+
+from app.access.hosts import AllowedHosts, HostCheck
+from app.access.key_guesses import KeyGuesses
+from app.access.origins import OriginCheck
+from app.access.security import SecurityHeaders
+from app.api import collections, feedback, generations, health, images, jobs, models, pages, search, writes
+from app.concurrency.threads import Threads
+from app.decoding.images import ImageDecoders
+from app.encoding import QueueLimits
+from app.encoding.pool import Encoders, LoadEncoder, load_served
+from app.engine import open_engine, service_patience
+from app.http.body_limit import BodyLimit
+from app.http.methods import Methods
+from app.http.openapi import DESCRIPTION, TAGS, describe
+from app.http.problems import install_problems
+from app.http.ranges import Ranges
+from app.http.request_context import REQUEST_ID_HEADER, RequestContext
+from app.jobs.queue import JobQueue
+from app.observability.metrics import Metrics
+from app.operations.readiness import Readiness, followed_generations
+from app.operations.services import Services
+from app.server.admission import Admission, Stages
+from app.server.connections import ConnectionLimits, Connections
+from app.settings import Settings
+from index.home import Home
+from index.writes.garbage import remove_leftovers
+from training.errors import RecoquestError
+
+# Less than the server gives the whole end of the application.
+_FINISH_S: Final = 2.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class RecoquestService(FastAPI):
+    """The application, with problem documents in its OpenAPI description."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(
+    settings: Settings | None = None,
+    *,
+    load: LoadEncoder | None = None,
+    give_up: Callable[[], object] | None = None,
+) -> FastAPI:
+    """Build the application; nothing is opened before it starts.
+
+    Args:
+        settings: None reads them from the environment.
+        load: Opens a bundle; None loads it onto the device of the settings.
+        give_up: Ends the process, once an encoder hangs for good; None: nothing does.
+    """
+    settings = settings or Settings()
+    metrics = Metrics()
+    application = RecoquestService(
+        title="recoquest",
+        summary="Search over images by what they show.",
+        description=DESCRIPTION,
+        version=version("recoquest"),
+        openapi_tags=TAGS,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+        lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
+    )
+    application.state.admin_key = settings.admin_key
+    application.state.key_guesses = KeyGuesses(metrics.key_refused)
+    application.state.open_feedback = settings.open_feedback
+    application.state.stopping = asyncio.Event()
+    application.state.connections = Connections(
+        ConnectionLimits(settings.max_connections), metrics.connection_ended
+    )
+    application.state.stages = Stages(settings, metrics.refused)
+    metrics.watch_connections(application.state.connections.__len__)
+    install_problems(application)
+    for module in (
+        search,
+        feedback,
+        images,
+        writes,
+        collections,
+        generations,
+        models,
+        jobs,
+        health,
+        pages,
+    ):
+        application.include_router(module.router)
+    application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
+    application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
+    _add_middleware(application, settings, metrics)
+    return application
+
+
+@asynccontextmanager
+async def _run(
+    application: FastAPI,
+    *,
+    settings: Settings,
+    metrics: Metrics,
+    load: LoadEncoder | None,
+    give_up: Callable[[], object] | None,
+) -> AsyncIterator[None]:
+    _log.debug("settings", **settings.printable())
+    # Its processes end also where the start fails.
+    with closing(ImageDecoders(settings, metrics)) as decoders:
+        async with _services(application, settings, metrics, decoders, load, give_up):
+            yield
+
+
+@asynccontextmanager
+async def _services(
+    application: FastAPI,
+    settings: Settings,
+    metrics: Metrics,
+    decoders: ImageDecoders,
+    load: LoadEncoder | None,
+    give_up: Callable[[], object] | None,
+) -> AsyncIterator[None]:
+    # The thread of each encoder takes more; no other thread computes by torch.
+    torch.set_num_threads(1)
+    threads = Threads()
+    metrics.watch_decoders(lambda: decoders.pool.waiting)
+    patience = service_patience(settings)
+    engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
+    queue = await threads.background(JobQueue, settings)
+    await threads.background(_tidy_up, engine.home)
+    limits = QueueLimits(
+        batch_size=settings.encode_batch_size,
+        batch_wait_s=settings.encode_batch_wait_ms / 1000,
+        capacity=settings.encode_queue_size,
+        deadline_s=settings.encode_deadline_s,
+    )
+    encoders = Encoders(
+        load
+        or partial(
+            load_served,
+            device=settings.device,
+            threads=settings.threads,
+            limit_s=limits.pass_limit_s,
+            replaced=metrics.restarted,
+        ),
+        limits,
+        metrics,
+        threads=settings.threads,
+        give_up=give_up,
+    )
+    metrics.watch_queues(encoders.waiting)
+    readiness = Readiness(
+        engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
+    )
+    services = Services(
+        settings,
+        engine,
+        encoders,
+        decoders,
+        readiness,
+        metrics,
+        queue,
+        threads,
+        application.state.stopping,
+    )
+    application.state.services = services
+    following = (asyncio.create_task(_follow(services)), asyncio.create_task(_keep_warm(services)))
+    try:
+        yield
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.to_thread(decoders.close)
+        await encoders.close()
+        # Work in a thread needs the catalogue; one that is stuck ends with the process.
+        if await threads.finish(_FINISH_S):
+            await threads.background(queue.close)
+            await threads.background(engine.close)
+        else:
+            _log.warning("work is left at the stop")
+        threads.close()
+
+
+def _tidy_up(home: Home) -> None:
+    """Remove what a killed process has left; a disk that is full keeps nobody from searching."""
+    try:
+        remove_leftovers(home)
+    except RecoquestError as error:
+        _log.warning("leftovers are not removed", error=type(error).__name__)
+
+
+async def _follow(services: Services) -> None:
+    """Keep the encoders of the generations that are active, or were announced by any process, loaded."""
+    while True:
+        try:
+            followed = await services.threads.background(followed_generations, services.engine)
+            services.encoders.follow(followed)
+        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
+            _log.error("active generations cannot be read", error=type(error).__name__)
+        await asyncio.sleep(services.settings.refresh_s)
+
+
+async def _keep_warm(services: Services) -> None:
+    """Keep the views of these generations current, so that no search has to load one or catch much up.
+
+    What other processes have removed is freed. The service is ready once every view has been tried.
+    """
+    while True:
+        try:
+            await services.threads.background(services.engine.forget_removed)
+            followed = await services.threads.background(followed_generations, services.engine)
+        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
+            _log.error("generations to load ahead cannot be read", error=type(error).__name__)
+        else:
+            for active in followed:
+                await _warm(services, active.generation)
+            services.readiness.views_were_tried()
+        await asyncio.sleep(services.settings.refresh_s)
+
+
+async def _warm(services: Services, generation: int) -> None:
+    try:
+        await services.threads.background(services.engine.warm, generation)
+    except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
+        _log.warning("a view cannot be loaded ahead", generation=generation, error=type(error).__name__)
+
+
+def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    """Wrap the application, from the inside out."""
+    application.add_middleware(Methods)
+    application.add_middleware(Ranges)
+    application.add_middleware(Admission, stages=application.state.stages)
+    application.add_middleware(
+        BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
+    )
+    if settings.cors_origins:
+        application.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Content-Type", REQUEST_ID_HEADER],
+            expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
+        )
+    application.add_middleware(OriginCheck, allowed=settings.cors_origins)
+    application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
+    application.add_middleware(RequestContext, metrics=metrics)
+    application.add_middleware(
+        SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)
+    )
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

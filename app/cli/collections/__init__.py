@@ -1,0 +1,1 @@
+"""Commands on collections: index, search, generations, models."""

@@ -1,0 +1,101 @@
+"""`recoquest generations`, `activate` and `rollback`: which embedding of a collection is searched."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.errors import stoppable
+from app.cli.options import BatchSize, Device, Home, indexed
+from app.cli.output import console
+
+if TYPE_CHECKING:
+    from index.generations.comparison import Comparison
+
+Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+
+
+def generations(
+    collection: Collection,
+    drop: Annotated[
+        int | None, typer.Option("--drop", help="Remove this generation, which is not searched.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """List the generations of a collection: state, model, counts, times, comparison."""
+    from app.settings import load_settings
+    from index.generations.listing import list_generations
+    from index.generations.retention import drop_generation
+
+    with indexed(load_settings(home=home)) as engine:
+        if drop is not None:
+            drop_generation(engine.home, collection, drop)
+        found = list_generations(engine.home, collection)
+    table = Table("Number", "State", "Model", "Images", "Texts", "Missing", "Created", "Activated")
+    for one in found:
+        counts = (f"{one.images:,}", f"{one.texts:,}", f"{one.missing:,}")
+        times = ("" if time is None else time[:19].replace("T", " ") for time in (one.created, one.activated))
+        table.add_row(str(one.number), one.state, f"{one.model} {one.digest[:12]}", *counts, *times)
+    table.caption = "Times are in UTC"
+    console().print(table)
+    for one in found:
+        if one.comparison is not None:
+            print_comparison(one.comparison, one.number)
+
+
+def activate(
+    collection: Collection,
+    number: Annotated[int, typer.Argument(min=1, help="Number of the generation.")],
+    batch_size: BatchSize = 64,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Search in another generation; what it lacks is embedded before."""
+    _swap(collection, number, batch_size, home, device)
+
+
+def rollback(
+    collection: Collection, batch_size: BatchSize = 64, home: Home = None, device: Device = None
+) -> None:
+    """Search again in the generation that was active before; what was written since is embedded before."""
+    _swap(collection, None, batch_size, home, device)
+
+
+def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
+    from app.cli.collections.reindex import open_generation, swap_to
+    from app.settings import load_settings
+    from index.errors import IncompleteGenerationError
+    from index.generations.activation import generation_before, require_complete
+
+    settings = load_settings(home=home, device=device)
+    with indexed(settings) as engine, stoppable("Stopped. Nothing has changed but what was embedded."):
+        if number is None:
+            with engine.home.catalogue.read() as session:
+                number = generation_before(session, collection).id
+        generation, encoder, seconds = open_generation(engine, settings, collection, None, number)
+        try:
+            with engine.home.catalogue.read() as session:
+                require_complete(session, generation, texts="text" in encoder.modalities)
+        except IncompleteGenerationError as error:
+            typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
+        swap_to(engine, settings, generation, encoder, seconds, batch_size)
+
+
+def print_comparison(comparison: "Comparison", number: int) -> None:
+    """Show how a generation compares with the one that was active."""
+    table = Table(
+        f"Generation {number} against {comparison.against}", "Queries", "Before", "After", "Same of first 10"
+    )
+    texts, images = comparison.text_to_image, comparison.image_to_image
+    if texts is not None:
+        for k in texts.active:
+            same = f"{texts.overlap:.1f} %" if k == 10 else ""
+            before, after = f"{texts.active[k]:.1f} %", f"{texts.new[k]:.1f} %"
+            table.add_row(f"text to image, recall@{k}", f"{texts.queries:,}", before, after, same)
+    if images is not None:
+        table.add_row("image to image", f"{images.queries:,}", "", "", f"{images.overlap:.1f} %")
+        if images.active is not None and images.new is not None:
+            before, after = f"{images.active:.1f} %", f"{images.new:.1f} %"
+            table.add_row("same label, precision@10", f"{images.labelled:,}", before, after, "")
+    table.caption = f"Held-out images: {comparison.held_out}; searched among {comparison.candidates:,} images"
+    console().print(table)

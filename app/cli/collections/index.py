@@ -1,0 +1,124 @@
+"""`recoquest index`: embed a manifest and make it searchable."""
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from app.cli.errors import stoppable
+from app.cli.options import (
+    BatchSize,
+    Device,
+    Home,
+    MaxRejected,
+    SplitName,
+    indexed,
+    name_left_out,
+    read_split,
+)
+
+if TYPE_CHECKING:
+    from index.ingest import IngestReport
+    from index.vectors.planner import Choice
+
+ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped", "gpu"]
+
+
+def index(
+    collection: Annotated[str, typer.Argument(help="Name of the collection; made when it is new.")],
+    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder with manifest.jsonl.")] = None,
+    split: SplitName = None,
+    batch_size: BatchSize = 64,
+    max_rejected: MaxRejected = 0.01,
+    home: Home = None,
+    device: Device = None,
+    view: Annotated[
+        ChosenView | None,
+        typer.Option("--view", help="How it is searched; auto leaves it to size and memory."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")
+    ] = False,
+) -> None:
+    """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
+    if view is not None or explain:
+        _choose(collection, home, device, view, explain=explain)
+        if bundle is None and data is None:
+            return
+    if bundle is None or data is None:
+        raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
+    from app.cli.collections.reindex import finish_swap
+    from app.engine import open_engine
+    from app.settings import load_settings
+    from index.ingest import ingest_manifest
+    from training.host import keep_freed_memory
+    from training.models.encoder import load_encoder
+
+    keep_freed_memory()
+    settings = load_settings(home=home, device=device)
+    with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+        manifest = read_split(data, split, max_rejected)
+        started = monotonic()
+        encoder = load_encoder(bundle, settings.device)
+        seconds = monotonic() - started
+        engine = open_engine(settings)
+        try:
+            report = ingest_manifest(
+                engine,
+                collection,
+                encoder,
+                manifest,
+                batch_size=batch_size,
+                settle_s=settings.refresh_s + seconds,
+            )
+            _say(collection, report, len(manifest.rejections))
+            if report.took_over is not None:
+                finish_swap(engine, settings, report.took_over)
+        finally:
+            engine.close()
+
+
+def _say(collection: str, report: "IngestReport", lines_left_out: int) -> None:
+    name_left_out(report.rejections)
+    typer.echo(
+        f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged; "
+        f"lines left out: {lines_left_out:,}, images left out: {len(report.rejections):,}."
+    )
+
+
+def _choose(
+    collection: str, home: Path | None, device: str | None, view: ChosenView | None, *, explain: bool
+) -> None:
+    """Set the view of a collection that is there, or say which one it has."""
+    from app.settings import load_settings
+
+    with indexed(load_settings(home=home, device=device)) as engine:
+        if view is not None:
+            engine.set_view(collection, None if view == "auto" else view)
+            engine.save_snapshot(collection)
+        weighed = explain or (view == "gpu" and engine.collection(collection).generation is not None)
+        choices = engine.explain_views(collection) if weighed else []
+    if view == "gpu":
+        _name_refusal(collection, choices)
+    if explain:
+        _print(choices)
+
+
+def _name_refusal(collection: str, choices: "list[Choice]") -> None:
+    """Say why a collection is not searched on the GPU here, if it is not; elsewhere it may be."""
+    chosen = next((choice for choice in choices if choice.chosen), None)
+    if chosen is not None and chosen.name != "gpu":
+        reason = next(choice.reason for choice in choices if choice.name == "gpu")
+        typer.echo(
+            f"The choice is kept, but on this machine {collection!r} is searched by the view "
+            f"{chosen.name!r}: {reason}.",
+            err=True,
+        )
+
+
+def _print(choices: "list[Choice]") -> None:
+    for choice in choices:
+        mark = "*" if choice.chosen else " "
+        typer.echo(f"{mark} {choice.name:6} {choice.bytes / 1024**2:10,.1f} MiB  {choice.reason}")

@@ -1,0 +1,368 @@
+"""`recoquest search`: search a collection by texts, by image files and by stored images."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from app.cli.options import Device, Home, indexed
+from app.cli.output import console
+
+if TYPE_CHECKING:
+    from app.cli.collections.examples import Given
+    from app.schemas.search_page import SearchResponse, Truncation
+    from app.schemas.search_query import Example, SearchQuery
+    from app.settings import Settings
+    from index.engine import SearchEngine
+    from index.search.query_vector import Part, Parts
+    from index.search.results import ActiveGeneration
+    from training.models.encoder import Encoder
+
+_Read = TypeVar("_Read")
+
+# The options that fields of a query come from.
+_OPTIONS = {
+    "text": "TEXT",
+    "like": "--like",
+    "unlike": "--unlike",
+    "words": "--words",
+    "target": "--target",
+    "group_by": "--group-by",
+    "exclude_same_group": "--exclude-same-group",
+    "diversity": "--diversity",
+    "filter": "--filter",
+    "k": "-k",
+    "cursor": "--cursor",
+}
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Image files: what is asked for, and examples of what is not wanted."""
+
+    asked: Sequence[Path]
+    disliked: Sequence[Path]
+
+
+def search(
+    collection: Annotated[str, typer.Argument(help="What to search; see `recoquest collections`.")],
+    text: Annotated[str | None, typer.Argument(help="What the images should show.")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Search for each line of this file, and print a page of JSON for each."),
+    ] = None,
+    texts: Annotated[list[str] | None, typer.Option("--text", help="The same; may come again.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option("--image", help="Find images like this file; may come again.")
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option("--like", help="Find images like the stored one of this id; may come again."),
+    ] = None,
+    unlike: Annotated[
+        list[str] | None, typer.Option("--unlike", help="And unlike the one of this id; may come again.")
+    ] = None,
+    like_texts: Annotated[
+        list[str] | None, typer.Option("--like-text", help="An example that is wanted; may come again.")
+    ] = None,
+    unlike_texts: Annotated[
+        list[str] | None, typer.Option("--unlike-text", help="And one that is not; may come again.")
+    ] = None,
+    like_vectors: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--like-vector",
+            help="A vector by the collection's encoder: .npy, or a list in JSON; may come again.",
+        ),
+    ] = None,
+    unlike_vectors: Annotated[
+        list[Path] | None, typer.Option("--unlike-vector", help="And unlike this one; may come again.")
+    ] = None,
+    unlike_images: Annotated[
+        list[Path] | None, typer.Option("--unlike-image", help="And unlike this file; may come again.")
+    ] = None,
+    words: Annotated[
+        str | None, typer.Option("--words", help="Rank exact matches of these words higher.")
+    ] = None,
+    target: Annotated[str, typer.Option("--target", help="What to find: images or texts.")] = "images",
+    group_by: Annotated[
+        str | None,
+        typer.Option("--group-by", help="The best hit of each group only: `group`, or another field."),
+    ] = None,
+    exclude_same_group: Annotated[
+        str | None,
+        typer.Option(
+            "--exclude-same-group", help="Leave out the groups of stored examples: `group`, or another field."
+        ),
+    ] = None,
+    diversity: Annotated[
+        float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many hits.")] = 10,
+    condition: Annotated[
+        str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
+    ] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the page before.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the page that the service would answer.")
+    ] = False,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Search a collection by texts, image files, stored images and vectors, alone or together."""
+    from app.cli.collections.examples import Given, given_examples
+    from app.settings import load_settings
+
+    if (exclude_same_group or "").startswith("--"):
+        raise typer.BadParameter("name a field, such as group.", param_hint="--exclude-same-group")
+    settings = load_settings(home=home, device=device)
+    given = [part for part in (text, *(texts or ())) if part is not None]
+    common = {
+        "words": words,
+        "target": target,
+        "group_by": group_by,
+        "diversity": diversity,
+        "k": k,
+        "filter": _parse_json(condition),
+    }
+    if queries is not None:
+        wanted = (given, images, like, like_texts, like_vectors)
+        unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
+        if any(wanted) or any(unwanted) or exclude_same_group is not None or cursor:
+            raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
+        _search_lines(collection, queries, common, settings)
+        return
+    liked = [Given("--text", {"text": more}) for more in given[1:]]
+    liked += given_examples("--like", like, like_texts, like_vectors)
+    disliked = given_examples("--unlike", unlike, unlike_texts, unlike_vectors)
+    options = _OPTIONS | _places("like", liked) | _places("unlike", disliked)
+    query = _query(
+        options,
+        **common,
+        text=given[0] if given else None,
+        like=[one.example for one in liked],
+        unlike=[one.example for one in disliked],
+        exclude_same_group=False if exclude_same_group is None else exclude_same_group,
+        cursor=cursor,
+    )
+    files = _Files(images or [], unlike_images or [])
+    with _named(options):
+        query.check(images=len(files.asked), unlike_images=len(files.disliked))
+        with indexed(settings) as engine:
+            page = _answer(engine, settings, engine.active(collection), query, files)
+    if as_json:
+        typer.echo(page.model_dump_json(indent=2))
+    else:
+        _print_table(page, query)
+
+
+def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
+    from app.cli.collections.search_lines import print_pages, read_texts
+
+    queries = []
+    for number, text in read_texts(path):
+        try:
+            queries.append(_query(_OPTIONS, text=text, **common))
+        except typer.BadParameter as error:
+            raise typer.BadParameter(f"line {number}: {error.message}", param_hint="--queries") from None
+    print_pages(collection, queries, settings)
+
+
+def _places(name: str, given: "Sequence[Given]") -> dict[str, str]:
+    return {f"{name}.{place}": one.option for place, one in enumerate(given)}
+
+
+def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
+    from pydantic import ValidationError
+
+    from app.http.field_errors import sentence
+    from app.schemas.search_query import SearchQuery
+
+    try:
+        return SearchQuery.model_validate(values)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise typer.BadParameter(sentence(wrong), param_hint=_option(options, *wrong["loc"])) from None
+
+
+@contextmanager
+def _named(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option that is at fault where a field of the query is."""
+    from index.errors import QueryError
+
+    try:
+        yield
+    except QueryError as error:
+        option = _option(options, *(error.field or "").split("."))
+        if option is None:
+            raise
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _option(options: Mapping[str, str], *location: str | int) -> str | None:
+    """The option of a place in the query: that of the example there, or else that of the field."""
+    example = ".".join(str(part) for part in location[:2])
+    return options.get(example) or options.get(str(location[0]))
+
+
+def _parse_json(condition: str | None) -> dict[str, Any] | None:
+    if condition is None:
+        return None
+    try:
+        parsed = json.loads(condition)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"this is not JSON: {error}.", param_hint="--filter") from None
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")
+    return parsed
+
+
+def _answer(
+    engine: "SearchEngine",
+    settings: "Settings",
+    active: "ActiveGeneration",
+    query: "SearchQuery",
+    files: _Files,
+) -> "SearchResponse":
+    from app.schemas.search_page import TookMs, page_from
+
+    request = query.request()
+    maker = _PartMaker(engine, settings, active)
+    parts = maker.parts(query, files)
+    vector = engine.compose(active, parts, query.target)
+    request = replace(request, kind=parts.kind)
+    if parts.single is None:
+        sent = ([path.read_bytes() for path in paths] for paths in (files.asked, files.disliked))
+        request = replace(request, parts=query.parts(*sent))
+    page = engine.search(active, vector, request, parts.text)
+    took = TookMs(
+        encode=round(maker.encode_ms, 3),
+        search=round(page.search_ms, 3),
+        total=round(maker.encode_ms + page.search_ms, 3),
+    )
+    return page_from(
+        page, active, k=query.k, filter=query.filter, took_ms=took, truncations=maker.truncations
+    )
+
+
+class _PartMaker:
+    """Makes the vectors of a query's parts; the encoder is loaded only if one is needed."""
+
+    def __init__(self, engine: "SearchEngine", settings: "Settings", active: "ActiveGeneration") -> None:
+        self._engine = engine
+        self._settings = settings
+        self._active = active
+        self.encode_ms = 0.0
+        self.truncations: list[Truncation] = []
+
+    def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
+        """Make the vectors of everything that a search is made of."""
+        from index.search.query_vector import Parts
+        from training.data.images import read_header
+
+        # Before the encoder is loaded, which takes seconds.
+        for path in (*files.asked, *files.disliked):
+            _of_file(read_header, path)
+        asked = [] if query.text is None else [self._of_text(query.text, "text")]
+        asked += [self._of_image(path) for path in files.asked]
+        liked = [self._of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
+        disliked = [
+            self._of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)
+        ]
+        disliked += [self._of_image(path) for path in files.disliked]
+        return Parts(asked, liked, disliked)
+
+    @cached_property
+    def _encoder(self) -> "Encoder":
+        from training.models.encoder import load_encoder
+
+        return load_encoder(self._active.bundle, self._settings.device)
+
+    def _of_example(self, example: "Example", field: str) -> "Part":
+        from app.schemas.search_query import given_vector
+        from index.search.query_vector import Part
+
+        if example.text is not None:
+            return self._of_text(example.text, f"{field}.text")
+        if example.vector is not None:
+            return Part(given_vector(example, self._active.dim, field), None)
+        return Part(self._engine.vector_of(self._active, example.id or ""), "image")
+
+    def _of_text(self, text: str, field: str) -> "Part":
+        from app.schemas.search_page import Truncation
+        from index.search.query_vector import Part
+
+        encoder = self._encoder
+        started = perf_counter()
+        embedded = encoder.embed_texts([text])
+        self.encode_ms += _ms_since(started)
+        cut = embedded.truncations[0]
+        if cut is not None:
+            self.truncations.append(Truncation.of(field, cut))
+        return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
+
+    def _of_image(self, path: Path) -> "Part":
+        from index.search.query_vector import Part
+        from training.data.images import decode_image
+
+        encoder = self._encoder
+        image = _of_file(partial(decode_image, min_side=encoder.min_image_side), path)
+        started = perf_counter()
+        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
+        self.encode_ms += _ms_since(started)
+        return Part(vector, "image")
+
+
+def _of_file(read: Callable[[Path], _Read], path: Path) -> _Read:
+    from training.errors import ImageError
+
+    try:
+        return read(path)
+    except ImageError as error:
+        raise ImageError(f"{path}: {error}") from None
+
+
+def _ms_since(started: float) -> float:
+    return 1000 * (perf_counter() - started)
+
+
+def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
+    from rich.table import Table
+
+    screen = console()
+    for cut in page.query.truncations:
+        typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
+    if not page.hits:
+        screen.print(_why_nothing(query))
+        return
+    if page.confident is False:
+        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
+    fused = page.hits[0]["score_kind"] == "fused"
+    grouped = page.hits[0]["others"] is not None
+    kind = page.hits[0]["cosine_kind"].replace("_", " ").capitalize()
+    extra = [*(["Found by"] if fused else []), *(["Others"] if grouped else [])]
+    table = Table("Rank", "Id", kind, "Unusual", *extra, "Text")
+    for hit in page.hits:
+        text = hit["text"]["text"] if hit["text"] is not None else next(iter(hit["texts"]), "")
+        table.add_row(
+            str(hit["rank"]),
+            hit["id"],
+            f"{hit['cosine']:.4f}",
+            "" if hit["unusual"] is None else f"{hit['unusual']:+.1f}",
+            *([" and ".join(hit["found_by"])] if fused else []),
+            *([str(hit["others"])] if grouped else []),
+            text,
+        )
+    screen.print(table)
+
+
+def _why_nothing(query: "SearchQuery") -> str:
+    if query.filter is not None:
+        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
+    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."

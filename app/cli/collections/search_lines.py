@@ -1,0 +1,76 @@
+"""`recoquest search --queries FILE`: a search for each line of a file, many at once."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from app.cli.options import indexed
+from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
+from training.errors import DataError
+from training.models.encoder import Encoder, load_encoder
+from training.progress import progress_bar
+
+if TYPE_CHECKING:
+    from app.schemas.search_query import SearchQuery
+    from app.settings import Settings
+    from index.engine import SearchEngine
+    from index.search.results import ActiveGeneration
+
+_AT_ONCE: Final = 64
+
+
+def read_texts(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a file in UTF-8 that have something in them, with their numbers from 1.
+
+    Raises:
+        DataError: It cannot be read, or has no such line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    texts = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise DataError(f"{path} has no text in it: write one query a line.")
+    return texts
+
+
+def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Settings") -> None:
+    """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
+    with indexed(settings) as engine:
+        active = engine.active(collection)
+        encoder = load_encoder(active.bundle, settings.device)
+        with progress_bar(f"Searching {collection}", len(queries)) as bar:
+            for start in range(0, len(queries), _AT_ONCE):
+                some = queries[start : start + _AT_ONCE]
+                for query, page in zip(some, _pages(engine, active, encoder, some), strict=True):
+                    line = {"text": query.text, **page.model_dump(mode="json")}
+                    typer.echo(json.dumps(line, ensure_ascii=False))
+                bar.advance(len(some))
+
+
+def _pages(
+    engine: "SearchEngine", active: "ActiveGeneration", encoder: Encoder, queries: "Sequence[SearchQuery]"
+) -> Iterator[SearchResponse]:
+    started = perf_counter()
+    texts = [query.text or "" for query in queries]
+    embedded = encoder.embed_texts(texts)
+    encoded = perf_counter()
+    request = replace(queries[0].request(), kind="text")
+    judged = texts if encoder.knows_only_its_texts else None
+    pages = engine.search_many(active, embedded.vectors, request, judged)
+    # Of what they took together, each has its share.
+    encode, search = (
+        1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)
+    )
+    took = TookMs(encode=round(encode, 3), search=round(search, 3), total=round(encode + search, 3))
+    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
+        truncations = [] if cut is None else [Truncation.of("text", cut)]
+        yield page_from(page, active, k=query.k, filter=query.filter, took_ms=took, truncations=truncations)

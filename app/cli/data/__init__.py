@@ -1,0 +1,1 @@
+"""Commands on data: import, sample data, the demo, feedback, duplicates."""

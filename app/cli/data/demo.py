@@ -1,0 +1,39 @@
+"""`recoquest demo`: the whole way on generated data, from nothing to a page that searches."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import stoppable
+from app.cli.operate.bind_address import bind, url_of
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where everything is kept and found again.")] = Path(".demo"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 600,
+    serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
+) -> None:
+    """Make sample data, train two small encoders, index both sets and serve the search."""
+    # The address is taken first: nobody wants to learn after minutes of training that it is not free.
+    with bind(host, port) as taken:
+        typer.echo(
+            f"This draws {images:,} radiographs and {images:,} scenes, trains a small encoder for each,\n"
+            f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
+            "The first time takes up to five minutes on two cores; later runs only do what is missing.\n"
+            f"Everything is kept in {folder}.\n"
+        )
+        with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
+            from app.cli.data.demo_stages import prepare
+
+            settings = prepare(folder, images)
+        if not serve:
+            typer.echo("Everything is ready; without --no-serve the same command serves it.")
+            return
+        typer.echo(f"\nOpen {url_of(taken)} and type a sentence or drop an image. Ctrl-C stops.\n")
+        with stoppable("Stopped. The same command serves again at once."):
+            from app.cli.operate.serve import serve_on
+
+            serve_on(taken, settings)

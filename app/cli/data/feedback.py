@@ -1,0 +1,140 @@
+"""`recoquest feedback`: what people say of hits, given, taken back, counted, exported and forgotten."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.options import Home, indexed
+from app.cli.output import console
+
+if TYPE_CHECKING:
+    from index.feedback.judgements import JudgedQuery
+
+Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
+Texts = Annotated[list[str] | None, typer.Option("--text", help="The text searched for; may come again.")]
+Like = Annotated[list[str] | None, typer.Option("--like", help="A liked image, by its id; may come again.")]
+Unlike = Annotated[
+    list[str] | None, typer.Option("--unlike", help="A disliked image, by its id; may come again.")
+]
+
+feedback = typer.Typer(
+    name="feedback",
+    no_args_is_help=True,
+    help="What people say of hits, to train on: add, remove, count, export.",
+)
+
+
+@feedback.command()
+def add(
+    collection: Collection,
+    hit: Hit,
+    relevant: Annotated[
+        bool, typer.Option("--relevant/--not-relevant", help="Whether it is what was searched for.")
+    ],
+    texts: Texts = None,
+    like: Like = None,
+    unlike: Unlike = None,
+    home: Home = None,
+) -> None:
+    """Say whether an image is what was searched for; the last judgement of query and image stands."""
+    _judge(collection, hit, relevant, _judged(texts or [], like or [], unlike or []), home)
+    typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
+
+
+@feedback.command()
+def remove(
+    collection: Collection,
+    hit: Hit,
+    texts: Texts = None,
+    like: Like = None,
+    unlike: Unlike = None,
+    home: Home = None,
+) -> None:
+    """Take back what was said of an image for a query; given again, it changes nothing."""
+    if _judge(collection, hit, None, _judged(texts or [], like or [], unlike or []), home):
+        typer.echo(f"{collection}: what was said of {hit} for this query is taken back.")
+    else:
+        typer.echo(f"{collection}: nothing was said of {hit} for this query.")
+
+
+def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery", home: Path | None) -> bool:
+    """Write it down, and return whether something had been said of the two before."""
+    from app.settings import load_settings
+    from index.feedback.judgements import judge
+
+    settings = load_settings(home=home)
+    with indexed(settings) as engine, engine.home.catalogue.write() as session:
+        return judge(session, collection, query, hit, relevant, most=settings.max_feedback)
+
+
+def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":
+    """Make the query by the rules of the service."""
+    from pydantic import ValidationError
+
+    from app.schemas.feedback import SearchedQuery
+
+    liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
+    try:
+        query = SearchedQuery.model_validate({"like": liked, "unlike": [{"id": name} for name in unlike]})
+    except ValidationError as error:
+        raise typer.BadParameter(f"this query cannot be judged: {error.errors()[0]['msg']}.") from None
+    return query.judged()
+
+
+@feedback.command("list")
+def list_feedback(home: Home = None) -> None:
+    """Count the judgements of each collection."""
+    from app.settings import load_settings
+    from index.feedback.judgements import count_feedback
+
+    table = Table("Collection", "Relevant", "Not relevant", "Queries", "Latest")
+    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.read() as session:
+        for name in engine.names():
+            counts = count_feedback(session, name)
+            latest = "" if counts.latest is None else counts.latest[:19].replace("T", " ")
+            table.add_row(
+                name, f"{counts.relevant:,}", f"{counts.not_relevant:,}", f"{counts.queries:,}", latest
+            )
+    table.caption = "Times are in UTC"
+    console().print(table)
+
+
+@feedback.command()
+def export(
+    collection: Collection,
+    file: Annotated[Path, typer.Argument(help="The file to be written, one JSON object a line.")],
+    home: Home = None,
+) -> None:
+    """Write the judgements of a collection into a file, the oldest first."""
+    from app.settings import load_settings
+    from index.feedback.judgements import judgements
+    from training.atomic import atomic_file
+
+    count = 0
+    with (
+        indexed(load_settings(home=home)) as engine,
+        engine.home.catalogue.read() as session,
+        atomic_file(file) as written,
+    ):
+        for judgement in judgements(session, collection):
+            line = {**asdict(judgement), "query": judgement.query.as_json()}
+            written.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            count += 1
+    typer.echo(f"Wrote {count:,} judgements to {file}.")
+
+
+@feedback.command()
+def clear(collection: Collection, home: Home = None) -> None:
+    """Forget all judgements of a collection; export them before to keep them."""
+    from app.settings import load_settings
+    from index.feedback.judgements import clear_feedback
+
+    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.write() as session:
+        count = clear_feedback(session, collection)
+    typer.echo(f"{collection}: {count:,} judgements are forgotten.")

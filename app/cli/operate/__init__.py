@@ -1,0 +1,1 @@
+"""Commands of an operator: serve, work, jobs, backup, examination."""

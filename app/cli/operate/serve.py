@@ -1,0 +1,79 @@
+"""`recoquest serve`: serve the search over HTTP, with its web page."""
+
+import gc
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.errors import DEBUG_VARIABLE, leave_hanging
+from app.cli.operate.bind_address import bind, url_of
+from app.cli.options import Device, EnvFile, Home
+from training.host import keep_waiting_threads_quiet
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on [RECOQUEST_HOST, 127.0.0.1].")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one [RECOQUEST_PORT, 8000].")
+    ] = None,
+    home: Home = None,
+    device: Device = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Serve the search over HTTP, with its page at / and its documentation at /docs."""
+    keep_waiting_threads_quiet()
+    from app.settings import load_settings, unknown_variables
+
+    settings = load_settings(env_file, host=host, port=port, home=home, device=device)
+    for name in set(unknown_variables()) - {DEBUG_VARIABLE}:
+        typer.echo(f"{name} is not a setting and has no effect.", err=True)
+    with bind(settings.host, settings.port) as taken:
+        typer.echo(f"Serving on {url_of(taken)}", err=True)
+        serve_on(taken, settings)
+
+
+def serve_on(taken: socket.socket, settings: "Settings") -> None:
+    """Serve on an address that was taken, until a signal stops the process.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    import uvicorn
+
+    from app.application import create_app
+    from app.engine import open_engine, service_patience
+    from app.observability.logging import configure_logging
+    from app.server.file_descriptors import allow_descriptors
+    from app.server.protocol import bounded
+    from app.server.server import EndingServer
+    from app.server.shedding import Shedding
+
+    # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
+    open_engine(settings, service_patience(settings)).close()
+    configure_logging(settings.log_level)
+    allow_descriptors(settings.max_connections)
+    application = create_app(settings, give_up=leave_hanging)
+    # Resolves all routes, which takes half a second; during the first request, all others would wait.
+    application.openapi()
+    config = uvicorn.Config(
+        application,
+        http=bounded(application.state.connections, Shedding(application.state.stages)),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    _spare_what_lasts()
+    EndingServer(config, application.state.stopping).run(sockets=[taken])
+
+
+def _spare_what_lasts() -> None:
+    """Leave out of garbage collections all that lives as long as the process: they hold up every thread."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,59 @@
+"""`recoquest language-model`: train a variational language model of sentences."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.errors import stoppable
+from app.cli.options import Device, chosen_device
+from app.cli.output import console
+
+if TYPE_CHECKING:
+    from training.language_models.config import LanguageModelRecipe
+
+_COUNTED = "active_units"
+
+
+def language_model(
+    recipe: Annotated[str, typer.Argument(help="Such as lm-ptb-vae or lm-small-ivae, or a YAML file.")],
+    data: Annotated[Path, typer.Option("--data", help="Folder with train.txt, valid.txt and test.txt.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    device: Device = None,
+) -> None:
+    """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes."""
+    from training.language_models.load import load_language_recipe
+    from training.language_models.run import train_language_model
+    from training.tasks.opening import RunOptions
+
+    resolved = load_language_recipe(recipe, overrides or [])
+    options = RunOptions(out, resume=resume, device=chosen_device(device))
+    with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
+        result = train_language_model(resolved, data, options)
+    if result.rejected:
+        typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
+    console().print(_table(resolved, result.test))
+    typer.echo(f"Checkpoint: {result.checkpoint}")
+
+
+def _table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:
+    """The figures of the test sentences, beside those of the paper's row that the recipe is named after."""
+    from training.language_models.published import published
+
+    table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
+    rows = {"this run": figures, "published": published(recipe)}
+    for label, found in rows.items():
+        if found:
+            table.add_row(label, *(_cell(name, found.get(name)) for name in figures))
+    return table
+
+
+def _cell(name: str, figure: float | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure:.0f}" if name == _COUNTED else f"{figure:.2f}"

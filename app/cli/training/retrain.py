@@ -1,0 +1,151 @@
+"""`recoquest retrain`: train a collection's model further on its own images, texts and feedback."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.errors import stoppable
+from app.cli.options import BatchSize, Device, Home, indexed
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from index.engine import SearchEngine
+    from index.feedback.judgements import UsableFeedback
+    from training.models.bundle import BundleInfo
+    from training.recipes.schema import Recipe
+
+
+def retrain(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the retraining; given again, it goes on.")],
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Name or YAML file; without it the model's own recipe.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="What has to rise; without it rsum or precision_at_10.")
+    ] = None,
+    gain: Annotated[
+        float, typer.Option("--gain", help="By how much it has to rise; below 0: how much it may fall.")
+    ] = 0.0,
+    promote: Annotated[
+        bool, typer.Option("--promote/--no-promote", help="Search with the new model if it passes.")
+    ] = False,
+    batch_size: BatchSize = 64,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Train the model that a collection is searched with further, and let it take over if it is better."""
+    from app.lifecycle.takeover import Takeover, write_kept
+    from app.settings import load_settings
+    from training.host import keep_freed_memory
+
+    keep_freed_memory()
+    settings = load_settings(home=home, device=device)
+    with (
+        indexed(settings) as engine,
+        stoppable(f"Stopped. The same command goes on from there, in {out}."),
+    ):
+        _refuse_beside_a_job(engine, collection)
+        kept = _recipe(engine, collection, out, recipe, overrides or [])
+        new = _trained(engine, settings, collection, out, kept)
+        outcome = Takeover(engine, settings, collection, out, new, metric, gain, promote, batch_size).decide()
+    write_kept(out / "result.json", outcome.model_dump_json(indent=2))
+    if outcome.verdict == "waiting":
+        typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
+
+
+def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
+    """Make sure that no job retrains the collection, but the one that this process may do.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        JobExistsError: One waits or is under way.
+    """
+    from app.jobs.retrainings import refuse_second
+    from index.catalogue.collections import require_collection
+    from training.progress import PROGRESS_VARIABLE
+
+    if PROGRESS_VARIABLE in os.environ:
+        # A worker has started this process: others were looked for when its job was given.
+        return
+    with engine.home.catalogue.write() as session:
+        require_collection(session, collection)
+        refuse_second(session, [collection])
+
+
+def _recipe(
+    engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
+) -> "Recipe":
+    """The recipe of the retraining, as it was when it began."""
+    from app.lifecycle.judge import continued_recipe
+    from app.lifecycle.takeover import searched_with, write_kept
+    from index.files.bundles import install_bundle
+    from training.recipes.load import dump_recipe, load_recipe
+
+    kept = _kept_recipe(out)
+    if kept.is_file():
+        return load_recipe(str(kept))
+    # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
+    copies = out.absolute() / "base"
+    _, base = searched_with(engine.home, collection)
+    resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
+    install_bundle(base, copies)
+    write_kept(kept, dump_recipe(resolved))
+    return resolved
+
+
+def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
+    """How many judgements are not learned from, and why; empty where all are."""
+    if not learned:
+        reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
+    else:
+        reasons = [
+            (judged.held_out, "of images that are not for training (split train)"),
+            (judged.without_text, "of searches by images only"),
+            (judged.several_parts, "of hits that were not relevant to several things at once"),
+        ]
+    parts = [f"{count:,} {why}" for count, why in reasons if count]
+    count = sum(count for count, _ in reasons)
+    return (
+        f"{count:,} of {judged.all:,} judgements are not learned from: {', '.join(parts)}." if parts else ""
+    )
+
+
+def _kept_recipe(out: Path) -> Path:
+    return out / "recipe.yaml"
+
+
+def _trained(
+    engine: "SearchEngine", settings: "Settings", collection: str, out: Path, recipe: "Recipe"
+) -> "BundleInfo":
+    """The new model, trained on the collection as it was when the retraining began."""
+    from app.launch.process_group import process_count, train_together
+    from index.feedback.export import export_collection
+    from training.models.bundle import read_bundle
+    from training.trainer.run import train
+    from training.trainer.run_folder import RunFolder
+
+    data, run = out / "data", RunFolder(out / "run")
+    if not data.exists():
+        feedback = recipe.data.text_unit == "sentence"
+        found = export_collection(engine.home, collection, data, feedback=feedback)
+        typer.echo(
+            f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
+            f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
+        )
+        if unlearned := _unlearned(found.judged, learned=feedback):
+            typer.echo(unlearned)
+    if not run.bundle.exists():
+        resume, device = run.recover(), settings.device
+        count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
+        if count > 1:
+            train_together(count, str(_kept_recipe(out)), data, run.path, [], resume=resume, device=device)
+        else:
+            train(recipe, data, run.path, resume=resume, device=device)
+    return read_bundle(run.bundle)

@@ -1,0 +1,56 @@
+"""`recoquest train`: train an encoder by a recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import stoppable
+from app.cli.options import Data, Device, chosen_device
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `recoquest recipes`) or a YAML file.")],
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the run; the encoder goes to OUT/bundle.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    device: Device = None,
+    processes: Annotated[
+        int, typer.Option("--processes", min=0, help="That train together here; 0: one for each GPU.")
+    ] = 1,
+) -> None:
+    """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.
+
+    Started by torchrun, as on several machines, it is one of the processes that train together.
+    """
+    from app.launch.process_group import process_count, train_together
+    from training.classification.load import shipped as of_classification
+    from training.errors import RecipeError
+    from training.language_models.load import shipped as of_language_models
+    from training.recipes.load import load_recipe
+    from training.trainer.processes import one_voice
+    from training.trainer.run import train as run_training
+
+    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
+    with one_voice() as speaks, stoppable(stopped):
+        if recipe in of_classification().names:
+            raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
+        if recipe in of_language_models().names:
+            raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
+        resolved = load_recipe(recipe, overrides or [])
+        place = chosen_device(device)
+        count = process_count(processes, resolved, out, resume=resume, device=place)
+        if count > 1:
+            train_together(count, recipe, data, out, overrides or [], resume=resume, device=place)
+            return
+        result = run_training(resolved, data, out, resume=resume, device=place)
+    if not speaks:
+        return
+    if result.rejections:
+        typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
+    for name, value in result.metrics.items():
+        typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
+    typer.echo(f"Encoder: {result.bundle}")

@@ -1,0 +1,68 @@
+"""Refuse bodies over the limit: by their declared length at once, and by what really arrives."""
+
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.problems import TOO_LARGE, problem_response
+
+# Python refuses to read a number of thousands of digits.
+_MOST_DIGITS = 18
+
+
+class BodyTooLargeError(HTTPException):
+    """More bytes arrived than allowed; an HTTPException because the framework lets only those through."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(TOO_LARGE.status, _detail(limit))
+
+
+@dataclass(slots=True)
+class BodyLimit:
+    """ASGI middleware that bounds request bodies; forms with a file may be larger than other bodies."""
+
+    app: ASGIApp
+    max_form_bytes: int
+    max_other_bytes: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        is_form = headers.get("content-type", "").lower().startswith("multipart/")
+        limit = self.max_form_bytes if is_form else self.max_other_bytes
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
+            response = problem_response(
+                TOO_LARGE,
+                _detail(limit),
+                request_id=scope.get("state", {}).get("request_id"),
+                # The body is left unread, so the connection cannot carry another request.
+                headers={"Connection": "close"},
+            )
+            await response(scope, receive, send)
+            return
+        await self.app(scope, _Counted(receive, limit), send)
+
+
+@dataclass(slots=True)
+class _Counted:
+    receive: Receive
+    limit: int
+    received: int = 0
+
+    async def __call__(self) -> Message:
+        message = await self.receive()
+        if message["type"] == "http.request":
+            self.received += len(message.get("body", b""))
+            if self.received > self.limit:
+                raise BodyTooLargeError(self.limit)
+        return message
+
+
+def _detail(limit: int) -> str:
+    return f"The body is larger than {limit:,} bytes, the limit for this kind of content; send less."

@@ -1,0 +1,45 @@
+"""The OpenAPI description: its words, and problem documents under their own media type."""
+
+from typing import Any
+
+from app.http.problems import MEDIA_TYPE
+from app.schemas.search_query import SearchQuery
+
+DESCRIPTION = """
+Find images, or the texts that belong to them, by texts, by images, and by examples of what is wanted and what
+is not.
+
+Every answer names the model and the generation that gave it. A score orders hits and is not a probability;
+`unusual` and `confident` say how it compares with the collection. Errors are problem documents (RFC 9457)
+that say what to do.
+"""
+
+TAGS = [
+    {"name": "search", "description": "Pages of hits."},
+    {"name": "images", "description": "What a hit points to."},
+    {"name": "feedback", "description": "What people say of hits, to be learned from."},
+    {"name": "writes", "description": "Changes, which are taken from the service's own machine only."},
+    {"name": "collections", "description": "What can be searched."},
+    {"name": "generations", "description": "Which embedding of a collection is searched."},
+    {"name": "jobs", "description": "What workers do in their own time; for whoever runs the service."},
+    {"name": "models", "description": "What encodes the queries."},
+    {"name": "health", "description": "For whoever runs the service."},
+]
+
+_PROBLEM_REFERENCE = "#/components/schemas/Problem"
+_FIRST_ERROR_STATUS = 400
+
+
+def describe(schema: dict[str, Any]) -> dict[str, Any]:
+    """Correct the generated description: what errors are, and nothing of the framework's own format."""
+    for path in schema["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                if int(status) >= _FIRST_ERROR_STATUS:
+                    response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
+    # The body is read by hand, since it comes in two forms, so the framework knows nothing of its schema.
+    search = SearchQuery.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema["components"]["schemas"] |= {**search.pop("$defs"), SearchQuery.__name__: search}
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(name, None)
+    return schema

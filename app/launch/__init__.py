@@ -1,0 +1,1 @@
+"""Training in several processes, and processes that end with their parent."""

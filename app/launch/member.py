@@ -1,0 +1,20 @@
+"""One of the processes that train together: `recoquest train` until its launcher ends."""
+
+import sys
+from collections.abc import Sequence
+
+from app.cli.errors import ended
+from app.cli.main import build
+from app.launch.parent_death import end_with
+from training.host import keep_order_of_sums
+
+
+def main(parent: int, arguments: Sequence[str]) -> None:
+    """Train with the others, and leave the process with the command's exit code."""
+    end_with(parent)
+    keep_order_of_sums()
+    ended(lambda: build()(["train", *arguments]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,82 @@
+"""Training in several processes of this machine, by torch's own launcher."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from training.models.encoder import choose_device
+from training.recipes.schema import Recipe
+from training.trainer.checkpoint import load_checkpoint
+from training.trainer.errors import AnotherProcessFailedError
+from training.trainer.processes import launched_processes
+from training.trainer.run_folder import RunFolder
+
+
+def process_count(wanted: int, recipe: Recipe, out: Path, *, resume: bool, device: str) -> int:
+    """How many processes a training is to be shared among; 1 if it is shared already, or not at all.
+
+    Args:
+        wanted: As many; 0: as many as the run was begun with, or one for each GPU, or as many of them as
+            split the batch evenly.
+        recipe: What is trained.
+        out: Folder of the run.
+        resume: Whether it goes on there.
+        device: A torch device, or auto; a single one is not shared.
+
+    Raises:
+        RecipeError: There is no such device.
+        TrainingError: The run's checkpoint is damaged.
+    """
+    if launched_processes() > 1:
+        return 1
+    if wanted:
+        return wanted
+    last = RunFolder(out).last
+    if resume and last.is_file():
+        return len(load_checkpoint(last).random)
+    chosen = choose_device(device)
+    gpus = torch.cuda.device_count() if chosen.type == "cuda" and chosen.index is None else 1
+    return max(count for count in range(1, gpus + 1) if recipe.train.batch_size % count == 0)
+
+
+def train_together(
+    count: int, recipe: str, data: Path, out: Path, overrides: Sequence[str], *, resume: bool, device: str
+) -> None:
+    """Run `recoquest train` in several processes, which end with this one.
+
+    They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
+
+    Args:
+        count: How many.
+        recipe: Name or file of a recipe.
+        data: Folder of a manifest.
+        out: Folder of the run.
+        overrides: Of the recipe, `key=value` each.
+        resume: Go on from the run's last checkpoint.
+        device: Without a number: each takes a GPU of its own.
+
+    Raises:
+        AnotherProcessFailedError: One of them failed, and has said why.
+    """
+    sets = [part for override in overrides for part in ("--set", override)]
+    goes_on = ["--resume"] if resume else []
+    command = [recipe, "--data", str(data), "--out", str(out), *sets, *goes_on, "--device", device]
+    threads = max(1, len(os.sched_getaffinity(0)) // count)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.launch.launcher", str(os.getpid()), str(count), *command],
+        env={"OMP_NUM_THREADS": str(threads), **os.environ},
+        # Ctrl-C at a terminal is passed on below, once.
+        start_new_session=True,
+    )
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code:
+        raise AnotherProcessFailedError

@@ -1,0 +1,1 @@
+"""The life of a model: judged, taken over, described."""

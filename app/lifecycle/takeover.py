@@ -1,0 +1,171 @@
+"""What becomes of a retrained model: judged against the one that is searched, embedded, and searched with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from app.cli.collections.reindex import build_generation, open_generation, swap_to
+from app.lifecycle.judge import Judgement, KeptJudgement, Outcome, Verdict, judge
+from app.settings import Settings
+from index.catalogue.collections import Generation, require_active
+from index.engine import SearchEngine
+from index.errors import ActiveChangedError
+from index.files.bundles import registered_bundle
+from index.home import Home
+from training.atomic import atomic_file
+from training.data.manifest import read_manifest
+from training.evaluation.evaluate import label_template_of
+from training.models.bundle import BundleInfo
+from training.models.encoder import Encoder
+from training.recipes.load import load_recipe
+
+# Who changes the model more often than this while it is judged decides on it, too.
+_MOST_JUDGEMENTS: Final = 3
+_JUDGED: Final = "judged.json"
+
+
+def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
+    """The generation that a collection is searched in now, and the bundle of its model.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        NoActiveGenerationError: It cannot be searched yet.
+        BundleError: The bundle is missing or damaged.
+    """
+    with home.catalogue.read() as session:
+        generation, _ = require_active(session, collection)
+    return generation, registered_bundle(generation, home.bundles_folder)
+
+
+def write_kept(path: Path, content: str) -> None:
+    """Write a small file of a retraining's folder, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(content.encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Decides what becomes of a retrained model.
+
+    A model passes against the one that is searched when it is judged, and takes the place of that one only.
+    Where another has come to be searched with meanwhile, it is judged again.
+
+    Attributes:
+        engine: Where the collection is.
+        settings: Of this process.
+        collection: That was learned from.
+        out: Folder of the retraining.
+        new: The bundle that came out of it.
+        metric: What has to rise; None: see `app.lifecycle.judge.judge`.
+        gain: By how much it has to rise.
+        promote: Whether to search with it if it passes.
+        batch_size: Images a forward pass.
+    """
+
+    engine: SearchEngine
+    settings: Settings
+    collection: str
+    out: Path
+    new: BundleInfo
+    metric: str | None
+    gain: float
+    promote: bool
+    batch_size: int
+
+    def decide(self) -> Outcome:
+        """Judge the model, embed the collection with it if it passes, and search with it if that is wanted.
+
+        Raises:
+            RecoquestError: Something that the user can mend.
+        """
+        if self.new.digest == self._begun_with():
+            typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
+            return self._outcome("unchanged", None, self._judged(self.new))
+        for _ in range(_MOST_JUDGEMENTS):
+            active, base = searched_with(self.engine.home, self.collection)
+            if base.digest == self.new.digest:
+                # An attempt that was ended has done it, or a person.
+                return self._outcome("promoted", active.id, self._last_judgement())
+            judgement = self._judged(base)
+            if judgement is not None and not judgement.passed:
+                return self._outcome("rejected", None, judgement)
+            generation, encoder, seconds = self._embedded()
+            if judgement is None or not self.promote:
+                return self._outcome("waiting", generation.id, judgement)
+            try:
+                self._promote(generation, encoder, seconds, base)
+            except ActiveChangedError as error:
+                typer.echo(str(error))
+                continue
+            return self._outcome("promoted", generation.id, judgement)
+        typer.echo(
+            f"It was judged {_MOST_JUDGEMENTS} times, and each time {self.collection!r} came to be searched "
+            "with another model before it could take over."
+        )
+        return self._outcome("waiting", generation.id, judgement)
+
+    def _begun_with(self) -> str:
+        """Digest of the model that the retraining went on from: bundles lie in folders of that name."""
+        return Path(load_recipe(str(self.out / "recipe.yaml")).train.start_from or "").name
+
+    def _judged(self, base: BundleInfo) -> Judgement | None:
+        """The new model against another; done once for each other, unless another came between."""
+        found = self._last_judgement(against=base.digest)
+        if found is None:
+            found = judge(
+                base,
+                self.new,
+                read_manifest(self.out / "data"),
+                gain=self.gain,
+                metric=self.metric,
+                label_template=label_template_of(self.new.recipe),
+                device=self.settings.device,
+                batch_size=self.batch_size,
+            )
+        if found is None:
+            typer.echo("Nothing is held out (split test or val) to judge the new model by.")
+            return None
+        kept = KeptJudgement(against=base.digest, judgement=found)
+        write_kept(self.out / _JUDGED, kept.model_dump_json(indent=2))
+        typer.echo(
+            f"{found.metric} on {found.images:,} images held out ({found.held_out}): {found.before:.2f} "
+            f"before, by {base.digest[:12]}, {found.after:.2f} after: the new model "
+            f"{'passes' if found.passed else 'does not pass'}."
+        )
+        return found
+
+    def _last_judgement(self, against: str | None = None) -> Judgement | None:
+        """What was kept of the last judgement, if it was against a model of this digest, or any."""
+        path = self.out / _JUDGED
+        if not path.is_file():
+            return None
+        kept = KeptJudgement.model_validate_json(path.read_bytes())
+        return kept.judgement if against in (None, kept.against) else None
+
+    def _embedded(self) -> tuple[Generation, Encoder, float]:
+        """The generation by the new model, which lacks nothing, its encoder, and the seconds to load that."""
+        opened = open_generation(self.engine, self.settings, self.collection, self.new.folder, None)
+        build_generation(self.engine, opened[0], opened[1], self.batch_size)
+        return opened
+
+    def _promote(self, generation: Generation, encoder: Encoder, seconds: float, base: BundleInfo) -> None:
+        swap_to(
+            self.engine,
+            self.settings,
+            generation,
+            encoder,
+            seconds,
+            self.batch_size,
+            instead_of=base.digest,
+        )
+
+    def _outcome(self, verdict: Verdict, generation: int | None, judgement: Judgement | None) -> Outcome:
+        return Outcome(
+            verdict=verdict,
+            collection=self.collection,
+            generation=generation,
+            bundle=None if verdict == "unchanged" else self.new.digest,
+            judgement=judgement,
+        )

@@ -1,0 +1,148 @@
+"""Figures for Prometheus; each application has its own registry."""
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from app.access.key_guesses import Refusal
+from app.decoding.pool import DecodeOutcome, RestartReason
+from app.encoding import Kind
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """Counts requests, batches and searches; labels never hold anything of a query or a patient."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._requests = Counter(
+            "recoquest_requests", "Answered requests.", ("operation", "status"), registry=self.registry
+        )
+        self._latency = Histogram(
+            "recoquest_request_seconds",
+            "From the arrival of a request to the end of its answer.",
+            ("operation",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._batch_size = Histogram(
+            "recoquest_encode_batch_size",
+            "Queries in one forward pass.",
+            ("kind",),
+            buckets=_SIZES,
+            registry=self.registry,
+        )
+        self._encode = Histogram(
+            "recoquest_encode_seconds",
+            "One forward pass.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._search = Histogram(
+            "recoquest_search_seconds", "From a vector to its hits.", buckets=_SECONDS, registry=self.registry
+        )
+        self._restarts = Counter(
+            "recoquest_encode_worker_restarts", "Encoding workers that died.", registry=self.registry
+        )
+        self._decodes = Counter(
+            "recoquest_decodes", "Images and thumbnails decoded.", ("outcome",), registry=self.registry
+        )
+        self._decoder_restarts = Counter(
+            "recoquest_decoder_restarts",
+            "Decoding processes that were lost and replaced.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._decodes_waiting = Gauge(
+            "recoquest_decodes_waiting", "Images that wait to be decoded.", registry=self.registry
+        )
+        self._keys = Counter(
+            "recoquest_admin_key_refusals",
+            "Admin keys that were wrong, or came too early after wrong ones to be looked at.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._depth = Gauge(
+            "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
+        )
+
+        self._refused = Counter(
+            "recoquest_refused", "Requests that were not begun.", ("kind",), registry=self.registry
+        )
+        self._ended = Counter(
+            "recoquest_connections_ended",
+            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
+
+    def watch_connections(self, number: Callable[[], int]) -> None:
+        """Ask `number` for the open connections whenever the figures are read."""
+        self._connections.set_function(number)
+
+    def refused(self, kind: str) -> None:
+        """A request was refused before any work, because too many are at work."""
+        self._refused.labels(kind).inc()
+
+    def connection_ended(self, reason: str) -> None:
+        """The service has ended a connection."""
+        self._ended.labels(reason).inc()
+
+    def watch_decoders(self, waiting: Callable[[], int]) -> None:
+        """Ask `waiting` for the number of waiting images whenever the figures are read."""
+        self._decodes_waiting.set_function(waiting)
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        """A decoding process has ended a task, or was lost with it."""
+        self._decodes.labels(outcome).inc()
+
+    def decoder_restarted(self, reason: RestartReason) -> None:
+        """A decoding process was lost and is replaced."""
+        self._decoder_restarts.labels(reason).inc()
+
+    def watch_queues(self, depth: Callable[[], int]) -> None:
+        """Ask `depth` for the number of waiting queries whenever the figures are read."""
+        self._depth.set_function(depth)
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """A request has been answered."""
+        self._requests.labels(operation, str(status)).inc()
+        self._latency.labels(operation).observe(seconds)
+
+    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
+        """A batch has been through an encoder."""
+        self._batch_size.labels(kind).observe(size)
+        self._encode.labels(kind).observe(seconds)
+
+    def restarted(self) -> None:
+        """An encoding worker died and was replaced."""
+        self._restarts.inc()
+
+    def key_refused(self, reason: Refusal) -> None:
+        """An admin key was not taken."""
+        self._keys.labels(reason).inc()
+
+    def searched(self, seconds: float) -> None:
+        """An index has been searched."""
+        self._search.observe(seconds)
+
+    def render(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,1 @@
+"""The operations of the service behind its routes: search, write, activate, readiness."""

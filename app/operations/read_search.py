@@ -1,0 +1,169 @@
+"""Reads searches and forms of callers, and refuses those over a limit before any work."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+
+from app.http.content_type import UNREADABLE_FORM, check_form_type
+from app.http.field_errors import FieldError
+from app.http.problems import INVALID, TOO_LARGE, UNSUPPORTED, RequestError
+from app.schemas.search_query import MAX_EXAMPLES, SearchQuery
+from app.schemas.whole_text import parse_json
+from app.settings import Settings
+from index.errors import shortened
+
+_JSON = "application/json"
+_MULTIPART = "multipart/form-data"
+# By what the framework says.
+_UNREADABLE = {
+    "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
+    "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SentSearch:
+    """A search as it was sent, the image files not yet looked at."""
+
+    query: SearchQuery
+    images: tuple[bytes, ...] = ()
+    unlike_images: tuple[bytes, ...] = ()
+
+
+async def read_search(request: Request, settings: Settings) -> SentSearch:
+    """Read a search from JSON, or from a form of JSON and image files.
+
+    Raises:
+        RequestError: It is neither, or a text is too long.
+        RequestValidationError: A field is unknown or not valid.
+        QueryError: The fields make no search together.
+    """
+    content_type = request.headers.get("content-type", "").lower()
+    if content_type.startswith(_MULTIPART):
+        sent = await _read_form(request, settings)
+    elif content_type.split(";")[0].strip() == _JSON:
+        sent = SentSearch(_parse(await request.body(), "body"))
+    else:
+        raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
+    sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
+    _check_lengths(sent.query, settings)
+    return sent
+
+
+def check_length(field: str, text: str, limit: int) -> None:
+    """Refuse a text that is too long to be looked at."""
+    if len(text) > limit:
+        raise invalid(field, f"The {field} has {len(text):,} characters; the limit is {limit:,}.")
+
+
+def invalid(field: str, message: str) -> RequestError:
+    """The error that names one wrong field."""
+    return RequestError(INVALID, message, errors=[FieldError(field=shortened(field), message=message)])
+
+
+@dataclass(frozen=True, slots=True)
+class FormShape:
+    """What a form may hold.
+
+    Attributes:
+        text: The field of its JSON text.
+        most_texts: How many texts are read before it is refused.
+        files: The field that is named where there are too many files.
+        most_files: How many it may have.
+        too_many_files: What is said where there are more.
+    """
+
+    text: str
+    most_texts: int
+    files: str
+    most_files: int
+    too_many_files: str
+
+
+@asynccontextmanager
+async def opened_form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
+    """Read a form within its limits.
+
+    Raises:
+        RequestError: It is over one of them, or is no whole form.
+    """
+    check_form_type(request.headers.get("content-type", ""))
+    try:
+        async with request.form(
+            max_files=shape.most_files, max_fields=shape.most_texts, max_part_size=settings.max_json_bytes
+        ) as form:
+            yield form
+    except HTTPException as error:
+        raise _form_error(error, shape, settings) from None
+
+
+def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> HTTPException | RequestError:
+    """Say in our words what the framework, by its words alone, refuses a form for."""
+    if error.detail.startswith("Too many files"):
+        return invalid(shape.files, shape.too_many_files)
+    if error.detail.startswith("Too many fields"):
+        return invalid(
+            shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
+        )
+    if error.detail.startswith("Part exceeded"):
+        message = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
+        return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
+    for words, message in _UNREADABLE.items():
+        if error.detail.startswith(words):
+            return RequestError(UNREADABLE_FORM, message)
+    return error
+
+
+_SEARCH = FormShape(
+    text="query",
+    most_texts=8,
+    files="like",
+    most_files=MAX_EXAMPLES,
+    too_many_files=f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples.",
+)
+
+
+async def _read_form(request: Request, settings: Settings) -> SentSearch:
+    files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
+    queries: list[bytes] = []
+    async with opened_form(request, settings, _SEARCH) as form:
+        for name, value in form.multi_items():
+            content = value.encode() if isinstance(value, str) else await value.read()
+            if name == "query":
+                queries.append(content)
+            elif name not in files:
+                known = ", ".join(("query", *files))
+                raise invalid(name, f"This field of the form is unknown; there are {known}.")
+            elif isinstance(value, str):
+                raise invalid(name, f"The form field `{name}` is a text; send a file with a file name.")
+            else:
+                files[name].append(content)
+    if len(queries) > 1:
+        raise invalid("query", "The form field `query` was sent twice.")
+    query = _parse(queries[0], "query") if queries else SearchQuery()
+    return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
+
+
+def _parse(content: bytes, whole: str) -> SearchQuery:
+    """Read a query; `whole` is what it is called where no field of it is to blame."""
+    try:
+        return parse_json(SearchQuery.model_validate_json, content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None
+
+
+def _check_lengths(query: SearchQuery, settings: Settings) -> None:
+    texts = {"text": query.text, "words": query.words}
+    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
+    for field, text in texts.items():
+        check_length(field, text or "", settings.max_text_length)
+    check_length("filter", json.dumps(query.filter), settings.max_filter_length)

@@ -1,0 +1,165 @@
+"""Readiness: a read of the catalogue, a query through every encoder in use, and views loaded at the start."""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+from PIL import Image
+
+from app.concurrency.threads import Threads
+from app.encoding import Priority, QueueFullError
+from app.encoding.pool import Encoders, LoadedEncoder
+from index.engine import SearchEngine
+from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
+from index.search.results import ActiveGeneration
+
+DEGRADED = "degraded: the encoder cannot be loaded"
+
+_PROBE = "ready"
+_BROKEN = "cannot be loaded"
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of each check: `ok`, `degraded: ...`, or a failure in words.
+
+    A degraded check concerns collections whose encoder cannot be loaded, while others are searched.
+    """
+
+    checks: dict[str, str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether no check failed."""
+        return not self.failures
+
+    @property
+    def degraded(self) -> bool:
+        """Whether some collections cannot be searched."""
+        return DEGRADED in self.checks.values()
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The checks that failed."""
+        return {name: result for name, result in self.checks.items() if result not in ("ok", DEGRADED)}
+
+
+class Readiness:
+    """Judges whether searches are answered now; an answer is reused for a moment, and made once at a time."""
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        encoders: Encoders,
+        threads: Threads,
+        *,
+        timeout_s: float,
+        cache_s: float,
+    ) -> None:
+        self._engine = engine
+        self._threads = threads
+        self._encoders = encoders
+        self._timeout_s = timeout_s
+        self._cache_s = cache_s
+        self._lock = asyncio.Lock()
+        self._views_tried = asyncio.Event()
+        self._verdict: Verdict | None = None
+        self._judged_at = float("-inf")
+
+    def views_were_tried(self) -> None:
+        """Take note that the views of the generations in use at the start are loaded, or failed to be.
+
+        One that failed keeps nobody from searching other collections.
+        """
+        self._views_tried.set()
+
+    async def judge(self) -> Verdict:
+        """Run the checks, or give the last answer when it is fresh."""
+        async with self._lock:
+            if self._verdict is None or time.monotonic() - self._judged_at > self._cache_s:
+                self._verdict = await self._check()
+                self._judged_at = time.monotonic()
+            return self._verdict
+
+    async def _check(self) -> Verdict:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                home, actives = await self._threads.health(_look, self._engine)
+        except TimeoutError:
+            return Verdict({"catalogue": "took too long"})
+        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+            _log.error("catalogue check failed", error=type(error).__name__)
+            return Verdict({"catalogue": "cannot be read"})
+        by_digest = {active.digest: active for active in actives}
+        views, *results = await asyncio.gather(
+            self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
+        )
+        if "ok" in results:
+            results = [DEGRADED if result == _BROKEN else result for result in results]
+        named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
+        return Verdict({"home": home, "catalogue": "ok", "views": views, **named})
+
+    async def _check_views(self) -> str:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._views_tried.wait()
+        except TimeoutError:
+            return "are being loaded"
+        return "ok"
+
+    async def _check_encoder(self, active: ActiveGeneration) -> str:
+        if self._encoders.is_broken(active.digest):
+            return _BROKEN
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                loaded = await self._encoders.of(active)
+                return await self._pass_through(loaded)
+        except TimeoutError:
+            return "took too long"
+        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+            if self._encoders.is_broken(active.digest):
+                return _BROKEN
+            _log.warning("encoder check failed", digest=active.digest, error=type(error).__name__)
+            return "failed"
+
+    async def _pass_through(self, loaded: LoadedEncoder) -> str:
+        try:
+            if "text" in loaded.encoder.modalities:
+                await loaded.queue.encode_text(_PROBE, priority=Priority.PROBE)
+            else:
+                await loaded.queue.encode_image(
+                    loaded.prepare(Image.new("RGB", (8, 8))), priority=Priority.PROBE
+                )
+        except QueueFullError:
+            # A full queue that moves is busy, not broken: others' queries have just been a real pass.
+            return "ok" if loaded.queue.seconds_since_success < self._timeout_s else "stuck"
+        return "ok"
+
+
+def _look(engine: SearchEngine) -> tuple[str, list[ActiveGeneration]]:
+    """Look whether the home folder is where it was, and for the generations that are searched."""
+    try:
+        engine.home.catalogue.guard()
+    except HomeError as error:
+        _log.error("home check failed", reason=str(error))
+        return "was moved or replaced", active_generations(engine)
+    return "ok", active_generations(engine)
+
+
+def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
+    """The active generation of every collection that has one."""
+    actives = []
+    for name in engine.names():
+        # Another process may remove one at this moment.
+        with suppress(NoActiveGenerationError, UnknownCollectionError):
+            actives.append(engine.active(name))
+    return actives
+
+
+def followed_generations(engine: SearchEngine) -> list[ActiveGeneration]:
+    """The active generation of every collection, and those that will soon be active."""
+    return [*active_generations(engine), *engine.announced()]

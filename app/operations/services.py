@@ -1,0 +1,45 @@
+"""What the routes work with; made when the service starts, reached through `Depends`."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.concurrency.threads import Threads
+from app.decoding.images import ImageDecoders
+from app.encoding.pool import Encoders
+from app.jobs.queue import JobQueue
+from app.observability.metrics import Metrics
+from app.operations.readiness import Readiness
+from app.settings import Settings
+from index.engine import SearchEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that lives as long as the service.
+
+    Attributes:
+        stopping: Set when the service is to end; an answer without an end of its own ends then.
+    """
+
+    settings: Settings
+    engine: SearchEngine
+    encoders: Encoders
+    images: ImageDecoders
+    readiness: Readiness
+    metrics: Metrics
+    queue: JobQueue
+    threads: Threads
+    stopping: asyncio.Event
+
+
+async def get_services(request: Request) -> Services:
+    """The services of the running application; async, so that no thread has to be found for it."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+InjectedServices = Annotated[Services, Depends(get_services)]

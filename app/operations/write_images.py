@@ -1,0 +1,194 @@
+"""Images on their way into a collection that is served: decoded, embedded in the queue, committed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from app.encoding import Priority
+from app.encoding.pool import LoadedEncoder
+from app.observability.tracebacks import let_go
+from app.operations.read_uploads import SentImage, changed_record
+from app.operations.services import Services
+from app.schemas.writes import ImageChanges, Written
+from index.errors import StaleWriteError
+from index.search.results import ActiveGeneration
+from index.vectors.codec import encode_vectors
+from index.writes.images import ImageWrite, Outcome, PictureWrite
+from index.writes.intake import KnownImage, Prepared, compare
+from index.writes.live import Upload, change_image, known_now, put_images
+from training.data.manifest import Record
+from training.data.record import LineError
+from training.errors import ImageError
+
+Result = TypeVar("Result")
+
+# Another writer, or a change of the model, may come between what is read and what is written.
+_TRIES = 3
+_BLANK: Final = Record(id="-", image="-", split="test")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenImages:
+    """What became of images, and the generation that they were written to."""
+
+    active: ActiveGeneration
+    images: list[Written]
+
+
+async def write_sent(services: Services, collection: str, images: Sequence[SentImage]) -> WrittenImages:
+    """Decode, embed and commit images; those that cannot be used are refused, and the others written.
+
+    Raises:
+        RecoquestError: Nothing is written: the collection cannot be written to, the encoder is busy or
+            failed, the disk is full, or somebody else changes the same images all the time.
+    """
+    return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
+
+
+async def write_one(services: Services, collection: str, image: SentImage) -> WrittenImages:
+    """Write one image, as `write_sent` does.
+
+    Raises:
+        ImageError: The image cannot be used.
+        RecoquestError: As with `write_sent`.
+    """
+    return await _repeated(lambda: _write_once(services, collection, [image], refuse=False))
+
+
+async def change_one(
+    services: Services, collection: str, image_id: str, changes: ImageChanges
+) -> tuple[ActiveGeneration, Outcome]:
+    """Change what is said of an image; new texts are embedded.
+
+    Raises:
+        RecoquestError: Nothing is written, as with `write_sent`.
+    """
+    # Whatever is there now; nothing is embedded for a change that is refused.
+    changed_record(_BLANK, changes, services.settings)
+
+    async def once() -> tuple[ActiveGeneration, Outcome]:
+        active = await services.threads.read(services.engine.active, collection)
+        loaded = await services.encoders.of(active)
+        vectors = await _embed_texts(services, loaded, changes.texts or [])
+
+        def change(record: Record) -> Record:
+            return changed_record(record, changes, services.settings)
+
+        outcome = await services.threads.write(
+            change_image, services.engine.home, active, image_id, change, vectors
+        )
+        return active, outcome
+
+    return await _repeated(once)
+
+
+async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except StaleWriteError:
+            continue
+    return await work()
+
+
+async def _write_once(
+    services: Services, collection: str, images: Sequence[SentImage], *, refuse: bool
+) -> WrittenImages:
+    active = await services.threads.read(services.engine.active, collection)
+    loaded = await services.encoders.of(active)
+    # An id that is refused may be none that a database can look for.
+    ids = [image.id for image in images if isinstance(image.record, Record)]
+    known = await services.threads.read(known_now, services.engine.home, active, ids)
+    prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
+    failed = next((item.error for item in prepared if item.error is not None), None)
+    if failed is not None and not refuse:
+        raise failed
+    ready = [item for item in prepared if item.prepared is not None]
+    texts = [text for item in ready if item.prepared for text in item.prepared.record.texts]
+    vectors = await _embed_texts(services, loaded, texts)
+    outcomes: dict[str, Outcome] = {}
+    if ready:
+        uploads = [item.upload(vectors) for item in ready]
+        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
+    return WrittenImages(active, [item.written(outcomes) for item in prepared])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An image that has been looked at; without `prepared` and `error`, it is there already as it is."""
+
+    sent: SentImage
+    prepared: Prepared | None = None
+    vector: bytes | None = None
+    error: ImageError | LineError | None = None
+
+    def upload(self, texts: dict[str, bytes]) -> Upload:
+        assert self.prepared is not None
+        picture, record = self.prepared.picture, self.prepared.record
+        write = None
+        if picture is not None and self.vector is not None:
+            write = PictureWrite(
+                picture.sha256, picture.media_type, picture.width, picture.height, self.vector
+            )
+        own = {text: texts[text] for text in record.texts if text in texts}
+        made = ImageWrite(record, self.prepared.record_digest, write, self.prepared.sha256, own)
+        return Upload(made, self.sent.content)
+
+    def written(self, outcomes: dict[str, Outcome]) -> Written:
+        if self.error is not None:
+            reason = str(self.error)
+            if isinstance(self.error, LineError):
+                reason = f"The record cannot be used: {reason}."
+            return Written(id=self.sent.id, status="refused", reason=reason)
+        return Written(id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"))
+
+
+async def _prepare(
+    services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
+) -> _Ready:
+    if isinstance(image.record, LineError):
+        return _Ready(image, error=image.record)
+    compared = await services.threads.read(compare, known, image.record, image.content)
+    if not compared.is_new:
+        return _Ready(image, compared.prepared)
+    try:
+        decoded = await services.images.judge(image.content, loaded.image_config)
+    except ImageError as error:
+        let_go(error)
+        return _Ready(image, error=error)
+    prepared = compared.with_picture(decoded.media_type, decoded.width, decoded.height, decoded.pixels)
+    encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
+    return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
+
+
+async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> dict[str, bytes]:
+    different = list(dict.fromkeys(texts))
+    if not different or "text" not in loaded.encoder.modalities:
+        return {}
+    encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
+    encoded = await _each(services, [encode(text) for text in different])
+    vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
+    return dict(zip(different, vectors, strict=True))
+
+
+async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Do all, a batch of the encoder's at a time, so that one request cannot fill the queue."""
+    places = asyncio.Semaphore(services.settings.encode_batch_size)
+
+    async def one(part: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            async with places:
+                return await part
+        finally:
+            # One that was cancelled while it waited has not begun.
+            part.close()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(part)) for part in work]
+    except BaseExceptionGroup as errors:
+        # The first failure ended the others.
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

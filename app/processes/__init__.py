@@ -1,1 +1,0 @@
-"""Processes that end with the one that has started them, and training in several of them."""

@@ -1,0 +1,98 @@
+"""What goes over the wire when somebody judges a hit."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from app.schemas.search_page import Answer
+from app.schemas.search_query import MAX_EXAMPLES, Request, Text
+from index.feedback.judgements import FeedbackCounts, JudgedQuery
+
+_ImageId = Annotated[str, Field(max_length=255)]
+
+
+class JudgedExample(Request):
+    """An example of a search: exactly one of an image's id and a text."""
+
+    id: _ImageId | None = Field(default=None, description="An image of the collection.")
+    text: Text | None = Field(default=None, description="A text.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.id is None) == (self.text is None):
+            raise ValueError("Give exactly one of id and text.")
+        return self
+
+
+_Examples = Annotated[list[JudgedExample], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
+
+
+class SearchedQuery(Request):
+    """What was searched for, as in the search itself, but for files and vectors: they teach nothing."""
+
+    text: Text | None = Field(default=None, examples=["two dogs run through shallow water"])
+    like: _Examples = Field(default=[], description="Examples of what was wanted.", examples=[[]])
+    unlike: _Examples = Field(default=[], description="Examples of what was not wanted.", examples=[[]])
+
+    def judged(self) -> JudgedQuery:
+        """Return it as it is kept."""
+        asked = () if self.text is None else (self.text,)
+        return JudgedQuery(
+            (*asked, *_texts(self.like)), _ids(self.like), _texts(self.unlike), _ids(self.unlike)
+        )
+
+    def texts(self) -> dict[str, str]:
+        """Return the texts by the place where they stand in the query."""
+        texts = {} if self.text is None else {"query.text": self.text}
+        for name, examples in (("like", self.like), ("unlike", self.unlike)):
+            for place, example in enumerate(examples):
+                if example.text is not None:
+                    texts[f"query.{name}.{place}.text"] = example.text
+        return texts
+
+
+class NewJudgement(Request):
+    """Whether a hit is what was searched for."""
+
+    query: SearchedQuery
+    hit: _ImageId = Field(description="Id of the image that was found.", examples=["scene00012"])
+    relevant: bool | None = Field(
+        description="Whether it is what was searched for; null takes back what was said."
+    )
+
+
+class Judged(Answer):
+    """What is kept now."""
+
+    collection: str
+    hit: str
+    relevant: bool | None
+
+
+class FeedbackSummary(Answer):
+    """How much was said of the hits in a collection."""
+
+    collection: str
+    relevant: int
+    not_relevant: int
+    queries: int = Field(description="Different queries whose hits were judged.")
+    latest: str | None = Field(description="When something was said last; null if nothing was.")
+
+    @classmethod
+    def of(cls, collection: str, counts: FeedbackCounts) -> Self:
+        """Describe the counts."""
+        return cls(
+            collection=collection,
+            relevant=counts.relevant,
+            not_relevant=counts.not_relevant,
+            queries=counts.queries,
+            latest=counts.latest,
+        )
+
+
+def _texts(examples: list[JudgedExample]) -> tuple[str, ...]:
+    return tuple(example.text for example in examples if example.text is not None)
+
+
+def _ids(examples: list[JudgedExample]) -> tuple[str, ...]:
+    return tuple(example.id for example in examples if example.id is not None)

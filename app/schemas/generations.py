@@ -1,0 +1,46 @@
+"""What goes over the wire of generations."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from app.schemas.search_page import Answer
+from index.generations.comparison import Comparison
+from index.generations.listing import GenerationInfo
+
+
+class GenerationEntry(Answer):
+    """One generation of a collection."""
+
+    number: int
+    state: Literal["building", "active", "retired"]
+    model: str
+    digest: str
+    images: int = Field(description="Images that have a vector in it.")
+    texts: int = Field(description="Texts that have one.")
+    missing: int = Field(description="Images of the collection that have none in it.")
+    created: str | None
+    activated: str | None = Field(description="When it last became active.")
+    comparison: Comparison | None = Field(
+        description="Measured on held-out images against the one that was active."
+    )
+
+    @classmethod
+    def of(cls, info: GenerationInfo) -> "GenerationEntry":
+        """Describe a generation."""
+        return cls.model_validate(info, from_attributes=True)
+
+
+class Generations(Answer):
+    """All generations of a collection, the latest first."""
+
+    generations: list[GenerationEntry]
+
+
+class ActivatedGeneration(Answer):
+    """The generation that is searched from now on."""
+
+    collection: str
+    number: int
+    model: str
+    digest: str

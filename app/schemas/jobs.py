@@ -1,0 +1,119 @@
+"""What goes over the wire of jobs."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.schemas.models import DIGEST_PATTERN
+from app.schemas.search_page import Answer
+from app.schemas.search_query import Request
+from index.catalogue.jobs import Job, JobState
+
+
+class TidyJob(Request):
+    """Remove old generations, folders of old jobs, and files that nothing uses."""
+
+    kind: Literal["tidy"]
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        return []
+
+
+class ReindexJob(Request):
+    """Embed a collection with a registered model, or what a generation of it lacks."""
+
+    kind: Literal["reindex"]
+    collection: str
+    generation: int | None = Field(default=None, ge=1, lt=2**63, description="Number of the generation.")
+    model: str | None = Field(
+        default=None, pattern=DIGEST_PATTERN, description="Instead of a generation: digest of the model."
+    )
+    activate: bool = Field(default=False, description="Search in it as soon as it is complete.")
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        activate = ["--activate"] if self.activate else []
+        if self.model is not None:
+            return [self.collection, "--model", self.model, *activate]
+        return [self.collection, "--generation", str(self.generation), *activate]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.generation is None) == (self.model is None):
+            raise ValueError("give either generation or model")
+        return self
+
+
+class RetrainJob(Request):
+    """Train the model of a collection further on what the collection holds and what was said of hits."""
+
+    kind: Literal["retrain"]
+    collection: str
+    gain: float = Field(
+        default=0.0,
+        allow_inf_nan=False,
+        description="By how much the held-out figure has to rise; below 0: how much it may fall.",
+    )
+    promote: bool = Field(default=False, description="Search with the new model if it passes.")
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        promote = ["--promote"] if self.promote else []
+        return [self.collection, f"--gain={self.gain}", *promote]
+
+
+class DuplicatesJob(Request):
+    """Find the images of a collection that show the same picture."""
+
+    kind: Literal["duplicates"]
+    collection: str
+
+    def arguments(self) -> list[str]:
+        """Those of the command."""
+        return [self.collection]
+
+
+# Kinds that name folders of the server are given on its command line only.
+NewJob = Annotated[TidyJob | ReindexJob | RetrainJob | DuplicatesJob, Field(discriminator="kind")]
+
+
+class JobProgress(Answer):
+    """How far a job is."""
+
+    what: str = Field(description="What is being done now.", examples=["training"])
+    done: int
+    total: int | None = Field(description="null where nobody knows.")
+    note: str = Field(description="Such as the present loss.")
+
+
+class JobEntry(Answer):
+    """A job and what has become of it; times are in ISO 8601."""
+
+    id: int
+    kind: str = Field(description="The command that does it.")
+    arguments: list[str] = Field(description="Of that command.")
+    state: JobState
+    cancelling: bool = Field(description="Whether it is to end before its time.")
+    created: str
+    started: str | None = Field(description="When its latest attempt began.")
+    ended: str | None
+    worker: str | None = Field(description="Who has it, or had it last.")
+    attempts: int = Field(description="How often it was begun or gone on with.")
+    progress: JobProgress | None
+    result: dict[str, Any] | None = Field(
+        description="What came out, such as the metrics of a model or the groups of near-duplicates."
+    )
+    error: str | None = Field(description="Why it failed.")
+
+    @classmethod
+    def of(cls, job: Job) -> "JobEntry":
+        """Describe a job."""
+        return cls.model_validate(job, from_attributes=True)
+
+
+class Jobs(Answer):
+    """Jobs, the latest first."""
+
+    jobs: list[JobEntry]
+    workers: int = Field(description="How many workers are there; jobs wait where there is none.")

@@ -1,0 +1,101 @@
+"""What goes over the wire of models; `recoquest models --json` prints the same."""
+
+from pydantic import Field
+
+from app.lifecycle.judge import Judgement
+from app.schemas.generations import GenerationEntry
+from app.schemas.search_page import Answer, CosineKind, cosine_kind
+from app.schemas.search_query import Request
+from index.generations.listing import GenerationInfo
+from index.search.results import ModelInfo
+
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+
+
+class ModelSummary(Answer):
+    """One registered bundle."""
+
+    name: str
+    digest: str
+    dim: int = Field(description="Length of its vectors.")
+    score_kind: CosineKind = Field(description="What compares them.")
+    metrics: dict[str, float] = Field(description="Measured when it was trained.")
+    created: str
+    loaded: bool = Field(description="Whether its encoder answers queries now.")
+    collections: list[str] = Field(description="Collections whose active generation it made.")
+
+    @classmethod
+    def of(cls, info: ModelInfo, *, loaded: bool) -> "ModelSummary":
+        """Describe a model; `loaded` says whether this process answers queries with it."""
+        return cls(
+            name=info.name,
+            digest=info.digest,
+            dim=info.dim,
+            score_kind=cosine_kind(info),
+            metrics=dict(info.metrics),
+            created=info.created,
+            loaded=loaded,
+            collections=list(info.collections),
+        )
+
+
+class Models(Answer):
+    """All registered bundles, the latest first."""
+
+    models: list[ModelSummary]
+
+
+class Training(Answer):
+    """How a model was trained, from the recipe that its bundle keeps."""
+
+    recipe: str
+    description: str
+    objective: str
+    started_from: str | None = Field(description="Digest of the model whose weights it began with.")
+    epochs: int | None
+    steps: int | None
+    batch_size: int
+    seed: int
+
+
+class Retraining(Answer):
+    """The retraining that made a model, from its job's result."""
+
+    job: int
+    collection: str = Field(description="Whose images, texts and judged hits it has learned from.")
+    verdict: str = Field(description="promoted, waiting or rejected, as it ended.")
+    judgement: Judgement | None = Field(description="Against the model that was searched; null: none.")
+
+
+class PlacedGeneration(GenerationEntry):
+    """A generation, and the collection that it is of."""
+
+    collection: str
+
+    @classmethod
+    def at(cls, collection: str, info: GenerationInfo) -> "PlacedGeneration":
+        """Describe a generation of a collection."""
+        return cls(collection=collection, **GenerationEntry.of(info).model_dump())
+
+
+class ModelCard(ModelSummary):
+    """One registered bundle: where it comes from, how good it is, and where it is used."""
+
+    towers: dict[str, str] | None = Field(
+        description="Architecture of the encoder of images, of texts, of sounds; null: its files are gone."
+    )
+    training: Training | None = Field(description="null: the bundle keeps no recipe that this release reads.")
+    retraining: Retraining | None = Field(description="null where no retraining here made it.")
+    generations: list[PlacedGeneration] = Field(description="What it has embedded, the latest first.")
+
+
+class NewModel(Request):
+    """A model to register: that of a job here, since the service takes no folder from a caller."""
+
+    job: int = Field(ge=1, lt=2**63, description="A train or retrain job that has made a model.")
+
+
+class ModelPlace(Request):
+    """Where a model is to be searched with, or no longer."""
+
+    collection: str

@@ -1,0 +1,262 @@
+"""What callers ask over the wire; the command line builds the same."""
+
+import hashlib
+import math
+import unicodedata
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
+
+from app.schemas.whole_text import refuse_halves
+from index.errors import QueryError
+from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
+from index.search.request import SearchRequest
+from index.search.searcher import unit_query
+from index.vectors.protocol import Vectors
+
+MAX_K = 1000
+MAX_EXAMPLES = 16
+# More numbers than the vectors of any encoder have.
+MAX_VECTOR_LENGTH = 16_384
+# A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
+MAX_CURSOR_LENGTH = 98_304
+
+# Letters and symbols without ink: fillers of Hangul, and the blank pattern of Braille.
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+def _visible(text: str) -> str:
+    """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
+    # Each kind of letter once: a million of the same take no longer than one.
+    for letter in set(text):
+        kind = unicodedata.category(letter)
+        # Separators, marks without a letter, controls and format characters.
+        if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
+            return text
+    raise PydanticKnownError("string_too_short", {"min_length": 1})
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
+
+
+def _switch_or_field(value: Any) -> Any:
+    """Refuse in one sentence what a union would refuse once for each of its kinds."""
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= MAX_FIELD_NAME_LENGTH):
+        return value
+    raise ValueError("It must be true, false or the name of a field.")
+
+
+class Request(BaseModel):
+    """Base of request bodies: unknown fields are refused, half characters, and "yes" for true."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _are_known(cls, value: Any) -> Any:
+        """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
+        refuse_halves(value)
+        if isinstance(value, dict):
+            for name in value:
+                if name not in cls.model_fields:
+                    raise _unknown_field(cls, name)
+        return value
+
+
+def _unknown_field(model: type[BaseModel], name: str) -> ValidationError:
+    message = "This field is unknown; known are {known}."
+    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model.model_fields)})
+    return ValidationError.from_exception_data(
+        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
+    )
+
+
+class Example(Request):
+    """Something to find more of, or less of: exactly one of an image's id, a text and a vector."""
+
+    id: str | None = Field(default=None, description="An image of the collection.")
+    text: Text | None = Field(default=None, description="A text.")
+    vector: Annotated[list[float], Field(fail_fast=True, max_length=MAX_VECTOR_LENGTH)] | None = Field(
+        default=None, description="A vector by the collection's own encoder; its length does not matter."
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Example":
+        if sum(given is not None for given in (self.id, self.text, self.vector)) != 1:
+            raise ValueError("Give exactly one of id, text and vector.")
+        return self
+
+
+Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
+
+
+class SearchQuery(Request):
+    """A search: what to find, among what, and in which order.
+
+    A text, liked and disliked examples, and the images of a form make up one query together.
+    """
+
+    text: Text | None = Field(
+        default=None,
+        description="What the images should show.",
+        examples=["two dogs run through shallow water"],
+    )
+    like: Examples = Field(
+        default=[], description="Examples of what is wanted.", examples=[[{"id": "scene00012"}]]
+    )
+    unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
+    words: Text | None = Field(
+        default=None,
+        description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
+        "by reciprocal rank. Any of the words matches, up to 64; more and rarer words rank higher.",
+    )
+    target: Literal["images", "texts"] = Field(
+        default="images",
+        description="What to find: images, or the texts of images (captions, sentences of reports).",
+    )
+    filter: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="A condition on metadata or on the built-in fields id, split, group and labels; for "
+        "texts, those of their image.",
+        examples=[{"field": "view", "eq": "PA"}],
+    )
+    group_by: FieldName | None = Field(
+        default=None,
+        description="One hit for each group (patient, study): its best. A group is what has the same value "
+        "in this field: group, or any that filters can name. An image without one is a group of its own; of "
+        "a list the first value counts.",
+        examples=["group"],
+    )
+    exclude_same_group: Annotated[bool | FieldName, BeforeValidator(_switch_or_field)] = Field(
+        default=False,
+        description="Leave out all images of the groups that the stored examples belong to: true for those "
+        "of the field group, or the name of another field.",
+        examples=[False],
+    )
+    diversity: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
+        "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
+    )
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
+        default=10, description="How many hits to return.", examples=[10]
+    )
+    cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
+        default=None,
+        description="`next_cursor` of the page before; everything but k must be the same.",
+    )
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The images of the collection that are examples, by id."""
+        return tuple(example.id for example in (*self.like, *self.unlike) if example.id is not None)
+
+    def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
+        """Refuse what makes no search, whatever the collection.
+
+        Args:
+            images: Image files that are sent.
+            unlike_images: Image files that are sent as examples of what is not wanted.
+
+        Raises:
+            QueryError: There is nothing to search for, too many examples, or a part that goes without none.
+        """
+        examples = len(self.like) + len(self.unlike) + images + unlike_images
+        if self.text is None and not examples:
+            raise QueryError("Give a text, an image, or liked or disliked examples.", field="text")
+        if examples > MAX_EXAMPLES:
+            raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
+        if self.exclude_same_group is not False and not self.stored:
+            raise QueryError(
+                "exclude_same_group goes with an example that the collection holds: give the id of one.",
+                field="exclude_same_group",
+            )
+
+    def parts(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
+        """Return a digest of all that the query vector is made of, files that are sent included."""
+        own = self.model_dump_json(include={"text", "like", "unlike"})
+        files = [[hashlib.sha256(file).hexdigest() for file in kind] for kind in (images, unlike_images)]
+        return hashlib.sha256(f"{own}{files}".encode()).hexdigest()
+
+    def request(self, **known: Any) -> SearchRequest:
+        """Return what the engine is asked for; `known` are further values of it, such as the query's kind.
+
+        Raises:
+            FilterError: The filter is none.
+        """
+        return SearchRequest(
+            k=self.k,
+            filter=None if self.filter is None else parse_filter(self.filter),
+            cursor=self.cursor,
+            # An image that is an example is no answer, but its texts may be.
+            exclude=self.stored if self.target == "images" else (),
+            exclude_groups_of=() if self.exclude_same_group is False else self.stored,
+            exclude_groups_by="group"
+            if isinstance(self.exclude_same_group, bool)
+            else self.exclude_same_group,
+            words=self.words,
+            target=self.target,
+            group_by=self.group_by,
+            diversity=self.diversity,
+            **known,
+        )
+
+
+def given_vector(example: Example, dim: int, field: str) -> Vectors:
+    """Return the vector (D,) of an example at length one; `field` is where the example stands in the query.
+
+    Raises:
+        QueryError: It is none of a collection of this dimension.
+    """
+    numbers = np.array(example.vector, dtype=np.float64)
+    largest = float(np.abs(numbers).max(initial=0))
+    if 0 < largest < math.inf:
+        # Else float32 could not hold them, while only their direction counts.
+        numbers /= largest
+    try:
+        return unit_query(numbers.astype(np.float32), dim)
+    except QueryError as error:
+        raise QueryError(str(error), field=f"{field}.vector") from None
+
+
+_FILES: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string", "format": "binary"},
+    "maxItems": MAX_EXAMPLES,
+}
+_QUERY: dict[str, Any] = {"$ref": f"#/components/schemas/{SearchQuery.__name__}"}
+SEARCH_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": _QUERY},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "query": _QUERY,
+                        "image": {
+                            **_FILES,
+                            "description": "Files to find more of: JPEG, PNG, WebP, GIF, BMP or TIFF.",
+                        },
+                        "unlike_image": {**_FILES, "description": "Files to find less of."},
+                    },
+                },
+                "encoding": {"query": {"contentType": "application/json"}},
+            },
+        },
+    }
+}

@@ -1,0 +1,166 @@
+"""What goes over the wire when something is written."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from app.schemas.search_page import Answer
+from app.schemas.search_query import Request
+from index.search.results import ActiveGeneration
+
+# Files in one request; the body's limit in bytes holds beside it.
+MAX_UPLOADS = 64
+# Of one image.
+MAX_TEXTS = 1024
+MAX_METADATA = 1024
+
+
+def _few(metadata: Any) -> Any:
+    """Refuse too many fields before any is judged: thousands of wrong ones would take seconds."""
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
+        raise PydanticCustomError(
+            "too_many_fields",
+            "{given} fields are too many; send at most {most}.",
+            {"given": len(metadata), "most": MAX_METADATA},
+        )
+    return metadata
+
+
+SplitName = Literal["train", "val", "test"]
+Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
+# The values are judged as those of a manifest's line are.
+Metadata = Annotated[
+    dict[str, Any],
+    BeforeValidator(_few),
+    Field(description="What filters search: texts, numbers, true, false, or lists of these."),
+]
+
+
+class ImageWords(Request):
+    """What is said of an image."""
+
+    texts: Texts = Field(default=[], description="Sentences or captions, each searched by its own vector.")
+    report: str | None = Field(default=None, description="The whole report; its words are searched.")
+    labels: Texts = Field(default=[], examples=[["Edema"]])
+    group: str | None = Field(default=None, description="Ties images together, such as those of one patient.")
+    split: SplitName = Field(default="test", description="Which part of a data set it belongs to.")
+    metadata: Metadata = Field(default={}, examples=[{"view": "PA", "age": 64}])
+
+
+class NewImage(ImageWords):
+    """What is said of an image that is sent under this id."""
+
+    id: str
+
+
+class ImageChanges(Request):
+    """What changes of an image; what is left out stays as it is."""
+
+    texts: Texts | None = None
+    report: str | None = Field(default=None, description="null removes the report.")
+    labels: Texts | None = None
+    group: str | None = Field(default=None, description="null removes the image from its group.")
+    split: SplitName | None = None
+    metadata: Metadata | None = Field(
+        default=None, description="Fields to set; those that are not named stay, null removes one."
+    )
+
+    @model_validator(mode="after")
+    def _no_null(self) -> Self:
+        for name in ("texts", "labels", "split", "metadata"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"`{name}` cannot be null: leave it out to keep it as it is.")
+        return self
+
+
+class NewCollection(Request):
+    """A collection to begin, by a registered model or by that of another collection."""
+
+    name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
+    model: str | None = Field(default=None, description="Digest, or name, of a registered model.")
+    same_model_as: str | None = Field(default=None, description="A collection whose model it takes.")
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if (self.model is None) == (self.same_model_as is None):
+            raise ValueError("Give either `model` or `same_model_as`.")
+        return self
+
+
+class Written(Answer):
+    """What became of one image."""
+
+    id: str
+    status: Literal["created", "replaced", "unchanged", "refused"]
+    reason: str | None = Field(default=None, description="Why it was refused.")
+
+
+class WrittenBy(Answer):
+    """The generation that the vectors were made for."""
+
+    collection: str
+    generation: int
+    model: str
+    digest: str
+
+
+class WriteAnswer(Answer):
+    """What became of one image, and the generation that it is found in."""
+
+    id: str
+    status: Literal["created", "replaced", "unchanged"]
+    written_to: WrittenBy
+
+
+class WritesAnswer(Answer):
+    """What became of each image, in the order of the files; all that were not refused are on the disk."""
+
+    images: list[Written]
+    written_to: WrittenBy
+
+
+class Removed(Answer):
+    """What was removed."""
+
+    status: Literal["removed"] = "removed"
+    id: str | None = Field(default=None, description="The image; null for a whole collection.")
+    collection: str
+
+
+def written_by(active: ActiveGeneration) -> WrittenBy:
+    """Name a generation."""
+    return WrittenBy(
+        collection=active.collection,
+        generation=active.generation,
+        model=active.model,
+        digest=active.digest,
+    )
+
+
+def _form(**properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "required": list(properties),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+_FILE = {"type": "string", "format": "binary", "description": "A JPEG, PNG, WebP, GIF, BMP or TIFF file."}
+UPLOADS_BODY = _form(
+    image={"type": "array", "items": _FILE, "maxItems": MAX_UPLOADS},
+    records={
+        "type": "string",
+        "description": "A JSON list with an object for each file, in the same order: its `id`, and if wanted "
+        "`texts`, `report`, `labels`, `group`, `split` and `metadata`.",
+    },
+)
+UPLOAD_BODY = _form(
+    image=_FILE,
+    record={
+        "type": "string",
+        "description": "A JSON object: `texts`, `report`, `labels`, `group`, `split`, `metadata`, or {}.",
+    },
+)

@@ -1,0 +1,1 @@
+"""The HTTP server: protocol, connections, admission, and the stop."""
