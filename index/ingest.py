@@ -20,7 +20,7 @@ from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
 from index.writes.intake import Intake, Judged, Prepared, known_images
 from index.writes.prefetch import prepared_ahead
-from training.data.images import ImageLimits
+from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError

@@ -13,7 +13,7 @@ from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priori
 from app.decoding.process import Answer, DecoderLimits, Task
 from app.encoding import EncodingTimeoutError
 from app.settings import Settings
-from training.data.images import MEDIA_TYPES, ImageLimits, check_signature
+from training.data.decoding.images import MEDIA_TYPES, ImageLimits, check_signature
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 

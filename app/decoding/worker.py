@@ -19,7 +19,7 @@ import numpy as np
 from app.decoding.messages import BrokenMessageError, receive, send
 from app.launch.parent_death import end_with
 from index.files.thumbnails import make_thumbnail
-from training.data.images import ImageLimits, decode_whole
+from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
 from training.models.resize import to_square
 

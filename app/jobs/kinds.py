@@ -56,7 +56,7 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: i
         processes: That share a training, unless the arguments say another number.
     """
     # Not above: it brings torch, which only the process of a job has a need for.
-    from training.trainer.run_folder import RunFolder
+    from training.trainer.run_state.folder import RunFolder
 
     known = KINDS[kind]
     shared = ["--processes", str(processes)] if known.run else []

@@ -10,10 +10,10 @@ import torch
 
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
-from training.trainer.checkpoint import load_checkpoint
-from training.trainer.errors import AnotherProcessFailedError
-from training.trainer.processes import launched_processes
-from training.trainer.run_folder import RunFolder
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import AnotherProcessFailedError
+from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.processes import launched_processes
 
 
 def process_count(wanted: int, recipe: Recipe, out: Path, *, resume: bool, device: str) -> int:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Manifest, Split
 from training.errors import RecipeError
-from training.evaluation.embed import embed_manifest
+from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.bundle import BundleInfo
 from training.models.encoder import load_encoder

@@ -6,7 +6,7 @@ from typing import Final
 
 from PIL import Image
 
-from training.data.images import ImageLimits, decode_image
+from training.data.decoding.images import ImageLimits, decode_image
 
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"

@@ -31,7 +31,7 @@ from index.writes.missing_vectors import (
     still_missing,
 )
 from index.writes.prefetch import prepared_ahead
-from training.data.images import ImageLimits, decode_image
+from training.data.decoding.images import ImageLimits, decode_image
 from training.errors import BundleError, ImageError
 from training.progress import ProgressBar, progress_bar
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
-from training.data.images import ImageLimits, decode_whole
+from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
 

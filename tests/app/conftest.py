@@ -34,7 +34,7 @@ from training.models.config import (
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
 from training.models.preprocessing import Preprocessing
-from training.models.tokenizer import build_tokenizer
+from training.models.texts.tokenizer import build_tokenizer
 
 COLLECTION = "photos"
 PATIENT = "patient-4711"

@@ -10,8 +10,19 @@ from app.engine import open_engine
 from index.catalogue.tables import ImageRow, LooseFileRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.image_store import ImageStore
+from tests.app.api.test_writes import (
+    IMAGES,
+    files_of,
+    home,
+    local,
+    nearest,
+    picture,
+    post,
+    problem,
+    put,
+    serve,
+)
 from tests.app.conftest import Indexed
-from tests.app.test_writes import IMAGES, files_of, home, local, nearest, picture, post, problem, put, serve
 
 __all__ = ["home", "local"]
 

@@ -26,10 +26,10 @@ from index.scoring.background import Background
 from index.scoring.sample_queries import draw
 from index.search.query_vector import Part, Parts, compose
 from training.data.manifest import Record, read_manifest
-from training.data.sample import write_sample_data
-from training.evaluation.embed import EmbeddedManifest, embed_manifest
+from training.evaluation.embedding.images_and_texts import EmbeddedManifest, embed_manifest
 from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
+from training.samples import write_sample_data
 from training.trainer.run import train
 
 Vectors = NDArray[np.float32]

@@ -29,9 +29,9 @@ from index.feedback.judgements import JudgedQuery, judge
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
-from training.data.sample import write_sample_data
 from training.models.encoder import Encoder, load_encoder
 from training.recipes.load import load_recipe
+from training.samples import write_sample_data
 from training.trainer.run import train
 
 _COLLECTION: Final = "c"

@@ -16,7 +16,7 @@ from tests.e2e.work import FURTHER, TINY, Work, service
 from tests.jobs import Jobs, opened_jobs
 from training.data.manifest import read_manifest
 from training.models.encoder import load_encoder
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.run_state.checkpoint import load_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -15,8 +15,8 @@ from app.jobs.queue import JobQueue
 from app.settings import Settings
 from index.backup import write, write_backup
 from index.errors import DiskFullError
+from tests.app.api.test_writes import LOCAL, picture, put
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, make_manifest
-from tests.app.test_writes import LOCAL, picture, put
 from tests.faults.disks import fill
 
 

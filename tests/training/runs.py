@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.run_state.checkpoint import load_checkpoint
 
 
 @contextmanager

@@ -8,10 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.audio import decode_audio
+from training.data.decoding.audio import decode_audio
 from training.data.manifest import Manifest, Rejections
 from training.errors import AudioError, DataError
-from training.models.spectrogram import AudioPreprocessing, SpectrogramBatch, frame_count, pad_spectrograms
+from training.models.sounds.spectrogram import (
+    AudioPreprocessing,
+    SpectrogramBatch,
+    frame_count,
+    pad_spectrograms,
+)
 
 _SHARE_OF_MEMORY = 0.7
 _BYTES_A_NUMBER = 4

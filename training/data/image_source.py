@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from training.data.images import decode_image
+from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest, Rejections
 from training.errors import DataError, ImageError
 from training.progress import progress_bar

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from training.data.manifest import Manifest
 from training.errors import DataError
 from training.evaluation.cross_modal import CrossRetrieval, Items, recall_between
-from training.evaluation.embed import EmbeddedManifest, ImageTextEncoder, embed_manifest
+from training.evaluation.embedding.images_and_texts import EmbeddedManifest, ImageTextEncoder, embed_manifest
 from training.evaluation.factors import FactorReading, read_factors
 from training.evaluation.geometry import Geometry, geometry
 from training.evaluation.retrieval import (

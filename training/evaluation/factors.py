@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.manifest import Record
-from training.evaluation.embed import EmbeddedManifest
+from training.evaluation.embedding.images_and_texts import EmbeddedManifest
 from training.evaluation.probe import Codes, LinearProbe, Matrix
 from training.evaluation.similarity import inner_products
 

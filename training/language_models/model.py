@@ -13,7 +13,7 @@ from training.language_models.corpus import UNKNOWN
 from training.language_models.gaussian import GaussianPosterior
 from training.language_models.implicit import ImplicitPosterior
 from training.language_models.posterior import Latent, Posterior
-from training.models.pooling import masked_mean
+from training.models.heads.pooling import masked_mean
 from training.objectives.similarity import full_precision
 
 

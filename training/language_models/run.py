@@ -22,7 +22,7 @@ from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
-from training.trainer.checkpoint import load_checkpoint, load_weights
+from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 _SPLITS = ("train", "valid", "test")
 

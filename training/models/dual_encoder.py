@@ -6,16 +6,16 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from training.errors import MissingModalityError, RecipeError
-from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
 from training.models.features import Features, Modality, ModalityFeatures, Source
-from training.models.heads import ConceptHead, build_head, project_entries
-from training.models.image_towers import ImageTower, build_image_tower
+from training.models.heads.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
+from training.models.heads.projection import ConceptHead, build_head, project_entries
+from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
-from training.models.spectrogram import SpectrogramBatch
-from training.models.text_towers import TextTower, build_text_tower
-from training.models.tokenizer import Tokenizer
+from training.models.sounds.spectrogram import SpectrogramBatch
+from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
+from training.models.texts.tokenizer import Tokenizer
+from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
 from training.models.resize import to_square
-from training.models.sentences import sentence_starts
-from training.models.spectrogram import AudioPreprocessing
-from training.models.tokenizer import Tokenizer
+from training.models.sounds.spectrogram import AudioPreprocessing
+from training.models.texts.sentences import sentence_starts
+from training.models.texts.tokenizer import Tokenizer
 
 
 class ImagePreprocessing:

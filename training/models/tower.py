@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from training.models.pooling import PoolingName
+from training.models.heads.pooling import PoolingName
 
 
 @dataclass(frozen=True, slots=True)

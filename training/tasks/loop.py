@@ -15,19 +15,19 @@ from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
 from training.tasks.config import TaskRecipe
 from training.trainer.batches import prefetched
-from training.trainer.checkpoint import (
+from training.trainer.optimisation.gradients import gradient_norm
+from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
+from training.trainer.run_state.checkpoint import (
     Checkpoint,
     load_weights,
     random_state,
     restore_random_state,
     save_checkpoint,
 )
-from training.trainer.errors import TrainingError, TrainingInterruptedError
-from training.trainer.gradients import gradient_norm
-from training.trainer.metrics_log import MetricsLog
-from training.trainer.optimisation import learning_rate_factor, set_learning_rate
-from training.trainer.run_folder import RunFolder
-from training.trainer.stopping import StopSignal
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.stopping import StopSignal
 
 Drawn = TypeVar("Drawn")
 DrawnAlone = TypeVar("DrawnAlone", covariant=True)

@@ -9,11 +9,11 @@ from lightning_fabric import Fabric
 from training.errors import RecipeError
 from training.tasks.config import TaskRecipe
 from training.tasks.loop import Drawn, Problem, TaskLoop
-from training.trainer.checkpoint import Checkpoint, seed_everything
-from training.trainer.devices import build_fabric, pin_threads
-from training.trainer.metrics_log import MetricsLog
-from training.trainer.optimisation import adam
-from training.trainer.run_folder import RunFolder
+from training.trainer.optimisation.parameter_groups import adam
+from training.trainer.run_state.checkpoint import Checkpoint, seed_everything
+from training.trainer.run_state.devices import build_fabric, pin_threads
+from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.metrics_log import MetricsLog
 
 
 @dataclass(frozen=True, slots=True)

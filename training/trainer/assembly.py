@@ -16,19 +16,19 @@ from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder, load_trainable
 from training.models.features import Modality
 from training.models.preprocessing import Preprocessing
-from training.models.sentence_encoder import SentenceEncoder
+from training.models.texts.sentence_encoder import SentenceEncoder
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.batches import BatchLoader, Targets, whole_text
-from training.trainer.cached_gradients import even_chunks
-from training.trainer.checkpoint import seed_everything
 from training.trainer.loop import TrainingLoop
-from training.trainer.optimisation import build_optimizer
+from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
+from training.trainer.optimisation.cached_gradients import even_chunks
+from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
-from training.trainer.processes import Processes
 from training.trainer.requirements import check_regions
+from training.trainer.run_state.checkpoint import seed_everything
+from training.trainer.run_state.processes import Processes
 from training.trainer.setup import (
     build_captions,
     build_labelling,

@@ -11,7 +11,7 @@ from training.distributed import gather_detached
 from training.models.features import Features, Source
 from training.objectives.base import LossOutput
 from training.trainer.batches import Batch, Inputs
-from training.trainer.cached_gradients import (
+from training.trainer.optimisation.cached_gradients import (
     FeaturesBySource,
     backward_in_chunks,
     even_chunks,

@@ -17,8 +17,8 @@ from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
 from training.data.shortcuts.shortcuts import Shortcuts
 from training.models.preprocessing import TextPreprocessing, TokenBatch
-from training.models.spectrogram import SpectrogramBatch
-from training.trainer.processes import Processes
+from training.models.sounds.spectrogram import SpectrogramBatch
+from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
 Targets = Callable[[Sequence[Text]], Tensor]

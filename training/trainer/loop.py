@@ -14,20 +14,20 @@ from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, BatchLoader, prefetched, without_missing
-from training.trainer.checkpoint import (
+from training.trainer.optimisation.gradients import average_gradients, gradient_norm
+from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
+from training.trainer.run_state.checkpoint import (
     Checkpoint,
     load_weights,
     random_state,
     restore_random_state,
     save_checkpoint,
 )
-from training.trainer.errors import TrainingInterruptedError
-from training.trainer.figures import LossFigures
-from training.trainer.gradients import average_gradients, gradient_norm
-from training.trainer.metrics_log import MetricsLog
-from training.trainer.optimisation import learning_rate_factor, set_learning_rate
-from training.trainer.processes import Processes
-from training.trainer.stopping import StopSignal
+from training.trainer.run_state.errors import TrainingInterruptedError
+from training.trainer.run_state.metric_sums import LossFigures
+from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.processes import Processes
+from training.trainer.run_state.stopping import StopSignal
 from training.trainer.validation import Validation, is_better
 
 

@@ -12,15 +12,15 @@ from training.models.features import Modality
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
-from training.trainer.checkpoint import Checkpoint, load_checkpoint, load_weights
-from training.trainer.devices import build_fabric, pin_threads
-from training.trainer.errors import TrainingError
 from training.trainer.loop import TrainingLoop
-from training.trainer.metrics_log import MetricsLog
-from training.trainer.processes import Processes, check_divisible, joined
 from training.trainer.random_towers import warn_of_slow_random_towers
 from training.trainer.requirements import used_modalities
-from training.trainer.run_folder import RunFolder
+from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint, load_weights
+from training.trainer.run_state.devices import build_fabric, pin_threads
+from training.trainer.run_state.errors import TrainingError
+from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.processes import Processes, check_divisible, joined
 from training.trainer.setup import thaw_random_towers, usable_records
 from training.trainer.validation import Validation, check_selectable
 

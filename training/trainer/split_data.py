@@ -20,7 +20,7 @@ from training.models.features import Modality
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
 from training.trainer.batches import BatchLoader, Targets
-from training.trainer.processes import Processes
+from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ class _PartMaker:
     def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
         """Make the vectors of everything that a search is made of."""
         from index.search.query_vector import Parts
-        from training.data.images import read_header
+        from training.data.decoding.images import read_header
 
         # Before the encoder is loaded, which takes seconds.
         for path in (*files.asked, *files.disliked):
@@ -309,7 +309,7 @@ class _PartMaker:
 
     def _of_image(self, path: Path) -> "Part":
         from index.search.query_vector import Part
-        from training.data.images import decode_image
+        from training.data.decoding.images import decode_image
 
         encoder = self._encoder
         image = _of_file(partial(decode_image, min_side=encoder.min_image_side), path)

@@ -18,12 +18,12 @@ from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest
 from training.atomic import atomic_file
 from training.data.manifest import MANIFEST_NAME, read_manifest
-from training.data.sample import write_sample_data
 from training.errors import RecoquestError
 from training.evaluation.evaluate import EvaluationReport, evaluate
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 from training.recipes.schema import Recipe
+from training.samples import write_sample_data
 from training.trainer.run import train
 
 _SEED = 0

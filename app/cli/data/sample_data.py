@@ -13,7 +13,7 @@ def sample_data(
     audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
 ) -> None:
     """Write generated radiographs with reports and scenes with captions."""
-    from training.data.sample import write_sample_data
+    from training.samples import write_sample_data
 
     write_sample_data(out, images=images, seed=seed, audio=audio)
     typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")

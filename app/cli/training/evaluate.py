@@ -22,7 +22,7 @@ from app.cli.output import console
 
 if TYPE_CHECKING:
     from training.data.shortcuts.config import ShortcutConfig
-    from training.evaluation.embed import EmbeddedManifest
+    from training.evaluation.embedding.images_and_texts import EmbeddedManifest
     from training.evaluation.evaluate import EvaluationReport
 
 
@@ -61,7 +61,7 @@ def evaluate(
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
     from training.data.shortcuts.fixed import FixedShortcuts
     from training.errors import RecoquestError
-    from training.evaluation.embed import embed_manifest
+    from training.evaluation.embedding.images_and_texts import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.host import keep_freed_memory
     from training.models.encoder import load_encoder

@@ -129,7 +129,7 @@ def _trained(
     from index.feedback.export import export_collection
     from training.models.bundle import read_bundle
     from training.trainer.run import train
-    from training.trainer.run_folder import RunFolder
+    from training.trainer.run_state.folder import RunFolder
 
     data, run = out / "data", RunFolder(out / "run")
     if not data.exists():

@@ -31,8 +31,8 @@ def train(
     from training.errors import RecipeError
     from training.language_models.load import shipped as of_language_models
     from training.recipes.load import load_recipe
-    from training.trainer.processes import one_voice
     from training.trainer.run import train as run_training
+    from training.trainer.run_state.processes import one_voice
 
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):

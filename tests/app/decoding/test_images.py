@@ -15,7 +15,7 @@ from app.encoding import EncodingTimeoutError, QueueFullError
 from app.settings import Settings
 from tests.app.decoding.test_pool import FILES, noise, small, wait_until
 from tests.training.data.hostile import encoded
-from training.data.images import decode_image
+from training.data.decoding.images import decode_image
 from training.errors import ImageError, ImageTooLargeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing

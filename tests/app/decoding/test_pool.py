@@ -20,7 +20,7 @@ from app.decoding.process import Answer, DecoderStartError, Task
 from app.encoding import EncodingTimeoutError, QueueClosedError, QueueFullError
 from tests.app.decoding.conftest import MIB, Told
 from tests.training.data.hostile import deep_png, encoded, slow_bmp
-from training.data.images import ImageLimits, decode_image
+from training.data.decoding.images import ImageLimits, decode_image
 from training.errors import ImageError, ImageTooLargeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing

@@ -17,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.application import create_app
 from app.decoding.images import ImageDecoders
 from app.decoding.pool import DecodingPool
+from tests.app.api.test_search import problem_of, search_image
+from tests.app.api.test_writes import LOCAL, picture, post, put, statuses
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.decoding.test_pool import is_there, noise, wait_until
-from tests.app.test_search import problem_of, search_image
-from tests.app.test_writes import LOCAL, picture, post, put, statuses
 from tests.training.data.hostile import (
     deep_png,
     encoded,

@@ -11,8 +11,8 @@ from app.application import create_app
 from app.engine import open_engine
 from app.http.methods import Methods
 from index.catalogue.jobs import add_job
+from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.test_search import SEARCH, problem
 
 _IMAGE = f"/v1/collections/{COLLECTION}/images/image-1"
 _LOCAL = ("127.0.0.1", 50_000)

@@ -5,8 +5,8 @@ import random
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.test_search import problem
 
 _CONTENT = f"/v1/collections/{COLLECTION}/images/image-1/content"
 _PATHS = (_CONTENT, "/page/page.js", "/")

@@ -8,7 +8,7 @@ import pytest
 from app.engine import open_engine
 from index.engine import SearchEngine
 from tests.jobs import Jobs, opened_jobs
-from training.data.sample import write_sample_data
+from training.samples import write_sample_data
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])

@@ -16,8 +16,8 @@ from app.engine import open_engine
 from app.jobs.heartbeat import Presence
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
+from tests.app.api.test_writes import LOCAL
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.test_writes import LOCAL
 from tests.e2e.work import Work, service
 from tests.jobs import Jobs
 

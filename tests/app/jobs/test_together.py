@@ -16,7 +16,7 @@ from tests.app.jobs.trainings import SETS, give_long_training, give_training, in
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs
 from training.models.bundle import read_bundle
-from training.trainer.checkpoint import load_checkpoint
+from training.trainer.run_state.checkpoint import load_checkpoint
 
 # They begin many processes, each of which takes seconds to import what it needs.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

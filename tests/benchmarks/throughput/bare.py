@@ -49,7 +49,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
 
     from app.encoding.passes import warm_up
     from app.encoding.threads import ComputeThreads, cores, use_torch_threads
-    from training.data.images import decode_image
+    from training.data.decoding.images import decode_image
     from training.models.encoder import load_encoder
 
     torch.set_num_threads(1)

@@ -25,7 +25,7 @@ from index.writes.live import remove_images
 from tests.index.conftest import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_picture
-from training.data.images import decode_image
+from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, TextEmbeddings

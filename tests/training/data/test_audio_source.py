@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from tests.training.data.sounds import tone, wav16
-from training.data.audio import decode_audio
 from training.data.audio_source import AudioDecoder, AudioSource, audible
+from training.data.decoding.audio import decode_audio
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
 from training.models.config import AudioPreprocessingConfig
-from training.models.spectrogram import AudioPreprocessing
+from training.models.sounds.spectrogram import AudioPreprocessing
 
 PREPROCESSING = AudioPreprocessing(AudioPreprocessingConfig(mels=20, seconds=0.1))
 SECONDS = (0.04, 0.2, 0.06, 0.03)

@@ -6,10 +6,10 @@ import pytest
 from numpy.typing import NDArray
 
 from training.data.manifest import Record, Rejections
-from training.evaluation.embed import EmbeddedManifest
+from training.evaluation.embedding.images_and_texts import EmbeddedManifest
+from training.evaluation.embedding.sounds import EmbeddedSounds
 from training.evaluation.factors import label_factors, metadata_factors, read_factors
 from training.evaluation.similarity import as_blades
-from training.evaluation.sounds import EmbeddedSounds
 
 Vectors = NDArray[np.float32]
 

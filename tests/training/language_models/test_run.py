@@ -15,8 +15,8 @@ from training.language_models.load import load_language_recipe
 from training.language_models.run import LanguageModelResult, train_language_model
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
-from training.trainer.checkpoint import load_checkpoint
-from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 12  # two epochs of 48 sentences by 8
 KINDS: dict[str, dict[str, Any]] = {

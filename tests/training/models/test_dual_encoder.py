@@ -21,7 +21,7 @@ from training.errors import RecipeError
 from training.models.config import TextArchitecture
 from training.models.dual_encoder import build_dual_encoder
 from training.models.features import ModalityFeatures
-from training.models.pooling import AttentionPooling
+from training.models.heads.pooling import AttentionPooling
 from training.models.preprocessing import TokenBatch
 
 MLP = {"head": {"kind": "mlp", "hidden": 20}}

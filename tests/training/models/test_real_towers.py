@@ -12,7 +12,7 @@ from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import Encoder
 from training.models.preprocessing import Preprocessing
-from training.models.tokenizer import build_tokenizer
+from training.models.texts.tokenizer import build_tokenizer
 
 DATA = os.environ.get("RECOQUEST_TEST_DATA")
 pytestmark = [

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, tiny_pixels, tiny_tokenizer, tiny_tokens
 from training.models import slices
 from training.models.config import ImageArchitecture, ImageTowerConfig, TextArchitecture, TextTowerConfig
-from training.models.image_towers import build_image_tower
-from training.models.text_towers import build_text_tower
+from training.models.images.towers import build_image_tower
+from training.models.texts.towers import build_text_tower
 
 CONV_NETS: tuple[ImageArchitecture, ...] = ("convnext", "mobilenet_v2", "resnet")
 SENTENCES = tuple(" ".join(["dogs run"] * (1 + 7 * number % 11)) for number in range(70))

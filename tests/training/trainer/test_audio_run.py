@@ -17,7 +17,7 @@ from training.models.encoder import load_encoder
 from training.models.features import Modality
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.errors import TrainingInterruptedError
+from training.trainer.run_state.errors import TrainingInterruptedError
 from training.trainer.validation import check_selectable
 
 GRU = {"architecture": "gru", "options": {"word_width": 4, "width": 8}, "pooling": "eos"}

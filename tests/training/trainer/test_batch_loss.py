@@ -11,8 +11,8 @@ from training.objectives.infonce import InfoNCESettings
 from training.recipes.schema import AugmentationConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs
-from training.trainer.devices import build_fabric
 from training.trainer.pixels import PixelPreparation
+from training.trainer.run_state.devices import build_fabric
 from training.trainer.task import TrainingTask
 
 

@@ -10,7 +10,7 @@ from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
 from training.data.record import Record
 from training.trainer.batches import BatchLoader, without_missing
-from training.trainer.processes import Processes
+from training.trainer.run_state.processes import Processes
 
 TEXTS = ("the same", "another", "the same", "a fourth", "a fifth", "a sixth")
 RECORDS = [

@@ -13,13 +13,13 @@ from tests.training.objectives.cases import attention_of, blades_of, cases
 from tests.training.runs import assert_same, lines
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run, stop_after
-from training.data.sample import write_sample_data
 from training.models.bundle import read_bundle
 from training.objectives.base import ObjectiveContext
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.checkpoint import Checkpoint, load_checkpoint
-from training.trainer.errors import TrainingInterruptedError
+from training.samples import write_sample_data
+from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
+from training.trainer.run_state.errors import TrainingInterruptedError
 
 # An epoch has fewer.
 STEPS = 4

@@ -16,7 +16,7 @@ from training.errors import RecipeError
 from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.processes import Processes
+from training.trainer.run_state.processes import Processes
 from training.trainer.setup import build_labelling, build_model
 from training.trainer.split_data import SplitOpener
 

@@ -18,11 +18,11 @@ from training.recipes.load import parse_recipe
 from training.recipes.schema import AugmentationConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs
-from training.trainer.devices import build_fabric
 from training.trainer.momentum import MomentumCopy
-from training.trainer.optimisation import build_optimizer
+from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_requirements
+from training.trainer.run_state.devices import build_fabric
 from training.trainer.task import TrainingTask
 
 pytestmark = pytest.mark.usefixtures("one_thread")

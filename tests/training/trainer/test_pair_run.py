@@ -9,10 +9,10 @@ import pytest
 
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run
-from training.data.images import decode_image
+from training.data.decoding.images import decode_image
 from training.data.manifest import read_manifest
 from training.errors import BundleError, RecipeError
-from training.evaluation.embed import embed_manifest
+from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import measure
 from training.evaluation.retrieval import pair_retrieval
 from training.models.encoder import load_encoder

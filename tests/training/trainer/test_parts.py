@@ -14,16 +14,20 @@ import torch
 from tests.training.trainer.scenes import tiny_recipe
 from training.data.image_source import CachedImages
 from training.models.dual_encoder import build_dual_encoder
-from training.models.tokenizer import learn_tokenizer
+from training.models.texts.tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
-from training.trainer.errors import TrainingError
-from training.trainer.figures import LossFigures
-from training.trainer.metrics_log import MetricsLog
-from training.trainer.optimisation import build_optimizer, learning_rate_factor, set_learning_rate
-from training.trainer.processes import Processes
-from training.trainer.stopping import StopSignal
+from training.trainer.optimisation.parameter_groups import (
+    build_optimizer,
+    learning_rate_factor,
+    set_learning_rate,
+)
+from training.trainer.run_state.errors import TrainingError
+from training.trainer.run_state.metric_sums import LossFigures
+from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.processes import Processes
+from training.trainer.run_state.stopping import StopSignal
 from training.trainer.task import TrainingTask
 from training.trainer.validation import is_better
 

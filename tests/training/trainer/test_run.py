@@ -25,10 +25,10 @@ from training.recipes.schema import Recipe
 from training.trainer import run as run_module
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch
-from training.trainer.checkpoint import load_checkpoint, save_checkpoint
-from training.trainer.errors import TrainingError, TrainingInterruptedError
 from training.trainer.loop import TrainingLoop
 from training.trainer.run import TrainResult, train
+from training.trainer.run_state.checkpoint import load_checkpoint, save_checkpoint
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 BATCHES_PER_EPOCH = 3
 

@@ -12,8 +12,8 @@ from training.data.manifest import Manifest, Record, Rejections
 from training.errors import RecipeError
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer import devices
-from training.trainer.devices import build_fabric
+from training.trainer.run_state import devices
+from training.trainer.run_state.devices import build_fabric
 from training.trainer.setup import build_objective, thaw_random_towers
 
 

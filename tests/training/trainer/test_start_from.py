@@ -13,9 +13,9 @@ from training.errors import BundleError
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
-from training.trainer.errors import TrainingInterruptedError
 from training.trainer.loop import TrainingLoop
 from training.trainer.run import TrainResult, train
+from training.trainer.run_state.errors import TrainingInterruptedError
 
 
 def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> TrainResult:

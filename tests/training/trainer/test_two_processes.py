@@ -12,9 +12,9 @@ from tests.training.trainer import two_processes
 from tests.training.trainer.scenes import write_scenes
 from training.models.bundle import read_bundle
 from training.recipes.schema import Recipe
-from training.trainer.checkpoint import load_checkpoint
-from training.trainer.errors import TrainingError
 from training.trainer.run import train
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import TrainingError
 
 Found = list[dict[str, Any]]
 # A step changes a weight by up to 1e-2; Adam makes rounding in a tiny gradient up to 1e-5 of it.

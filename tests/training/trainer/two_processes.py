@@ -14,12 +14,12 @@ from tests.training.trainer.scenes import tiny_recipe
 from training.errors import DataError, RecoquestError
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.devices import build_fabric
-from training.trainer.errors import AnotherProcessFailedError, TrainingInterruptedError
-from training.trainer.gradients import average_gradients
 from training.trainer.loop import TrainingLoop
-from training.trainer.processes import joined, one_voice
+from training.trainer.optimisation.gradients import average_gradients
 from training.trainer.run import train
+from training.trainer.run_state.devices import build_fabric
+from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
+from training.trainer.run_state.processes import joined, one_voice
 
 PROCESSES = 2
 

@@ -14,9 +14,9 @@ from training.host import keep_freed_memory
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
-from training.trainer.batch_norm import check_batch_norm
 from training.trainer.batches import Batch
-from training.trainer.checkpoint import load_checkpoint, load_weights
+from training.trainer.optimisation.batch_norm import check_batch_norm
+from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from training.data.labels import positives
 from training.data.manifest import Manifest, Rejection
 from training.errors import DataError, MissingModalityError
 from training.evaluation.auc import area_under_roc
-from training.evaluation.embed import EmbeddedTexts, embed_manifest
+from training.evaluation.embedding.images_and_texts import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors
 from training.models.features import Modality
 from training.models.preprocessing import ImagePreprocessing

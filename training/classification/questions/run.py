@@ -19,12 +19,12 @@ from training.errors import DataError
 from training.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
-from training.models.tokenizer import build_tokenizer
+from training.models.texts.tokenizer import build_tokenizer
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
-from training.trainer.batch_norm import check_batch_norm
+from training.trainer.optimisation.batch_norm import check_batch_norm
 
 SCORE: Final = "vqa_score"
 

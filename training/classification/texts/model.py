@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.text_pairs import PairTokens
 from training.errors import RecipeError
-from training.models.pooling import masked_mean
-from training.models.text_backbones import TransformersTextBackbone
-from training.models.text_towers import build_text_tower
-from training.models.tokenizer import Tokenizer
+from training.models.heads.pooling import masked_mean
+from training.models.texts.backbones import TransformersTextBackbone
+from training.models.texts.tokenizer import Tokenizer
+from training.models.texts.towers import build_text_tower
 
 
 @dataclass(frozen=True, slots=True)

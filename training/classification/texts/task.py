@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from training.classification.texts.model import TextClassifier
 from training.classification.texts.text_pairs import PairTokens
-from training.models.text_towers import TextTower
+from training.models.texts.towers import TextTower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
 from training.tasks.loop import TaskModule
 

@@ -13,7 +13,7 @@ from training.classification.images.model import ImageClassifier, build_start
 from training.errors import BundleError, RecipeError
 from training.models.bundle import save_bundle
 from training.models.config import ImageTowerConfig
-from training.models.image_towers import build_image_tower
+from training.models.images.towers import build_image_tower
 
 
 def classifier(*, frozen: bool, **settings: Any) -> ImageClassifier:

@@ -15,18 +15,18 @@ from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
-from training.data.images import decode_image
+from training.data.decoding.images import decode_image
 from training.data.manifest import read_manifest
 from training.errors import DataError, RecipeError
 from training.evaluation.auc import area_under_roc
 from training.models.bundle import save_bundle
-from training.models.image_towers import build_image_tower
+from training.models.images.towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
-from training.trainer.checkpoint import load_checkpoint, save_checkpoint
-from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.checkpoint import load_checkpoint, save_checkpoint
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 10  # two epochs of 40 images by 8
 

@@ -14,7 +14,7 @@ from training.classification.questions.run import QuestionResult, answer_questio
 from training.errors import DataError, RecipeError
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
-from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 8  # two epochs of 48 questions by 12
 

@@ -18,8 +18,8 @@ from training.classification.texts.run import TextResult, classify_texts
 from training.errors import DataError
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
-from training.trainer.checkpoint import load_checkpoint
-from training.trainer.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 12  # two epochs of 48 examples by 8
 

@@ -9,7 +9,7 @@ from training.data.pairs import Text
 from training.data.shortcuts.config import ShortcutConfig
 from training.data.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
 from training.errors import DataError
-from training.models.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
+from training.models.texts.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
 
 Learn = Callable[[Iterable[str], int], Tokenizer]
 

@@ -1,0 +1,163 @@
+"""The service answers under its own names only."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.types import Message, Scope
+
+from app.access.hosts import AllowedHosts, Authority, parse_authority
+from app.application import create_app
+from app.settings import Settings, SettingsError, load_settings
+from tests.app.api.test_search import SEARCH, problem
+from tests.app.conftest import COLLECTION, Indexed
+
+_PICTURE = f"/v1/collections/{COLLECTION}/images/image-1/content"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/operate", "/docs", "/openapi.json", "/page/page.js", "/livez", "/readyz", "/metrics"]
+)
+@pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:8000", "192.168.0.7", "testserver"])
+def test_under_another_name_nothing_is_answered(client: TestClient, path: str, host: str) -> None:
+    """A page whose own name was rebound to this machine reads nothing."""
+    document = problem(client.get(path, headers={"host": host}), 421, "unknown-host")
+    assert "RECOQUEST_ALLOWED_HOSTS" in document["detail"]
+
+
+def test_images_and_searches_are_not_read_under_another_name(client: TestClient) -> None:
+    headers = {"host": "evil.example.org"}
+    problem(client.get(_PICTURE, headers=headers), 421, "unknown-host")
+    problem(client.post(SEARCH, json={"text": "two dogs"}, headers=headers), 421, "unknown-host")
+    problem(client.options(SEARCH, headers=headers), 421, "unknown-host")
+    assert client.get(_PICTURE).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:8000", "localhost.", "a.localhost", "127.0.0.1:9", "[::1]:8000", "127.8.0.1",
+     "[::ffff:127.0.0.1]", "localhost:"],
+)  # fmt: skip
+def test_local_names_are_always_answered(client: TestClient, host: str) -> None:
+    assert client.get("/livez", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "[::1", "::1", "[::1]x", "[]", "[127.0.0.1]", "a b", "user@localhost", "localhost:x",
+     "localhost:65536", "localhost:80:80", "localhost/", "http://localhost", "localhost,localhost",
+     "loc\u00e4l", "%6cocalhost",
+     "localhost\t", "[fe80::1%25eth0]", "a" * 254, "." , "localhost:-1", "localhost:" + "0" * 5000],
+)  # fmt: skip
+def test_a_host_that_cannot_be_read_is_refused(client: TestClient, host: str) -> None:
+    headers = {b"Host": host.encode("utf-8")}
+    answer = client.get("/v1/collections", headers=headers)
+    problem(answer, 400, "bad-host")
+    assert len(answer.content) < 1_000
+
+
+def test_a_long_name_is_not_repeated_whole(client: TestClient) -> None:
+    answer = client.get("/livez", headers={"host": ".".join(["a" * 60] * 4)})
+    problem(answer, 421, "unknown-host")
+    assert len(answer.content) < 500
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        ("1.1", [], 400),
+        ("1.1", [b"localhost", b"localhost"], 400),
+        ("1.1", [b"localhost", b"evil.example.org"], 400),
+        ("1.0", [b"evil.example.org"], 421),
+        ("1.0", [], 200),
+    ],
+)
+def test_there_is_one_host(client: TestClient, version: str, hosts: list[bytes], status: int) -> None:
+    assert _status(client.app, version, hosts) == status
+
+
+def _status(application: Any, version: str, hosts: list[bytes]) -> int:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": version,
+        "method": "GET",
+        "scheme": "http",
+        "path": "/livez",
+        "raw_path": b"/livez",
+        "query_string": b"",
+        "headers": [(b"host", host) for host in hosts],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+    asyncio.run(application(scope, receive, send))
+    status: int = sent[0]["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("names", "listens_on", "host", "answered"),
+    [
+        (("images.example.org",), "127.0.0.1", "images.example.org", True),
+        (("images.example.org",), "127.0.0.1", "IMAGES.example.org.:8443", True),
+        (("images.example.org",), "127.0.0.1", "other.example.org", False),
+        (("images.example.org",), "127.0.0.1", "a.images.example.org", False),
+        ((".example.org",), "127.0.0.1", "a.b.example.org", True),
+        (("*.example.org",), "127.0.0.1", "a.example.org", True),
+        (("*.example.org",), "127.0.0.1", "example.org", False),
+        (("*.example.org",), "127.0.0.1", "evilexample.org", False),
+        (("*",), "127.0.0.1", "anything.example.com", True),
+        (("10.0.0.7",), "127.0.0.1", "10.0.0.7:80", True),
+        ((), "127.0.0.1", "10.0.0.7", False),
+        ((), "::1", "[2001:db8::1]", False),
+        ((), "localhost", "10.0.0.7", False),
+        ((), "0.0.0.0", "10.0.0.7", True),
+        ((), "::", "[2001:db8::1]:8000", True),
+        ((), "0.0.0.0", "evil.example.org", False),
+        ((), "10.0.0.7", "10.0.0.7", True),
+        ((), "images.lan", "images.lan", True),
+        ((), "images.lan", "other.lan", False),
+    ],
+)
+def test_names_of_the_service(names: tuple[str, ...], listens_on: str, host: str, answered: bool) -> None:
+    parsed = parse_authority(host)
+    assert parsed is not None
+    assert AllowedHosts(names, listens_on).has(parsed) is answered
+
+
+def test_the_settings_name_them(indexed: Indexed) -> None:
+    settings = indexed.settings.model_copy(update={"allowed_hosts": ("images.example.org",)})
+    client = TestClient(create_app(settings), "http://images.example.org")
+    assert client.get("/livez").status_code == 200
+    assert client.get("/livez", headers={"host": "evil.example.org"}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "name", ["https://a.org", "a.org:8000", "a b", "a.org/", "*a.org", "", "ä.org", "a..*"]
+)
+def test_a_setting_that_is_no_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOQUEST_ALLOWED_HOSTS", f"b.org, {name or 'a.org:'}")
+    with pytest.raises(SettingsError, match="RECOQUEST_ALLOWED_HOSTS"):
+        load_settings()
+
+
+def test_several_names_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "RECOQUEST_ALLOWED_HOSTS", "*, .a.org ,*.b.org,images,10.0.0.7,[2001:db8::1],2001:db8::2"
+    )
+    assert len(Settings().allowed_hosts) == 7
+
+
+def test_an_authority_is_a_name_and_a_port() -> None:
+    assert parse_authority("Images.Example.org:8443") == Authority("images.example.org", 8443)
+    assert parse_authority("[2001:DB8::1]") == Authority("2001:db8::1", None)
+    assert parse_authority("localhost:") == Authority("localhost", None)

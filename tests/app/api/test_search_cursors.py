@@ -1,0 +1,58 @@
+"""Cursors of searches over HTTP: whose they are, and how long they may be."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.schemas.search_query import SearchQuery
+from index.search.cursors import Binding, PageEnd, Place, encode_cursor
+from index.vectors.protocol import After
+from tests.app.api.test_search import SEARCH, problem, search, search_image, search_like
+from tests.app.conftest import Indexed
+
+
+@pytest.mark.parametrize("cursor", ["x", "%%%", "eyJhIjoxfQ", "x" * 4000])
+def test_a_damaged_cursor_is_refused(client: TestClient, cursor: str) -> None:
+    problem(client.post(SEARCH, json={"text": "x", "cursor": cursor}), 422, "invalid-cursor", "cursor")
+
+
+def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
+    cursor = search(client, k=2)["next_cursor"]
+    answer = client.post(
+        SEARCH, json={"text": "x", "k": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
+    )
+    problem(answer, 422, "invalid-cursor", "cursor")
+
+
+@pytest.mark.parametrize("target", ["images", "texts"])
+def test_a_cursor_is_of_all_that_a_query_is_made_of(
+    client: TestClient, indexed: Indexed, target: str
+) -> None:
+    query: dict[str, Any] = {"k": 2, "target": target, "unlike": [{"text": "a lake"}]}
+    liked = ["image-1", "image-2", "image-3"]
+    cursor = search_like(client, *liked, **query).json()["next_cursor"]
+    assert search_like(client, *liked, **query, cursor=cursor).status_code == 200
+    for other in (
+        search_like(
+            client, *liked, **{**query, "unlike": [{"text": "a lake "}, {"text": "two lakes"}]}, cursor=cursor
+        ),
+        search_like(client, *liked, **{**query, "unlike": [{"text": "lakes"}]}, cursor=cursor),
+        search_like(client, *liked[:2], "image-4", **query, cursor=cursor),
+        search_like(client, *liked[:2], **query, cursor=cursor),
+    ):
+        problem(other, 422, "invalid-cursor", "cursor")
+    form = {"k": 2, "text": "two dogs", "target": target}
+    cursor = search_image(client, indexed.image_bytes(2), **form).json()["next_cursor"]
+    assert search_image(client, indexed.image_bytes(2), **form, cursor=cursor).status_code == 200
+    other = search_image(client, indexed.image_bytes(3), **form, cursor=cursor)
+    problem(other, 422, "invalid-cursor", "cursor")
+
+
+def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
+    seen = np.random.default_rng(0).permutation(5_000_000)[:10_000]
+    place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
+    for dim in (768, 4096):
+        cursor = encode_cursor(PageEnd(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place))
+        assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor

@@ -1,0 +1,187 @@
+"""Every way a command may end: its exit code, its one sentence, and no traceback."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from app.cli.errors import StoppedError, ended, stoppable
+from training.errors import DataError
+from training.trainer.run_state.errors import TrainingInterruptedError
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def code_of(command: Callable[[], object]) -> object:
+    with pytest.raises(SystemExit) as left:
+        ended(command)
+    return left.value.code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (DataError("The data are\nbroken: mend them."), 1, "The data are broken: mend them."),
+        (PermissionError(13, "Permission denied", "/out"), 1, "/out: Permission denied."),
+        (OSError(28, "No space left on device"), 1, "No space left on device."),
+        (ModuleNotFoundError("No module named 'faiss'", name="faiss"), 1, "faiss is not installed: run "),
+        (KeyboardInterrupt(), 130, "Stopped."),
+        (StoppedError("Stopped here.", 130), 130, "Stopped here."),
+        (StoppedError("Ended here.", 143), 143, "Ended here."),
+        (SystemExit(130), 130, "Stopped."),
+        (SystemExit(143), 143, "Stopped."),
+    ],
+)
+def test_one_sentence_and_the_code(
+    error: BaseException, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of(raising(error)) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"recoquest: {sentence}")
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_typers_own_endings_are_kept(code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(raising(SystemExit(code))) == code
+    assert capsys.readouterr().err == ""
+
+
+def test_a_command_that_returns_is_done() -> None:
+    assert code_of(lambda: None) == 0
+
+
+def test_a_defect_leaves_its_traceback_in_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert code_of(raising(ZeroDivisionError("by zero"))) == 70
+    sentence = capsys.readouterr().err
+    assert sentence.count("\n") == 1
+    assert "This is a defect (ZeroDivisionError: by zero)" in sentence
+    (file,) = tmp_path.iterdir()
+    assert str(file) in sentence
+    assert re.search(r"Traceback.*in command.*ZeroDivisionError", file.read_text(), re.DOTALL)
+
+
+def test_who_asks_sees_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_DEBUG", "1")
+    assert code_of(raising(ZeroDivisionError("by zero"))) == 70
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    assert code_of(raising(DataError("Broken."))) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_what_an_error_notes_comes_below_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    error = DataError("Two lines are\nbroken.")
+    error.add_note("Line 1: gone.")
+    error.add_note("Line 7: also\ngone.")
+    assert code_of(raising(error)) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "recoquest: Two lines are broken.",
+        "Line 1: gone.",
+        "Line 7: also gone.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (SystemExit(143), 143),
+        (TrainingInterruptedError("asked to stop", signal.SIGINT), 130),
+        (TrainingInterruptedError("asked to stop", signal.SIGTERM), 143),
+        (TrainingInterruptedError("another was asked to stop", None), 130),
+    ],
+)
+def test_stoppable_says_what_was_kept(error: BaseException, code: int) -> None:
+    with pytest.raises(StoppedError, match="Kept all of it") as stopped, stoppable("Kept all of it."):
+        raise error
+    assert stopped.value.code == code
+
+
+def test_other_exits_pass_a_stoppable_block() -> None:
+    with pytest.raises(SystemExit), stoppable("Kept all of it."):
+        raise SystemExit(2)
+
+
+def in_a_process(body: str) -> "subprocess.Popen[str]":
+    """A real process that runs `body` as a typer command."""
+    script = f"""
+import contextlib, sys, time, typer
+from app.cli.errors import ended, stoppable
+application = typer.Typer(pretty_exceptions_enable=False)
+
+@application.command()
+def command() -> None:
+    {body}
+
+ended(application)
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("block", "sentence"),
+    [("contextlib.nullcontext()", "Stopped."), ("stoppable('Stopped. Kept.')", "Stopped. Kept.")],
+)
+def test_signals_to_a_real_process(number: signal.Signals, code: int, block: str, sentence: str) -> None:
+    process = in_a_process(f"""
+    with {block}:
+        print('ready', flush=True)
+        time.sleep(30)
+""")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert errors.strip() == f"recoquest: {sentence}"
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    process = in_a_process("[typer.echo('x' * 1000) for _ in range(10_000)]")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    assert process.wait(timeout=20) == 1
+    assert errors == ""
+
+
+def test_letters_that_the_terminal_lacks_do_not_stop_a_command() -> None:
+    process = in_a_process("print('Herzgr\\u00f6\\u00dfe \\u2713')")
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert output == "Herzgr\\xf6\\xdfe \\u2713\n"
+
+
+def test_typer_reports_stop_as_an_exit_code() -> None:
+    """`ended` relies on it."""
+    application = typer.Typer()
+    application.command()(raising(KeyboardInterrupt()))
+    with pytest.raises(SystemExit) as left:
+        application([])
+    assert left.value.code == 130

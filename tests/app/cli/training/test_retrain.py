@@ -1,0 +1,116 @@
+"""`recoquest retrain`, as a user types it, on a small collection with feedback."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.engine import open_engine
+from app.settings import Settings
+from index.feedback.judgements import JudgedQuery, judge
+from tests.e2e.work import FURTHER, TINY, Work
+from training.data.manifest import read_manifest
+from training.recipes.load import load_recipe
+from training.trainer.run_state.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+SETS = [part for setting in TINY for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """A collection that a tiny model of the demo's recipe searches, and three judgements of its hits."""
+    work = Work(tmp_path_factory.mktemp("retrain"))
+    work.run("sample-data", "samples", "--images", 60)
+    work.run("train", "demo-scenes", "--data", work.data, "--out", "first", *SETS)
+    work.run("index", "scenes", "--bundle", "first/bundle", "--data", work.data)
+    engine = open_engine(Settings(home=work.folder / "home"))
+    train = [record.id for record in work.records if record.split == "train"]
+    held_out = next(record.id for record in work.records if record.split == "test")
+    with engine.home.catalogue.write() as session:
+        for image, relevant in ((train[0], True), (train[1], False), (held_out, True)):
+            judge(session, "scenes", JudgedQuery(texts=("what I look for",)), image, relevant, most=100)
+    engine.close()
+    return work
+
+
+def _result(work: Work, out: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads((work.folder / out / "result.json").read_text())
+    return found
+
+
+def test_a_model_that_does_not_pass_is_not_embedded(work: Work) -> None:
+    done = work.run("retrain", "scenes", "--out", "strict", "--gain", 1000, *FURTHER)
+    assert "from feedback 1 pairs of a text and an image, and 1 that do not go together" in done.stdout
+    said = "1 of 3 judgements are not learned from: 1 of images that are not for training (split train).\n"
+    assert said in done.stdout
+    assert "the new model does not pass" in done.stdout
+    result = _result(work, "strict")
+    assert (result["verdict"], result["generation"]) == ("rejected", None)
+    assert len(work.run("generations", "scenes").stdout.split("active")) == 2
+
+
+def test_the_manifest_has_what_was_said_of_images_for_training_only(work: Work) -> None:
+    work.run("retrain", "scenes", "--out", "export", "--gain", 1000, "--set", "train.epochs=1")
+    exported = {record.id: record for record in read_manifest(work.folder / "export" / "data").records}
+    asked = "what I look for"
+    assert len(exported) == len(work.records)
+    liked = [id for id, record in exported.items() if asked in record.texts]
+    disliked = [id for id, record in exported.items() if asked in record.not_texts]
+    train = [record for record in work.records if record.split == "train"]
+    assert (liked, disliked) == ([train[0].id], [train[1].id])
+    assert exported[liked[0]].texts.count(asked) == len(train[0].texts)
+    for record in work.records:
+        same = exported[record.id]
+        assert (same.split, same.group, same.labels) == (record.split, record.group, record.labels)
+        assert same.texts[: len(record.texts)] == record.texts
+        assert same.metadata == record.metadata
+        path = read_manifest(work.folder / "export" / "data").image_path(same)
+        assert path.read_bytes() == (work.data / record.image).read_bytes()
+
+
+def test_one_in_two_processes_trains_and_is_judged_like_any_other(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_TRAIN_PROCESSES", "2")
+    arguments = ("retrain", "scenes", "--out", "two", "--gain", 1000, "--device", "cpu")
+    work.run(*arguments, "--set", "train.epochs=1")
+    assert len(load_checkpoint(work.folder / "two" / "run" / "checkpoints" / "last.pt").random) == 2
+    assert _result(work, "two")["verdict"] == "unchanged"
+
+
+def test_one_that_passes_waits_for_a_person_and_then_takes_over(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
+    arguments = ("retrain", "scenes", "--out", "easy", "--gain", -1000, *FURTHER)
+    done = work.run(*arguments)
+    result = _result(work, "easy")
+    assert result["verdict"] == "waiting"
+    assert f"It waits for a person: recoquest activate scenes {result['generation']}" in done.stdout
+    judgement = result["judgement"]
+    assert isinstance(judgement, dict)
+    assert (judgement["metric"], judgement["held_out"], judgement["passed"]) == ("rsum", "test", True)
+    recipe = load_recipe(str(work.folder / "easy" / "recipe.yaml"))
+    first = load_recipe(str(work.folder / "first" / "recipe.yaml"))
+    assert recipe.optimizer.lr == pytest.approx(0.3 * first.optimizer.lr)
+    # Of the model that it goes on from it has a copy, whatever becomes of that one meanwhile.
+    assert Path(recipe.train.start_from or "").parent == work.folder / "easy" / "base"
+    # Given again with --promote it trains and embeds nothing again.
+    again = work.run(*arguments, "--promote")
+    assert "0 images were embedded" in again.stdout
+    assert _result(work, "easy") == {**result, "verdict": "promoted"}
+    assert f"now searched in generation {result['generation']}" in again.stdout
+    assert "now searched in generation 1" in work.run("rollback", "scenes").stdout
+
+
+def test_mistakes_are_one_sentence(work: Work) -> None:
+    for arguments, words in (
+        (("retrain", "nothing", "--out", "x"), "There is no collection 'nothing'"),
+        (("retrain", "scenes", "--out", "x", "--recipe", "nosuch"), "nosuch"),
+        (("retrain", "scenes", "--out", "x", "--set", "train.steps=5"), "exactly one of train.steps"),
+    ):
+        done = work.run(*arguments, code=1)
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr

@@ -1,0 +1,126 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.evaluation.conftest import WriteManifest
+from tests.training.evaluation.encoders import ColourEncoder
+from training.data.manifest import Manifest, Record, Rejections
+from training.errors import DataError
+from training.evaluation.embedding.images_and_texts import embed_manifest
+
+
+def record(name: str, *texts: str) -> Record:
+    return Record(id=name, image="", split="test", texts=texts)
+
+
+def lenient(manifest: Manifest, share: float) -> Manifest:
+    return replace(manifest, rejections=Rejections(len(manifest.records), share))
+
+
+def test_rows_follow_the_manifest(manifest_of: WriteManifest) -> None:
+    colours = ["red", "green", "blue", "white", "blue", "red", "green"]
+    manifest = manifest_of([record(f"{colour}-{row}", colour) for row, colour in enumerate(colours)])
+    encoder = ColourEncoder()
+    embedded = embed_manifest(encoder, manifest, batch_size=3, show_progress=False)
+    assert encoder.batches == [3, 3, 1]
+    assert [one.id for one in embedded.records] == [one.id for one in manifest.records]
+    assert embedded.image_vectors.argmax(axis=1).tolist() == [0, 1, 2, 0, 2, 0, 1]
+    assert np.einsum("nd,nd->n", embedded.image_vectors, embedded.text_vectors) == pytest.approx(1, abs=1e-3)
+
+
+def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of(
+        [
+            record("red-1", "red", "a red thing"),
+            record("red-2", "red"),
+            record("blue-1"),
+            record("red-3", "red"),
+        ]
+    )
+    encoder = ColourEncoder()
+    embedded = embed_manifest(encoder, manifest, show_progress=False)
+    assert sorted(encoder.texts) == ["a red thing", "red"]
+    assert embedded.texts == ("red", "a red thing", "red", "red")
+    assert embedded.text_owner.tolist() == [0, 0, 1, 3]
+    assert embedded.text_matches() == [[0, 1, 3], [0], [0, 1, 3], [0, 1, 3]]
+    assert embedded.text_vectors.shape == (4, 3)
+
+
+def test_a_broken_image_is_named_with_its_line(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1", "red"), record("broken-1", "blue"), record("green-1", "green")])
+    embedded = embed_manifest(ColourEncoder(), lenient(manifest, 0.5), show_progress=False)
+    assert [one.id for one in embedded.records] == ["red-1", "green-1"]
+    assert embedded.texts == ("red", "green")
+    assert embedded.text_owner.tolist() == [0, 1]
+    (skipped,) = embedded.skipped.items
+    assert skipped.line == 2
+    assert "broken-1.png" in skipped.reason
+
+
+def test_too_many_broken_images_stop_the_run(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1"), record("broken-1"), record("broken-2")])
+    with pytest.raises(DataError, match=r"Line 2: broken-1\.png.*[^.]\.$"):
+        embed_manifest(ColourEncoder(), lenient(manifest, 0.3), show_progress=False)
+    only_broken = manifest_of([record("broken-1"), record("broken-2")])
+    with pytest.raises(DataError, match=r"None of the images .* can be read") as raised:
+        embed_manifest(ColourEncoder(), lenient(only_broken, 1), show_progress=False)
+    assert len(raised.value.__notes__) == 2
+
+
+class RowMarks:
+    """Blackens the images of odd rows and writes the row behind each text."""
+
+    def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        odd = torch.tensor([row % 2 for row in rows], dtype=torch.bool)
+        return images * (~odd).view(-1, 1, 1, 1)
+
+    def mark_texts(self, texts: Sequence[str], row: int) -> list[str]:
+        return [f"{text} {row}" for text in texts]
+
+
+def test_marks_go_by_the_row_of_the_manifest(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of(
+        [
+            record("red-1", "red", "a red thing"),
+            record("broken-1", "red"),
+            record("red-2", "red"),
+            record("red-3", "red"),
+        ]
+    )
+    encoder = ColourEncoder()
+    embedded = embed_manifest(
+        encoder, lenient(manifest, 0.5), batch_size=2, marks=RowMarks(), show_progress=False
+    )
+    assert sorted(encoder.texts) == ["a red thing 0", "red 0", "red 1", "red 2", "red 3"]
+    # What matches is still told by the sentences as they were.
+    assert embedded.texts == ("red", "a red thing", "red", "red")
+    assert embedded.text_owner.tolist() == [0, 0, 1, 2]
+    assert embedded.text_matches() == [[0, 1, 2], [0], [0, 1, 2], [0, 1, 2]]
+    red, black = embedded.image_vectors[0], embedded.image_vectors[2]
+    assert embedded.image_vectors[1] == pytest.approx(red)
+    assert red[0] == pytest.approx(1, abs=0.01)
+    assert black == pytest.approx(3**-0.5)
+
+
+def test_an_empty_split_is_refused(manifest_of: WriteManifest) -> None:
+    with pytest.raises(DataError, match="no images in this split"):
+        embed_manifest(ColourEncoder(), manifest_of([record("red-1")]).split("val"), show_progress=False)
+
+
+def test_texts_are_left_alone_when_not_wanted(manifest_of: WriteManifest) -> None:
+    encoder = ColourEncoder()
+    embedded = embed_manifest(
+        encoder, manifest_of([record("red-1", "red")]), texts=False, show_progress=False
+    )
+    assert encoder.texts == []
+    assert embedded.text_vectors.shape == (0, 3)
+    assert embedded.text_matches() == []
+
+
+def test_cut_texts_are_counted(manifest_of: WriteManifest) -> None:
+    manifest = manifest_of([record("red-1", "red and blue", "red"), record("red-2", "red and blue")])
+    assert embed_manifest(ColourEncoder(most_words=2), manifest, show_progress=False).truncated == 1

@@ -1,0 +1,183 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import models, pre_tokenizers, processors
+
+from tests.training.models.tiny import TEXTS, tiny_tokenizer
+from training.errors import BundleError, RecipeError
+from training.models.config import TextTowerConfig
+from training.models.texts.tokenizer import (
+    Tokenizer,
+    build_tokenizer,
+    learn_tokenizer,
+    learn_word_tokenizer,
+    load_tokenizer,
+)
+
+
+def test_the_same_texts_give_the_same_bytes() -> None:
+    texts = [f"word{i * 7919 % 97} and thing{i * 31 % 53}" for i in range(300)]
+    learned = {learn_tokenizer(texts, 400).to_json() for _ in range(5)}
+    assert len(learned) == 1
+
+
+def test_learns_from_the_given_texts_only() -> None:
+    tokenizer = learn_tokenizer(["zebra crossing"] * 5, 300)
+    assert len(tokenizer.encode(["zebra"])[0].ids) == 3
+    assert len(tokenizer.encode(["giraffe"])[0].ids) > 3
+
+
+def test_ids_of_special_tokens() -> None:
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.pad_id == 0
+    assert tokenizer.encode([""])[0].ids == [tokenizer.cls_id, tokenizer.eos_id]
+    assert tokenizer.size <= 300
+    assert max(tokenizer.encode([TEXTS[2]])[0].ids) < tokenizer.size
+
+
+def test_a_special_token_cannot_be_written_in_a_text() -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.encode(["a <end> b <pad> c"])[0].ids
+    assert tokenizer.pad_id not in ids
+    assert [i for i, token in enumerate(ids) if token == tokenizer.eos_id] == [len(ids) - 1]
+
+
+def test_case_and_spaces_make_no_difference() -> None:
+    plain, loud = tiny_tokenizer().encode(["two dogs run", "  Two\n DOGS   run "])
+    assert plain.ids == loud.ids
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=30))
+def test_survives_being_saved(text: str) -> None:
+    tokenizer = tiny_tokenizer()
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode([text])[0].ids == tokenizer.encode([text])[0].ids
+    assert (again.pad_id, again.cls_id, again.eos_id) == (
+        tokenizer.pad_id,
+        tokenizer.cls_id,
+        tokenizer.eos_id,
+    )
+    assert again.to_json() == tokenizer.to_json()
+
+
+def test_refuses_to_learn_from_nothing() -> None:
+    with pytest.raises(RecipeError, match="No text"):
+        learn_tokenizer(["  ", ""], 300)
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"model": 3}'])
+def test_refuses_a_damaged_file(text: str) -> None:
+    with pytest.raises(BundleError, match="cannot be read"):
+        Tokenizer.from_json(text)
+
+
+def test_refuses_a_file_without_a_padding_token() -> None:
+    content = json.loads(tiny_tokenizer().to_json()) | {"padding": None}
+    with pytest.raises(BundleError, match="padding token"):
+        Tokenizer.from_json(json.dumps(content))
+
+
+def test_words_are_numbered_by_how_often_they_occur() -> None:
+    tokenizer = learn_word_tokenizer(["A dog runs.", "a DOG sits", "the dog"], 300)
+    # <pad>, <unknown>, <start>, <end>, then dog (3), a (2), and the words that occur once by their letters.
+    assert tokenizer.encode(["A dog\n  runs."])[0].ids == [2, 5, 4, 7, 6, 3]
+    assert tokenizer.encode(["the"])[0].ids == [2, 9, 3]
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 10)
+
+
+def test_words_outside_the_vocabulary_are_one_unknown_word() -> None:
+    tokenizer = learn_word_tokenizer(["zebra crossing"] * 5 + ["a lone giraffe"], 300, min_count=5)
+    assert tokenizer.encode(["zebra giraffe okapi crossing"])[0].ids == [2, 5, 1, 1, 4, 3]
+    assert tokenizer.size == 6
+    assert learn_word_tokenizer(["b a a c c c"], 6).encode(["a b c"])[0].ids == [2, 5, 1, 4, 3]
+
+
+def test_a_special_word_cannot_be_written_in_a_text() -> None:
+    tokenizer = learn_word_tokenizer(["start end unknown pad < >"], 300)
+    ids = tokenizer.encode(["<pad> <start> <unknown> <end>"])[0].ids
+    assert {0, 1, 2, 3}.isdisjoint(ids[1:-1])
+    assert (ids[0], ids[-1]) == (2, 3)
+
+
+def test_a_word_tokenizer_survives_being_saved_byte_for_byte() -> None:
+    tokenizer = learn_word_tokenizer(TEXTS, 300)
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.to_json() == tokenizer.to_json() == learn_word_tokenizer(TEXTS, 300).to_json()
+    for text in (*TEXTS, "okapi", ""):
+        assert again.encode([text])[0].ids == tokenizer.encode([text])[0].ids
+
+
+def test_refuses_to_learn_words_from_nothing() -> None:
+    with pytest.raises(RecipeError, match="No text"):
+        learn_word_tokenizer([" "], 300)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"architecture": "gru"}, True),
+        ({"architecture": "text_cnn"}, True),
+        ({"architecture": "small_transformer"}, False),
+        ({"architecture": "gru", "vocabulary": "pieces"}, False),
+        ({"architecture": "bert", "vocabulary": "words"}, True),
+    ],
+)
+def test_the_architecture_and_the_recipe_choose_words_or_pieces(
+    settings: dict[str, str], words: bool
+) -> None:
+    tokenizer = build_tokenizer(TextTowerConfig.model_validate(settings), ["zebra crossing"] * 5)
+    assert (len(tokenizer.encode(["giraffe"])[0].ids) == 3) is words
+    assert tokenizer.learned
+    assert Tokenizer.from_json(tokenizer.to_json()).learned
+
+
+def write_bert_tokenizer(folder: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sits", "##s"]
+    backend = BackendTokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    backend.enable_truncation(4)
+    backend.enable_padding(length=4)
+    backend.save(str(folder / "tokenizer.json"))
+    specials = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    settings = {"tokenizer_class": "BertTokenizer", "mask_token": "[MASK]", **specials}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def test_loads_a_pretrained_tokenizer_without_its_cutting_and_padding(tmp_path: Path) -> None:
+    write_bert_tokenizer(tmp_path)
+    config = TextTowerConfig(architecture="bert", pretrained=str(tmp_path))
+    tokenizer = build_tokenizer(config, texts=())
+    assert tokenizer.encode(["a cats sits a cat sits", "a"])[0].ids == [2, 5, 6, 8, 7, 5, 6, 7, 3]
+    assert tokenizer.encode(["a"])[0].ids == [2, 5, 3]
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 9)
+    assert not tokenizer.learned
+
+
+def write_clip_tokenizer(folder: Path) -> None:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = [*letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>"]
+    vocabulary = [*words, "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n")
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
+
+
+def test_loads_clips_vocabulary_and_merges(tmp_path: Path) -> None:
+    write_clip_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode(["A Cat"])[0].ids == [54, 26, 53, 55]
+    assert (tokenizer.cls_id, tokenizer.eos_id, tokenizer.pad_id) == (54, 55, 55)
+
+
+def test_names_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="No usable tokenizer"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,1 @@
+"""Embeddings of a manifest's images, texts and sounds."""

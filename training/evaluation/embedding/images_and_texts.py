@@ -1,0 +1,264 @@
+"""Embed the images and texts of a manifest: decode in threads beside the encoder, name what is broken."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from training.data.decoding.images import decode_image
+from training.data.manifest import Manifest, Record, Rejections
+from training.errors import DataError, ImageError
+from training.evaluation.embedding.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
+from training.evaluation.pairs import PairScorer
+from training.evaluation.similarity import Vectors, as_blades
+from training.models.features import Modality
+from training.progress import ProgressBar, progress_bar
+
+Item = TypeVar("Item")
+_DECODERS = 2
+_BATCHES_AHEAD = 2
+
+
+class EmbeddedTexts(Protocol):
+    """Vectors (B, D) of a list of texts, and for each what was cut of it, if anything."""
+
+    @property
+    def vectors(self) -> Vectors:
+        """(B, D), L2-normalised."""
+
+    @property
+    def truncations(self) -> Sequence[object | None]:
+        """One entry a text; None when it fits whole."""
+
+
+class ImageTextEncoder(Protocol):
+    """What embedding needs of an encoder; `training.models.encoder.Encoder` is one."""
+
+    @property
+    def dim(self) -> int:
+        """Width D of a vector."""
+
+    @property
+    def blades(self) -> int:
+        """How many vectors of D / k numbers make up a vector: k of a k-blade model, else 1."""
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What it can embed; a `SoundEncoder` when audio is among them."""
+
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+
+    def prepare_image(self, image: Image.Image) -> Tensor:
+        """A decoded image as uint8 (3, S, S)."""
+
+    def embed_images(self, images: Tensor) -> Vectors:
+        """(B, D) L2-normalised vectors of uint8 images (B, 3, S, S)."""
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """L2-normalised vectors of texts."""
+
+
+class Marks(Protocol):
+    """What is added to the images and texts of a manifest before they are embedded; rows count from 0."""
+
+    def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Changed images uint8 (B, 3, S, S) of these rows."""
+
+    def mark_texts(self, texts: Sequence[str], row: int) -> Sequence[str]:
+        """The changed texts of a row, as many."""
+
+
+@dataclass(frozen=True)
+class EmbeddedManifest:
+    """The vectors of a manifest.
+
+    Attributes:
+        records: The records whose image could be read, in the manifest's order.
+        image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, (N, 1, D) of one
+            without signs, and the texts' alike.
+        texts: Every text of every record, in order and unmarked; the same sentence may occur several times.
+        text_vectors: (M, D), row j is texts[j].
+        text_owner: (M,) row of the record that has text j.
+        skipped: Images that could not be read.
+        truncated: Number of distinct texts longer than the encoder reads.
+        sounds: Those of the records; None when there are none or the encoder cannot hear.
+        pair_scores: (N, M), how alike image i and text j are to an encoder that compares pairs, and whose
+            vectors do not tell; None: their vectors tell.
+    """
+
+    records: tuple[Record, ...]
+    image_vectors: Vectors
+    texts: tuple[str, ...]
+    text_vectors: Vectors
+    text_owner: NDArray[np.int64]
+    skipped: Rejections
+    truncated: int
+    sounds: EmbeddedSounds | None = None
+    pair_scores: Vectors | None = None
+
+    def text_matches(self) -> list[list[int]]:
+        """For each text, the rows of all records that have this very sentence."""
+        owners: dict[str, list[int]] = {}
+        for text, owner in zip(self.texts, self.text_owner.tolist(), strict=True):
+            owners.setdefault(text, []).append(owner)
+        return [sorted(set(owners[text])) for text in self.texts]
+
+
+def embed_manifest(
+    encoder: ImageTextEncoder,
+    manifest: Manifest,
+    *,
+    batch_size: int = 64,
+    texts: bool = True,
+    marks: Marks | None = None,
+    show_progress: bool = True,
+) -> EmbeddedManifest:
+    """Embed every image of a manifest, every distinct text once, and the sounds, where the encoder can.
+
+    Args:
+        encoder: Turns images and texts into vectors.
+        manifest: What to embed, usually one split. Its rejections say how much may be left out: lines and
+            images together, and lines and sounds.
+        batch_size: Images, or texts, a forward pass.
+        texts: Embed the texts as well.
+        marks: Added to what is embedded, such as synthetic shortcuts.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: When the manifest is empty or too many images or sounds cannot be read.
+    """
+    if not manifest.records:
+        raise DataError(
+            f"{manifest.folder} has no images in this split; choose another split or data folder."
+        )
+    texts = texts and "text" in encoder.modalities
+    written = [_written(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
+    distinct = list(dict.fromkeys(text for texts_of in written for text in texts_of))
+    total = len(manifest.records) + len(distinct)
+    with progress_bar("embedding", total, shown=show_progress) as bar:
+        skipped = manifest.rejections.continued(len(manifest.records))
+        pairs = PairScorer.of(encoder, len(distinct))
+        rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks, pairs)
+        vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar, pairs)
+    row_of = {text: row for row, text in enumerate(distinct)}
+    columns = [row_of[text] for row in rows for text in written[row]]
+    records = tuple(manifest.records[row] for row in rows)
+    sounds = None
+    if "audio" in encoder.modalities and isinstance(encoder, SoundEncoder):
+        sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size)
+    return EmbeddedManifest(
+        records=records,
+        image_vectors=as_blades(image_vectors, encoder.blades, unsigned=encoder.unsigned),
+        texts=tuple(text for record in records for text in record.texts if texts),
+        text_vectors=as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)[columns],
+        text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
+        skipped=skipped,
+        truncated=truncated,
+        sounds=sounds,
+        pair_scores=None
+        if pairs is None
+        else pairs.scores(batch_size, show_progress=show_progress)[:, columns],
+    )
+
+
+def _written(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
+    return record.texts if marks is None else marks.mark_texts(record.texts, row)
+
+
+def _embed_images(
+    encoder: ImageTextEncoder,
+    manifest: Manifest,
+    batch_size: int,
+    bar: ProgressBar,
+    skipped: Rejections,
+    marks: Marks | None,
+    pairs: PairScorer | None,
+) -> tuple[list[int], Vectors]:
+    """Which rows of the manifest could be read, and their vectors."""
+    rows: list[int] = []
+    vectors: list[Vectors] = []
+    for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
+        readable = [(row, image) for row, image in prepared if isinstance(image, Tensor)]
+        for row, image in prepared:
+            if isinstance(image, ImageError):
+                record = manifest.records[row]
+                skipped.add(record.line, f"{record.image}: {image}")
+        if readable:
+            read = [row for row, _ in readable]
+            images = torch.stack([image for _, image in readable])
+            seen = images if marks is None else marks.mark_images(images, read)
+            vectors.append(encoder.embed_images(seen))
+            if pairs is not None:
+                pairs.add_images(seen)
+            rows += read
+        bar.advance(len(prepared))
+    if not vectors:
+        raise skipped.error(f"None of the images of {manifest.folder} can be read: mend the data.")
+    return rows, np.concatenate(vectors)
+
+
+def _prepared_images(
+    encoder: ImageTextEncoder, manifest: Manifest, batch_size: int
+) -> Iterator[tuple[int, Tensor | ImageError]]:
+    """Images in order, decoded at most two batches ahead of the encoder."""
+    waiting: deque[tuple[int, Future[Tensor | ImageError]]] = deque()
+    pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
+    try:
+        for row, record in enumerate(manifest.records):
+            waiting.append((row, pool.submit(_prepare, encoder, manifest.image_path(record))))
+            if len(waiting) > _BATCHES_AHEAD * batch_size:
+                first, image = waiting.popleft()
+                yield first, image.result()
+        for row, image in waiting:
+            yield row, image.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _prepare(encoder: ImageTextEncoder, path: Path) -> Tensor | ImageError:
+    try:
+        return encoder.prepare_image(decode_image(path, min_side=encoder.min_image_side))
+    except ImageError as error:
+        return error
+
+
+def _embed_distinct(
+    encoder: ImageTextEncoder,
+    texts: Sequence[str],
+    batch_size: int,
+    bar: ProgressBar,
+    pairs: PairScorer | None,
+) -> tuple[Vectors, int]:
+    """Vectors in the order of `texts`, computed by length so that little is padding."""
+    vectors = np.empty((len(texts), encoder.dim), dtype=np.float32)
+    truncated = 0
+    for rows in _batches(sorted(range(len(texts)), key=lambda row: len(texts[row])), batch_size):
+        some = [texts[row] for row in rows]
+        embedded = encoder.embed_texts(some)
+        if pairs is not None:
+            pairs.add_texts(rows, some)
+        vectors[rows] = embedded.vectors
+        truncated += sum(cut is not None for cut in embedded.truncations)
+        bar.advance(len(rows))
+    return vectors, truncated

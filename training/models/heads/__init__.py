@@ -1,0 +1,1 @@
+"""Heads and poolings between a tower and the embedding."""

@@ -1,0 +1,1 @@
+"""Image towers: backbones of transformers, CLIP's ResNet, torchvision's weights."""

@@ -1,0 +1,97 @@
+"""Image towers: a backbone and its pooling."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import RecipeError
+from training.models.config import ImageTowerConfig
+from training.models.freezing import Freezer, frozen_modules
+from training.models.heads.pooling import Pooling, PoolingName, build_pooling
+from training.models.images.backbones import build_torchvision_resnet, build_transformers_backbone
+from training.models.images.clip_resnet import build_clip_resnet
+from training.models.images.torchvision_resnet import is_weight_file
+from training.models.pretrained import local_folder
+from training.models.tower import Fork, ImageBackbone, TowerOutput
+
+
+class ImageTower(nn.Module):
+    """A vision backbone and its pooling.
+
+    Attributes:
+        config: Resolved: it rebuilds the architecture without the pretrained folder.
+        width: Of the pooled feature.
+        local_width: Of the local features.
+        projection: What the pretrained model projects the pooled feature with; None if there is none.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
+    """
+
+    def __init__(self, config: ImageTowerConfig, backbone: ImageBackbone) -> None:
+        super().__init__()
+        if config.pooling == "cls" and not backbone.has_cls:
+            raise RecipeError(f"{config.architecture} has no class token: choose another pooling than 'cls'.")
+        self.config = config.model_copy(update={"pretrained": None, "options": backbone.options})
+        self.backbone = backbone
+        self.pooling: Pooling | None = None
+        if config.pooling != "tower" and config.pooling != "cls":
+            self.pooling = build_pooling(config.pooling, backbone.local_width)
+        self.width = backbone.width if config.pooling == "tower" else backbone.local_width
+        self.local_width = backbone.local_width
+        self.projection = backbone.projection if config.pooling == "tower" else None
+        self.fork_pooling: PoolingName = "cls" if backbone.has_cls else "mean"
+        if config.pooling != "tower":
+            self.fork_pooling = config.pooling
+        self.fork_prefix = int(backbone.has_cls and self.fork_pooling != "cls")
+        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+
+    def forward(self, pixels: Tensor) -> TowerOutput:
+        """Features of normalised images (B, 3, S, S)."""
+        with torch.no_grad() if self.config.frozen_layers == "all" else nullcontext():
+            features = self.backbone(pixels)
+        local = features.local
+        mask = torch.ones(local.shape[:2], dtype=torch.bool, device=local.device)
+        fork = None
+        if features.fork is not None:
+            fork = Fork(features.fork, features.fork.new_ones(features.fork.shape[:2], dtype=torch.bool))
+        if self.pooling is not None:
+            pooled, weights = self.pooling(local, mask)
+            return TowerOutput(pooled, local, mask, weights, fork)
+        pooled = features.cls if self.config.pooling == "cls" else features.pooled
+        return TowerOutput(pooled, local, mask, fork=fork)
+
+    def train(self, mode: bool = True) -> "ImageTower":
+        """Set the mode of all but the frozen parts."""
+        super().train(mode)
+        self._frozen.hold()
+        return self
+
+
+def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> ImageTower:
+    """The image tower of a configuration.
+
+    Args:
+        config: Of the tower.
+        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
+
+    Raises:
+        RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.
+    """
+    backbone: ImageBackbone
+    if (
+        config.architecture == "resnet"
+        and config.pretrained is not None
+        and is_weight_file(config.pretrained)
+    ):
+        file = Path(config.pretrained).expanduser()
+        return ImageTower(config, build_torchvision_resnet(file, weights=load_pretrained))
+    folder = None if config.pretrained is None else local_folder(config.pretrained)
+    if config.architecture == "clip_resnet":
+        backbone = build_clip_resnet(config.options, folder, weights=load_pretrained)
+    else:
+        backbone = build_transformers_backbone(
+            config.architecture, config.options, folder, weights=load_pretrained
+        )
+    return ImageTower(config, backbone)

@@ -1,0 +1,1 @@
+"""Audio towers and spectrograms."""

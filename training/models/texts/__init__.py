@@ -1,0 +1,1 @@
+"""Text towers, tokenizers, sentence encoders."""

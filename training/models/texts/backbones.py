@@ -1,0 +1,186 @@
+"""The text models of transformers as text backbones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.models.config import TextArchitecture
+from training.models.pretrained import (
+    architecture_options,
+    configuration,
+    load_pretrained,
+    pretrained_configuration,
+    read_projection,
+)
+from training.models.texts.clip_text_weights import is_open_clip, load_open_clip_text, open_clip_text_options
+from training.models.texts.tokenizer import Tokenizer
+from training.models.tower import Projection, TextBackbone, TextFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Where a model of transformers keeps what a tower needs."""
+
+    config: str
+    model: str
+    layers: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+_FAMILIES: dict[str, _Family] = {
+    "bert": _Family("BertConfig", "BertModel", "encoder.layer", (("add_pooling_layer", False),)),
+    "roberta": _Family("RobertaConfig", "RobertaModel", "encoder.layer", (("add_pooling_layer", False),)),
+    "distilbert": _Family("DistilBertConfig", "DistilBertModel", "transformer.layer"),
+    "clip_text_model": _Family("CLIPTextConfig", "CLIPTextModel", "encoder.layers"),
+    "siglip_text_model": _Family("SiglipTextConfig", "SiglipTextModel", "encoder.layers"),
+}
+
+
+class TransformersTextBackbone(TextBackbone):
+    """A text model of transformers."""
+
+    def __init__(self, family: _Family, model: nn.Module, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._family = family
+        self.model = model
+        self.options = options
+        self.width = self.local_width = int(options.get("hidden_size") or options["dim"])
+        self.heads = int(options.get("num_attention_heads") or options["n_heads"])
+        self.max_tokens = int(options["max_position_embeddings"])
+        self.causal = family.model == "CLIPTextModel"
+        if family.model == "RobertaModel":
+            # Its positions begin behind the padding id.
+            self.max_tokens -= int(options["pad_token_id"]) + 1
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
+        """Tokens (B, T, C) of ids and mask (B, T)."""
+        output = self._read(input_ids=input_ids, attention_mask=attention_mask)
+        return TextFeatures(output.last_hidden_state, fork=self._fork(output))
+
+    def _read(self, **inputs: Tensor) -> Any:
+        settings = {} if self.fork_after is None else {"output_hidden_states": True}
+        return self.model(**inputs, **settings)
+
+    def _fork(self, output: Any) -> Tensor | None:
+        return None if self.fork_after is None else output.hidden_states[self.fork_after]
+
+    def forward_pairs(self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> TextFeatures:
+        """Tokens (B, T, C) of rows that may hold two texts each.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T).
+            segments: (B, T), 0 in the first text and 1 in the second; BERT has an embedding for each, other
+                architectures make no use of it.
+        """
+        if int(self.options.get("type_vocab_size", 0)) < 2:
+            both: TextFeatures = self(input_ids, attention_mask)
+            return both
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
+        return TextFeatures(output.last_hidden_state)
+
+    def stem(self) -> Sequence[nn.Module]:
+        """The embeddings."""
+        return [attrgetter("embeddings")(self.model)]
+
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The transformer layers."""
+        return [[layer] for layer in attrgetter(self._family.layers)(self.model)]
+
+
+class SiglipTextBackbone(TransformersTextBackbone):
+    """SigLIP's text model, which was trained on texts padded to its full length and attends to that padding.
+
+    It pads every text itself, so a caller's padding has no effect. Its pooled feature is the last position's.
+    """
+
+    def __init__(self, family: _Family, model: nn.Module, options: dict[str, Any], pad_id: int) -> None:
+        super().__init__(family, model, options)
+        self.pools_itself = True
+        self.width = int(options["projection_size"])
+        self._pad_id = pad_id
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
+        """Tokens (B, T, C) and the pooled feature (B, W) of ids and mask (B, T)."""
+        real = input_ids.masked_fill(attention_mask == 0, self._pad_id)[:, : self.max_tokens]
+        full = functional.pad(real, (0, self.max_tokens - real.shape[1]), value=self._pad_id)
+        output = self._read(input_ids=full)
+        length, fork = input_ids.shape[1], self._fork(output)
+        return TextFeatures(
+            output.last_hidden_state[:, :length],
+            output.pooler_output,
+            None if fork is None else fork[:, :length],
+        )
+
+
+def build_transformers_backbone(
+    architecture: TextArchitecture,
+    options: dict[str, Any],
+    folder: Path | None,
+    tokenizer: Tokenizer,
+    *,
+    weights: bool,
+) -> TransformersTextBackbone:
+    """A text model from options with random weights, or from a pretrained folder.
+
+    Args:
+        architecture: Its model type in transformers.
+        options: Of the architecture; a folder's own come first.
+        folder: Of a pretrained model; None: random weights.
+        tokenizer: Gives the ids of special tokens, and the vocabulary's size where the options leave it open.
+        weights: Load the folder's weights, not only its architecture.
+    """
+    family = _FAMILIES[architecture]
+    kind = getattr(transformers, family.config)
+    model_kind = getattr(transformers, family.model)
+    settings = dict(family.settings)
+    if folder is None:
+        config = configuration(kind, {**_token_options(tokenizer), **options})
+        model = model_kind(config, **settings)
+    elif architecture == "clip_text_model" and is_open_clip(folder):
+        config = configuration(kind, {**_token_options(tokenizer), **open_clip_text_options(folder)})
+        model = load_open_clip_text(model_kind(config), folder) if weights else model_kind(config)
+    else:
+        config = pretrained_configuration(kind, folder)
+        model = (
+            load_pretrained(model_kind, config, folder, **settings)
+            if weights
+            else model_kind(config, **settings)
+        )
+    resolved = architecture_options(config)
+    backbone = (
+        SiglipTextBackbone(family, model, resolved, tokenizer.pad_id)
+        if architecture == "siglip_text_model"
+        else TransformersTextBackbone(family, model, resolved)
+    )
+    if folder is not None and weights:
+        backbone.projection = _projection(architecture, folder, backbone.width)
+    return backbone
+
+
+def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "vocab_size": tokenizer.size,
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.eos_id,
+    }
+
+
+def _projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
+    if architecture == "clip_text_model":
+        if not is_open_clip(folder):
+            return read_projection(folder, "text_projection.weight")
+        stored = read_projection(folder, "text_projection")
+        # open_clip keeps the transposed matrix.
+        return None if stored is None else Projection(stored.weight.T)
+    if architecture == "siglip_text_model":
+        return Projection(torch.eye(width))
+    return None

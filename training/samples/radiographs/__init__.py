@@ -1,0 +1,1 @@
+"""Sample radiographs: drawn chest films with known findings, and reports that state them."""

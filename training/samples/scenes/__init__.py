@@ -1,0 +1,1 @@
+"""Sample scenes: drawn places and things with known factors, captions and sounds."""

@@ -1,0 +1,1 @@
+"""Gradients of large batches, batch norm across parts, parameter groups and learning rates."""

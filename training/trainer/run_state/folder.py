@@ -1,0 +1,103 @@
+"""The folder of a run: where its files lie, and whether a run may start or go on in it."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from training.atomic import atomic_file
+from training.recipes.load import dump_recipe, first_difference, parse_as
+from training.recipes.schema import NamedRecipe
+from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
+from training.trainer.run_state.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Names inside the folder of a run."""
+
+    path: Path
+
+    @property
+    def bundle(self) -> Path:
+        """The encoder with the best validation figure."""
+        return self.path / "bundle"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Holds `last.pt` and `best.pt`."""
+        return self.path / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        """The newest checkpoint."""
+        return self.checkpoints / "last.pt"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the best validation figure."""
+        return self.checkpoints / "best.pt"
+
+    def recover(self) -> bool:
+        """Remove what a run left that was killed before its first checkpoint; tell whether there is one."""
+        if not self.last.is_file() and self.path.is_dir():
+            shutil.rmtree(self.path)
+        return self.last.is_file()
+
+    def check_unused(self) -> None:
+        """Make sure that a new run can start here.
+
+        Raises:
+            TrainingError: There is something already.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise TrainingError(f"{self.path} is a file: give another folder.")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise TrainingError(
+                f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
+            )
+
+    def read_checkpoint(self, recipe: NamedRecipe, processes: int = 1) -> Checkpoint:
+        """The newest checkpoint of the run in this folder.
+
+        Raises:
+            TrainingError: There is none, it is damaged, or it belongs to another recipe or another number of
+                processes.
+        """
+        if not self.last.is_file():
+            raise TrainingError(f"There is no run to resume in {self.path}: start it without --resume.")
+        checkpoint = load_checkpoint(self.last)
+        theirs = parse_as(type(recipe), yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
+        # A release may reword what a recipe says of itself.
+        words = {"description": recipe.description, "source": recipe.source}
+        key = first_difference(recipe, theirs.model_copy(update=words))
+        if key is not None:
+            raise TrainingError(
+                f"The run in {self.path} was started with another {key}: resume it with the same recipe and "
+                "settings, or start a new run in another folder."
+            )
+        theirs_count = len(checkpoint.random)
+        if theirs_count != processes:
+            raise TrainingError(
+                f"The run in {self.path} was started with {_counted(theirs_count)}, not {processes}: resume "
+                f"it with {theirs_count}, because each has its own random numbers."
+            )
+        return checkpoint
+
+    def write_recipe(self, recipe: NamedRecipe) -> None:
+        """Write the resolved recipe."""
+        with atomic_file(self.path / "recipe.yaml") as file:
+            file.write(dump_recipe(recipe).encode())
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        """Write `results.json`, of a run that ends in figures and not in a bundle."""
+        with atomic_file(self.path / "results.json") as file:
+            file.write(json.dumps(results, indent=2).encode() + b"\n")
+
+
+def _counted(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
