@@ -8,9 +8,9 @@ from sqlalchemy import event
 
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.engine import SearchEngine
+from index.filters import sql as filter_query
 from index.filters.column_cache import Place
 from index.filters.grammar import Equals, Filter, parse_filter
-from index.filters.grammar import sql as filter_query
 from index.filters.sql import PassingKeys, change_since, passing_keys
 from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images

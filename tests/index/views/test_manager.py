@@ -19,7 +19,8 @@ from index.vectors.cosine import CosineView
 from index.vectors.planner import VIEW_NAMES, ViewName
 from index.vectors.protocol import Vectors
 from index.vectors.reference import ReferenceView
-from index.views.manager import Views, snapshots
+from index.views import snapshots
+from index.views.manager import Views
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.coding import prefer_codes

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from index.views.manager import memory
+from index.views import memory
 
 GIB = 1024**3
 
