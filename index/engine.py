@@ -37,8 +37,8 @@ from index.search.results import (
 )
 from index.search.searcher import Searcher
 from index.vectors.codec import decode_vectors
-from index.vectors.planner import Choice, ViewName
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, ViewName
+from index.views.choose import Choice
 from index.views.gpu import Gpu
 from index.views.manager import Views
 

@@ -16,8 +16,8 @@ from index.errors import StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
 from index.scoring.sample_queries import draw
-from index.vectors.exact import ExactView
 from index.vectors.protocol import Keys, Vectors, VectorView
+from index.vectors.view import CosineView
 from index.views.manager import Views
 from training.evaluation.similarity import as_blades, similarity
 from training.progress import progress_bar
@@ -195,9 +195,9 @@ class _Pictures:
             return None
 
 
-def _sketches(pictures: _Pictures, keys: Keys, show_progress: bool) -> ExactView:
+def _sketches(pictures: _Pictures, keys: Keys, show_progress: bool) -> CosineView:
     """Return a view of the sketches of those pictures that can be read and are not blank."""
-    view = ExactView(SKETCH_DIM)
+    view = CosineView(SKETCH_DIM)
     with progress_bar("Reading pictures", len(keys), shown=show_progress) as bar:
         for block in _blocks(keys, _ROWS):
             read = [(key, picture) for key in block.tolist() if (picture := pictures.of(key)) is not None]

@@ -14,9 +14,8 @@ from index.catalogue.collections import Generation, Target
 from index.scoring.pca import Axes
 from index.scoring.sample_queries import OwnQueries, QueryKind, draw, own_images, own_queries
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
-from index.vectors.blade import oriented_bases
-from index.vectors.held import held_vectors
-from index.vectors.protocol import Vectors, VectorView
+from index.vectors.flat.blade import oriented_bases
+from index.vectors.protocol import Vectors, VectorView, held_vectors
 from training.evaluation.similarity import as_blades, similarity
 
 Scores = NDArray[np.float32]

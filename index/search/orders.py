@@ -18,8 +18,7 @@ from index.filters.column_cache import holds
 from index.search.cursors import MOST_RANKED, Place
 from index.search.grouping import Groups
 from index.search.mmr import diversify
-from index.vectors.held import held_vectors
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView, held_vectors
 
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1

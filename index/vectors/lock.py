@@ -31,6 +31,10 @@ class ReadWriteLock(AbstractContextManager[None]):
             try:
                 self._changed.wait_for(lambda: not self._writing and not self._readers)
                 self._writing = True
+            except BaseException:
+                # Readers wait for this writer, and no one else would wake them.
+                self._changed.notify_all()
+                raise
             finally:
                 self._writers_waiting -= 1
         try:

@@ -1,9 +1,13 @@
-"""What a view of vectors can do, whatever engine is behind it."""
+"""The interface of vector views."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+# exact: scanned; ivf: approximate, in memory; mapped: approximate, vectors on disk; gpu: scanned on a GPU.
+ViewName = Literal["exact", "ivf", "mapped", "gpu"]
+VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "mapped", "gpu")
 
 Keys = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -81,3 +85,12 @@ class VectorView(Protocol):
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one."""
+
+
+def held_vectors(view: VectorView, keys: Keys) -> tuple[Keys, Vectors]:
+    """Return those of keys (N,) that a view still holds, in their order, and their vectors."""
+    while True:
+        try:
+            return keys, view.vectors(keys)
+        except KeyError as gone:
+            keys = keys[keys != gone.args[0]]

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.positions import Rows
+from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 
 Scores = NDArray[np.float32]

@@ -1,50 +1,55 @@
-"""The GPU that vectors may be scanned on."""
+"""The GPU on which FAISS may scan vectors."""
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
-from training.errors import RecoquestError
-
-if TYPE_CHECKING:
-    import torch
+import faiss
 
 _log = logging.getLogger(__name__)
+_CPU: Final = "cpu"
 
 
 class Gpu:
-    """The GPU that a setting names, if there is one; to look for it loads torch, so this waits until asked.
+    """The GPU that a setting names, if FAISS can use one.
 
     Args:
-        name: As `choose_device` takes it: "auto", "cuda" or "cuda:N"; "cpu" for none.
+        name: "auto", "cuda" or "cuda:N"; "cpu" for none.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @cached_property
-    def device(self) -> "torch.device | None":
-        """The GPU as torch has it."""
-        from training.models.encoder import choose_device
-
-        try:
-            device = choose_device(self._name)
-        except RecoquestError as error:
-            _log.warning("no vectors are scanned on a GPU: %s", error)
+    def number(self) -> int | None:
+        """The number of the GPU; None where there is none."""
+        if self._name == _CPU:
             return None
-        return device if device.type == "cuda" else None
+        library: Any = faiss
+        count = int(library.get_num_gpus()) if hasattr(library, "get_num_gpus") else 0
+        _, _, number = self._name.partition(":")
+        wanted = int(number) if number.isdecimal() else 0
+        return wanted if wanted < count else None
+
+    @cached_property
+    def _resources(self) -> Any:
+        library: Any = faiss
+        return library.StandardGpuResources()
+
+    def new_index(self, dim: int) -> Any:
+        """Return an empty flat index of float16 vectors on the GPU."""
+        library: Any = faiss
+        config = library.GpuIndexFlatConfig()
+        config.useFloat16, config.device = True, self.number
+        return library.GpuIndexFlatIP(self._resources, dim, config)
 
     def free(self) -> int | None:
         """Return the bytes that can still be taken on it; None where there is none, or it does not answer."""
-        if self.device is None:
+        if self.number is None:
             return None
-        import torch
-
+        library: Any = faiss
         try:
-            free, _ = torch.cuda.mem_get_info(self.device)
-            # What torch keeps for later is taken first.
-            kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        except RuntimeError as error:
+            return int(library.getFreeMemory(self.number))
+        except (AttributeError, RuntimeError) as error:
             _log.warning("no vectors are scanned on the GPU, which does not answer: %s", error)
             return None
-        return free + kept

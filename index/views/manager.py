@@ -19,14 +19,16 @@ from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target, count_embeddings
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError, ViewError
+from index.vectors.ann.search import OperatingPoint
 from index.vectors.codec import decode_vectors, rounded_vectors
-from index.vectors.cosine import CosineView
-from index.vectors.kinds import StoredView, new_view
-from index.vectors.planned import MovedError
-from index.vectors.planner import VIEW_NAMES, Choice, ViewName, choose_view
-from index.vectors.protocol import Vectors, VectorView
+from index.vectors.factory import StoredView, new_view
+from index.vectors.protocol import VIEW_NAMES, Vectors, VectorView, ViewName
+from index.vectors.storage.gpu import GpuScan
+from index.vectors.storage.scratch import Scratch
 from index.vectors.threads import yield_cores
+from index.vectors.view import CosineView, MovedError
 from index.views.calibration_queries import stored_queries
+from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
 from index.views.memory import free_memory
 from index.views.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapshot, write_snapshot
@@ -90,6 +92,7 @@ class Views:
     def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
         self._folder = folder
         self._gpu = gpu
+        self._scratch = Scratch()
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], HeldView] = {}
         # One build at a time: it takes every core that searches leave.
@@ -97,11 +100,6 @@ class Views:
 
     def close(self) -> None:
         """Begin no further build; one that has begun is waited for."""
-        with self._lock:
-            views = [held.view for held in self._held.values()]
-        for view in views:
-            if isinstance(view, CosineView):
-                view.close()
         self._builder.shutdown(cancel_futures=True)
 
     def current(
@@ -173,6 +171,15 @@ class Views:
         with self._lock:
             return {generation for generation, _ in self._held}
 
+    def operating_points(self) -> dict[tuple[int, Target], OperatingPoint]:
+        """Return the operating point of each view that has codes, by generation and target."""
+        with self._lock:
+            views = {place: held.view for place, held in self._held.items()}
+        points = {
+            place: view.operating_point for place, view in views.items() if isinstance(view, CosineView)
+        }
+        return {place: point for place, point in points.items() if point is not None}
+
     def hold(self, generation: Generation, target: Target) -> HeldView:
         """Return what holds the view of a generation; see `current`."""
         with self._lock:
@@ -204,8 +211,6 @@ class Views:
             gpu = None if _gpu_rests(held, view) else self._gpu
             wanted = _to_build(session, generation, view, gpu, view.device_bytes)
             held.on_gpu = view.name == "gpu" and wanted is None
-            if view.slow and (wanted is None or held.rests(wanted)):
-                wanted = "exact"
             if wanted is not None and not held.rests(wanted):
                 asked = stored_queries(session, generation, held.target)
                 held.building = True
@@ -215,12 +220,10 @@ class Views:
     def _build(
         self, generation: Generation, held: HeldView, view: CosineView, wanted: ViewName, asked: Vectors
     ) -> None:
-        """Give a view 8 bits, its copy on the GPU, or codes or a graph and a snapshot, while it answers."""
+        """Give a view its copy on the GPU, or codes and a snapshot, while it answers."""
         renewed = False
         try:
-            if wanted == "exact":
-                view.quicken()
-            elif wanted == "gpu":
+            if wanted == "gpu":
                 self._upload(held, view)
             else:
                 renewed = _renew(view, wanted, self._place(generation, held.target), asked)
@@ -236,15 +239,14 @@ class Views:
                 self._write(generation, view, held.sequence, held.target, settled=locked.close)
 
     def _upload(self, held: HeldView, view: CosineView) -> None:
-        device = None if self._gpu is None else self._gpu.device
-        if device is not None:
-            held.on_gpu = view.upload(device)
+        if self._gpu is not None:
+            held.on_gpu = view.upload(GpuScan(view.dim, self._gpu.new_index))
 
     def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> StoredView:
         """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
-        found = read_snapshot(folder, _identity(generation), mapped=mapped)
+        found = read_snapshot(folder, _identity(generation), mapped=mapped, scratch=self._scratch)
         if found is not None:
             view, held = found
             if held <= sequence:
@@ -260,6 +262,7 @@ class Views:
             generation.blades,
             unsigned=generation.unsigned,
             spill=folder if mapped else None,
+            scratch=self._scratch,
         )
         _add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
@@ -286,7 +289,7 @@ class Views:
 
 
 def _renew(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
-    """Have codes learn what came since, or have others or a graph built; tell whether there are others."""
+    """Have codes learn the rows that came since, or build others; tell whether there are others."""
     if view.name == wanted and view.keep_up():
         return False
     return view.build(wanted, spill, asked)
@@ -317,7 +320,7 @@ def _to_build(
         if view.name != "exact" or view.mapped:
             view.drop()
         return None
-    return wanted if view.name != wanted or view.outgrown else None
+    return wanted if view.name != wanted or view.lagging else None
 
 
 def _sequence(session: Session, generation: Generation) -> int:

@@ -16,10 +16,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_abandoned
-from index.vectors.kinds import StoredView, new_view
+from index.vectors.factory import StoredView, new_view
+from index.vectors.storage.scratch import Scratch
 from training.atomic import atomic_file, sync
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _MANIFEST: Final = "snapshot.json"
 
 _log = logging.getLogger(__name__)
@@ -109,13 +110,16 @@ def write_snapshot(
         (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tuple[StoredView, int] | None:
+def read_snapshot(
+    folder: Path, of: SnapshotOf, *, mapped: bool = False, scratch: Scratch | None = None
+) -> tuple[StoredView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
         folder: Where it lies.
         of: What it must be of.
         mapped: Whether vectors that are compared by cosine stay in its file.
+        scratch: Shared by all views of a process.
 
     Returns:
         None when there is none, or when it is damaged or of something else; the log says which.
@@ -124,7 +128,7 @@ def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tupl
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
         spill = folder if mapped else None
-        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, scratch=scratch)
         view.read({part: _checked(folder, file) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)

@@ -20,9 +20,9 @@ from app.cli.options import (
 
 if TYPE_CHECKING:
     from index.ingest import IngestReport
-    from index.vectors.planner import Choice
+    from index.views.choose import Choice
 
-ChosenView = Literal["auto", "exact", "ivf", "hnsw", "mapped", "gpu"]
+ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
 
 def index(

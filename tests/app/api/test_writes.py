@@ -19,6 +19,7 @@ from app.encoding import EncodingQueue
 from app.engine import open_engine
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
+from index.home import Home
 from index.writes.live import known_now, remove_collection
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
@@ -276,9 +277,9 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
 ) -> None:
     local.post("/v1/collections", json={"name": "brief", "same_model_as": COLLECTION})
 
-    def removing(engine: SearchEngine, *asked: Any) -> Any:
-        remove_collection(engine, "brief")
-        return known_now(engine.home, *asked)
+    def removing(home: Home, *asked: Any) -> Any:
+        remove_collection(SearchEngine(home), "brief")
+        return known_now(home, *asked)
 
     monkeypatch.setattr("app.operations.write_images.known_now", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")

@@ -122,10 +122,10 @@ def _keep(results: dict[str, Result], title: str, recall: float, place: Path) ->
 
 def _print_scan(workload: Workload, threads: int) -> None:
     speed = scan(workload, threads)
-    coarse, scanned, read = (speed[name] / _GIGABYTE for name in ("coarse", "scan", "read"))
+    scanned, read = (speed[name] / _GIGABYTE for name in ("scan", "read"))
     typer.echo(
-        f"Exact scan: {coarse:.1f} GB/s of float16 vectors by way of 8 bits, {coarse / read:.0%} of the "
-        f"{read:.1f} GB/s at which memory is read; {scanned:.1f} GB/s without, {scanned / read:.0%}."
+        f"Exact scan: {scanned:.1f} GB/s of float16 vectors, {scanned / read:.0%} of the {read:.1f} GB/s at "
+        "which memory is read."
     )
 
 

@@ -10,6 +10,7 @@ from index.catalogue.tables import LooseFileRow
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.files.image_store import ImageStore
+from index.home import Home
 from index.ingest import ingest_manifest
 from index.writes.garbage import remove_leftovers
 from tests.index.conftest import open_home
@@ -64,9 +65,9 @@ def test_nobody_removes_the_files_of_a_restore_before_images_use_them(
 ) -> None:
     again, take = open_home(tmp_path / "again"), restore._take_catalogue
 
-    def remove_before(engine: SearchEngine, copy: Path, show_progress: bool) -> None:
-        remove_leftovers(engine.home)
-        take(engine.home, copy, show_progress)
+    def remove_before(home: Home, copy: Path, show_progress: bool) -> None:
+        remove_leftovers(home)
+        take(home, copy, show_progress)
 
     monkeypatch.setattr(restore, "_take_catalogue", remove_before)
     assert restore_backup(again.home, backup, show_progress=False).images == 20

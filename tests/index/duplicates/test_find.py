@@ -13,7 +13,7 @@ from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.generations.activation import activate
 from index.ingest import ingest_manifest
 from index.vectors.codec import encode_vectors
-from index.vectors.exact import ExactView
+from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
@@ -127,7 +127,7 @@ def test_likely_pairs_equal_the_definition() -> None:
     count, nearest = 150, 5
     vectors = unit_vectors(count, 6)
     keys = np.arange(count, dtype=np.int64) * 3 + 1
-    view = ExactView(6)
+    view = CosineView(6)
     view.add(keys, vectors)
     alike = vectors @ vectors.T
     threshold = np.quantile(alike[np.triu_indices(count, 1)], 1 - nearest / count)

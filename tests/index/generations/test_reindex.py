@@ -40,7 +40,7 @@ from training.models.encoder import load_encoder
 
 engine = open_home(Path(sys.argv[1]))
 encoder = tell_batches(load_encoder(Path(sys.argv[2]), "cpu"))
-reindex(engine, generation_for(engine, "c", encoder), encoder, batch_size=4, show_progress=False)
+reindex(engine, generation_for(engine.home, "c", encoder), encoder, batch_size=4, show_progress=False)
 """
 
 

@@ -15,10 +15,10 @@ from index.scoring.background import Background, Backgrounds, measure_background
 from index.scoring.sample_queries import OwnQueries, QueryKind, draw, own_images, own_queries
 from index.scoring.vocabulary import Vocabulary
 from index.vectors.codec import encode_vectors
-from index.vectors.exact import ExactView
 from index.vectors.protocol import Keys, Vectors, VectorView
-from index.vectors.reference import ReferenceView
+from index.vectors.view import CosineView
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 12
 COUNT = 400
@@ -35,8 +35,8 @@ def _around(axis: int, count: int, seed: int, noise: float = 0.5) -> Vectors:
     return _unit(vectors)
 
 
-def _view(vectors: Vectors) -> ExactView:
-    view = ExactView(DIM)
+def _view(vectors: Vectors) -> CosineView:
+    view = CosineView(DIM)
     view.add(np.arange(1, len(vectors) + 1), vectors)
     return view
 
@@ -169,7 +169,7 @@ def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
     assert scale.confident([1.0]) is True
 
 
-class _Shrinking(ExactView):
+class _Shrinking(CosineView):
     """A view of which keys are removed right after somebody has asked which there are."""
 
     def __init__(self, gone: int) -> None:
@@ -274,7 +274,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert backgrounds.of(reading, generation, view) is grown
         backgrounds.keep({generation.id + 1})
         assert backgrounds.of(reading, generation, view) is not grown
-        assert backgrounds.of(reading, generation, ExactView(DIM)) is None
+        assert backgrounds.of(reading, generation, CosineView(DIM)) is None
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:

@@ -24,9 +24,9 @@ from index.search.request import SearchRequest
 from index.search.results import SearchPage
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
-from index.vectors.reference import ReferenceView
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 16
 COUNT = 300

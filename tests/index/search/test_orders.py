@@ -5,8 +5,8 @@ import pytest
 
 from index.search.grouping import GroupColumn, Groups
 from index.search.orders import Fused, Grouped, Plain, Scope
-from index.vectors.cosine import CosineView
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 
 DIM = 16

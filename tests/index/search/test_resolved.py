@@ -14,8 +14,8 @@ from index.search.orders import Scope
 from index.search.request import SearchRequest
 from index.search.resolved import Prepared, PreparedRequests
 from index.search.results import ActiveGeneration
-from index.vectors.cosine import CosineView
 from index.vectors.protocol import After, Neighbours, Vectors
+from index.vectors.view import CosineView
 from index.writes.live import remove_collection
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record

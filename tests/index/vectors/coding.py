@@ -1,66 +1,45 @@
-"""Views with codes, and what codes passes a filter after its first search, of however few vectors."""
+"""Views with codes, of however few vectors."""
 
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from index.vectors import coded
-from index.vectors.calibration import calibrate
-from index.vectors.coded import CodedCopies
-from index.vectors.cosine import CosineView
-from index.vectors.passing import SearchedCopy
-from index.vectors.planner import Planner, ViewName
-from index.vectors.protocol import Keys, Neighbours, Vectors
-from index.vectors.reference import ReferenceView
+from index.vectors.ann.calibration import calibrate
+from index.vectors.ann.search import OperatingPoint
+from index.vectors.codec import decode_vectors, encode_vectors
+from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName
+from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
-from tests.index.vectors.test_copied import stored_as
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 64
 COUNT = 12_000
 
 
+def stored_as(vectors: Vectors) -> Vectors:
+    """Vectors as they come out of a view: rounded, and of length one again."""
+    return decode_vectors(encode_vectors(vectors), vectors.shape[1])
+
+
 def prefer_codes(view: CosineView) -> None:
-    """Have a search of the codes seem to cost as much as to compare a hundred rows, and a scan very much."""
-    assert view._planned is not None
-    planner = view._planned.planner
-    probes = tuple(replace(probe, cost=100.0) for probe in planner.probes)
-    assert probes
-    view._planned.planner = replace(planner, probes=probes, row_cost=1e9, pass_cost=1e9, candidate_cost=1.0)
+    """Have codes searched however few rows pass a filter."""
+    assert view._ann is not None
+    assert view._ann.point.lists
+    view._ann.scanned_rows = 0
 
 
 def once_measured(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something in each build once it has measured its codes or graph."""
+    """Do something in each build once it has measured its codes."""
 
-    def measured(*arguments: Any) -> Planner:
-        planner = calibrate(*arguments)
+    def measured(*arguments: Any) -> OperatingPoint:
+        point = calibrate(*arguments)
         act()
-        return planner
+        return point
 
-    monkeypatch.setattr("index.vectors.planned.calibrate", measured)
-
-
-class HeldBack:
-    """Every coding waits, once it has begun, until it may go on; counts those that gave up then."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go_on, self.given_up = threading.Semaphore(0), threading.Event(), 0
-        self._code = coded._coded_copies
-        monkeypatch.setattr(coded, "_coded_copies", self._slowly)
-
-    def _slowly(self, *arguments: object) -> object:
-        self.begun.release()
-        assert self.go_on.wait(30)
-        try:
-            return self._code(*arguments)  # type: ignore[arg-type]
-        except coded._ChangedError:
-            self.given_up += 1
-            raise
+    monkeypatch.setattr("index.vectors.view.calibrate", measured)
 
 
 def clustered(count: int, seed: int) -> Vectors:
@@ -96,28 +75,6 @@ class Both:
     def remove(self, keys: Keys) -> None:
         self.view.remove(keys)
         self.reference.remove(keys)
-
-
-def some_of(which: str) -> Keys:
-    """A fifth of the keys: any, or those that lie together."""
-    if which == "any":
-        return np.arange(0, COUNT, 5)
-    vectors = clustered(COUNT, seed=0)
-    nearest = np.argsort(-(vectors @ vectors[0]))[: COUNT // 5]
-    return np.sort(nearest)
-
-
-def copies_of(view: CosineView, allowed: Keys) -> SearchedCopy | None:
-    return view._filters.passing(allowed, view._places).copied
-
-
-def wait_for_codes(view: CosineView, allowed: Keys) -> CodedCopies:
-    deadline = time.monotonic() + 60
-    while not isinstance(copies := copies_of(view, allowed), CodedCopies):
-        assert time.monotonic() < deadline
-        view.search(unit_vectors(1, DIM)[0], 5, allowed=allowed)
-        time.sleep(0.02)
-    return copies
 
 
 def recall(found: list[Neighbours], expected: list[Neighbours]) -> float:

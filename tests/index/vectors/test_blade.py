@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.blade import BladeView, oriented_bases
-from index.vectors.cosine import CosineView
-from index.vectors.kinds import new_view
+from index.vectors.factory import new_view
+from index.vectors.flat.blade import BladeView, oriented_bases
 from index.vectors.protocol import After, Neighbours, Vectors
-from index.vectors.reference import ReferenceView
+from index.vectors.view import CosineView
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 24
 
@@ -86,7 +86,7 @@ def test_files_hold_the_view(tmp_path: Path) -> None:
     again.read(files)
     query = _blades(1, seed=3)[0]
     _assert_equal(again.search(query, 20), view.search(query, 20))
-    with pytest.raises(ValueError, match="no flat index of this dimension"):
+    with pytest.raises(ValueError, match="no float32 vectors of this dimension"):
         new_view(DIM + 2, 2).read(files)
 
 

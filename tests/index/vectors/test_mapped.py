@@ -3,8 +3,6 @@
 import logging
 import os
 import tempfile
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import ViewError
-from index.vectors import mapped
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.cosine import CosineView
-from index.vectors.half import HalfRows
-from index.vectors.mapped import MappedRows
-from index.vectors.passing import Passing
+from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import Neighbours, Vectors
-from index.vectors.reference import ReferenceView
-from index.vectors.written import write_rows
+from index.vectors.storage import mapped
+from index.vectors.storage.faiss_rows import write_header
+from index.vectors.storage.mapped import MappedStore
+from index.vectors.storage.memory import MemoryStore
+from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
+from tests.index.vectors.coding import prefer_codes
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 32
 
@@ -76,15 +75,18 @@ def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> No
 
 def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -> None:
     vectors = _stored(30_000, 1)
-    files, memory = MappedRows(DIM, tmp_path), HalfRows(DIM)
+    files, memory = MappedStore(DIM, tmp_path), MemoryStore(DIM)
     for start in range(0, 30_000, 7_001):
         for rows in (files, memory):
             rows.add(vectors[start : start + 7_001])
-    write_rows(tmp_path / "rows", files, 30_000, nullcontext, nullcontext)
+    with (tmp_path / "rows").open("wb") as written:
+        write_header(written, 30_000, DIM)
+        written.write(files.halves(np.arange(30_000)).data)
+    files.move_to(tmp_path / "rows", 30_000)
     files.add(vectors[:50])
     memory.add(vectors[:50])
     mask = np.random.default_rng(2).random(30_050) < 0.4
-    passing = Passing(None, mask, int(np.count_nonzero(mask)))
+    passing = FilterMask(mask, int(np.count_nonzero(mask)))
     for query in unit_vectors(5, DIM, 3):
         assert set(files.nearest(query, 12, passing)) == set(memory.nearest(query, 12, passing))
 
@@ -100,7 +102,7 @@ def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) 
     in_memory, in_files = CosineView(DIM), CosineView(DIM, tmp_path)
     for again, name in ((in_memory, "ivf"), (in_files, "mapped")):
         again.read(files)
-        assert (again.name, again.planner) == (name, view.planner)
+        assert (again.name, again.operating_point) == (name, view.operating_point)
     assert in_memory.memory_bytes - in_files.memory_bytes == 3000 * DIM * 2
     # Where they are wanted otherwise they move while they can be searched.
     assert in_files.build("ivf")
@@ -185,21 +187,20 @@ def test_what_was_moved_to_a_file_leaves_no_file_behind(tmp_path: Path) -> None:
 
 def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(DIM, tmp_path)
-    view.add(np.arange(6000), _stored(6000, 1))
+    centres = unit_vectors(60, DIM, 2).repeat(100, axis=0)
+    view.add(np.arange(6000), unit(centres + np.float32(0.5) * _stored(6000, 1)))
     assert view.build("mapped")
     view.write(tmp_path, "v")
     taken = 0
-    take = MappedRows.take
+    take = MappedStore.take
 
-    def counted(self: MappedRows, rows: Any, out: Any) -> None:
+    def counted(self: MappedStore, rows: Any, out: Any) -> None:
         nonlocal taken
         taken += len(rows)
         take(self, rows, out)
 
-    monkeypatch.setattr(MappedRows, "take", counted)
-    planned = view._planned
-    assert planned is not None
-    planned.planner = replace(planned.planner, row_cost=1e9, candidate_cost=1e6)
+    monkeypatch.setattr(MappedStore, "take", counted)
+    prefer_codes(view)
     query = unit(view.vectors(np.array([7])) + 0.4 * unit_vectors(1, DIM, 5))[0]
     taken = 0
     assert len(view.search(query, 10).keys) == 10
@@ -208,10 +209,10 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_filter_that_passes_nothing_in_what_one_of_the_threads_scans(tmp_path: Path) -> None:
     vectors = unit_vectors(50_000, 8, 1)
-    files, memory = MappedRows(8, tmp_path), HalfRows(8)
+    files, memory = MappedStore(8, tmp_path), MemoryStore(8)
     files.add(vectors)
     memory.add(vectors)
     mask = np.arange(50_000) < 20_000
-    passing = Passing(None, mask, 20_000)
+    passing = FilterMask(mask, 20_000)
     query = unit_vectors(1, 8, 2)[0]
     assert set(files.nearest(query, 12, passing)) == set(memory.nearest(query, 12, passing))

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from index.vectors.codec import unit
-from index.vectors.cosine import CosineView
-from index.vectors.planner import ViewName
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
 from index.vectors.ranking import best_first, cosines
+from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import DIM, Both, clustered, prefer_codes
-
-pytestmark = pytest.mark.usefixtures("code_at_once")
 
 FIRST = 3000
 OPERATIONS = 200
@@ -109,7 +106,7 @@ class _World(Both):
         self._check(query, Neighbours(keys, scores, first.exact), None, 2 * K)
 
     def keep_up(self) -> None:
-        if self.view.outgrown and not self.view.keep_up():
+        if self.view.lagging and not self.view.keep_up():
             self.build()
 
     def build(self) -> None:
@@ -120,7 +117,7 @@ class _World(Both):
         """Go on with what a snapshot held."""
         again = CosineView(DIM, self._folder if self.view.mapped else None)
         again.read(self.view.write(self._folder, f"v{self._draw.integers(10**9)}"))
-        self.view.close()
+        prefer_codes(again)
         self.view = again
 
     def _check(self, query: Vectors, found: Neighbours, allowed: Keys | None, k: int = K) -> None:
@@ -148,6 +145,5 @@ def test_as_the_reference_through_random_operations(name: ViewName, seed: int, t
         world.step()
         if world.view.name == "exact":
             world.build()
-    world.view.close()
     assert world.coded > OPERATIONS / 2
     assert world.found >= 0.99 * world.true

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from index.vectors.kinds import new_view
-from index.vectors.reference import ReferenceView
+from index.vectors.factory import new_view
 from tests.index.samples import unit_vectors
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 12
 COUNT = 700

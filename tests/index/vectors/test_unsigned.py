@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors import scan
-from index.vectors.kinds import new_view
+from index.vectors.factory import new_view
+from index.vectors.flat import flat_view
+from index.vectors.flat.unsigned import UnsignedView
 from index.vectors.protocol import After, Neighbours, Vectors
-from index.vectors.reference import ReferenceView
-from index.vectors.unsigned import UnsignedView
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 24
 COUNT = 200
@@ -18,7 +18,7 @@ COUNT = 200
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_BLOCK", 64)
+        patch.setattr(flat_view, "_BLOCK", 64)
         yield
 
 

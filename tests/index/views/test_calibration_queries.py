@@ -10,8 +10,8 @@ from index.catalogue.collections import Generation, next_sequence
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.vectors.codec import encode_vectors
-from index.vectors.cosine import CosineView
 from index.vectors.protocol import Vectors
+from index.vectors.view import CosineView
 from index.views.calibration_queries import stored_queries
 from index.writes.texts import add_missing_vectors, texts_without_vectors
 from tests.index.conftest import open_home

@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from index.engine import SearchEngine
-from index.vectors.cosine import CosineView
-from index.vectors.planner import ViewName
+from index.vectors.protocol import ViewName
+from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.samples import unit_vectors
-from tests.index.views.test_manager import COUNT, DIM, _current, _is_building, _reference, _wait, home, views
+from tests.index.views.test_manager import DIM, _current, _is_building, _reference, _wait, home, views
 
 __all__ = ["home", "views"]
 
@@ -45,23 +45,3 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
     monkeypatch.setattr("index.views.manager._RESTS", 0)
     home.set_view("c", "ivf")
     _wait(lambda: _current(home, views).name == "ivf")
-
-
-def test_8_bits_that_fail_are_logged_and_rest(
-    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    begun: list[CosineView] = []
-
-    def failing(self: CosineView) -> None:
-        begun.append(self)
-        raise MemoryError
-
-    monkeypatch.setattr("index.vectors.cosine._WORTH_COARSE", COUNT * DIM)
-    monkeypatch.setattr(CosineView, "quicken", failing)
-    with caplog.at_level(logging.ERROR):
-        _current(home, views)
-        _wait(lambda: "was not built" in caplog.text and not _is_building(views))
-        home.set_view("c", None)
-        _current(home, views)
-        _wait(lambda: not _is_building(views))
-    assert len(begun) == 1

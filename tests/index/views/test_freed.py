@@ -17,7 +17,7 @@ from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.scoring.background import Background
 from index.search.request import SearchRequest
-from index.vectors.cosine import CosineView
+from index.vectors.view import CosineView
 from index.writes.live import remove_collection
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_records, unit_vectors

@@ -1,4 +1,4 @@
-"""Views of a collection that is to be scanned on a GPU, for which torch's CPU stands here."""
+"""Views of a collection that is to be scanned on a GPU, for which the CPU stands here."""
 
 import logging
 import threading
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.vectors.cosine import CosineView
-from index.vectors.device import DeviceRows
-from index.vectors.stored import Halves
+from index.vectors.protocol import Vectors
+from index.vectors.storage.gpu import GpuScan
+from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.conftest import open_home
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
@@ -108,9 +107,9 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     views, uploads = Views(tmp_path / "views", CpuAsGpu()), list[CosineView]()
     upload = CosineView.upload
 
-    def counted(self: CosineView, device: torch.device) -> bool:
+    def counted(self: CosineView, gpu: GpuScan) -> bool:
         uploads.append(self)
-        return upload(self, device)
+        return upload(self, gpu)
 
     def failing(*_: object) -> None:
         raise RuntimeError("lost")
@@ -123,7 +122,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     monkeypatch.setattr(CosineView, "upload", counted)
     home.set_view("c", "gpu")
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
-        broken.setattr(DeviceRows, "append", failing)
+        broken.setattr(GpuScan, "add", failing)
         view = _current(home, views)
         _wait(lambda: "was not built" in caplog.text)
         _wait(lambda: not _is_building(views))
@@ -131,7 +130,8 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     again(0)
     _wait(lambda: view.name == "gpu" and not _is_building(views))
     with monkeypatch.context() as broken:
-        broken.setattr(DeviceRows, "_nearest", failing)
+        assert view._gpu is not None
+        broken.setattr(view._gpu._index, "search", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
     assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
@@ -169,14 +169,14 @@ def test_a_view_that_leaves_the_gpu_by_choice_may_come_back_at_once(
 def test_a_choice_made_during_an_upload_is_followed_once_that_has_ended(
     home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, begun, go_on = DeviceRows.append, threading.Event(), threading.Event()
+    add, begun, go_on = GpuScan.add, threading.Event(), threading.Event()
 
-    def slow(self: DeviceRows, vectors: Halves) -> None:
+    def slow(self: GpuScan, vectors: Vectors) -> None:
         begun.set()
         assert go_on.wait(SECONDS)
-        append(self, vectors)
+        add(self, vectors)
 
-    monkeypatch.setattr(DeviceRows, "append", slow)
+    monkeypatch.setattr(GpuScan, "add", slow)
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu())
     view = _current(home, views)
@@ -194,7 +194,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
     home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Codes are what size and memory would choose.
-    monkeypatch.setattr("index.vectors.planner._SCANNED_AT_ONCE", 0)
+    monkeypatch.setattr("index.views.choose._SCANNED", 0)
     home.set_view("c", "gpu")
     left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - COUNT * DIM * 2 + 1
     views = Views(tmp_path / "views", CpuAsGpu(left))

@@ -14,16 +14,15 @@ import pytest
 from index.catalogue.collections import Generation, find_active
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
+from index.vectors.ann.ivf_pq import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.cosine import CosineView
-from index.vectors.planner import VIEW_NAMES, ViewName
-from index.vectors.protocol import Vectors
-from index.vectors.reference import ReferenceView
+from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
+from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import Views
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
-from tests.index.vectors.coding import prefer_codes
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 16
 COUNT = 3000
@@ -106,7 +105,7 @@ def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_s
     restarted = Views(tmp_path / "views")
     again = _current(home, restarted)
     assert again.name == "ivf"
-    assert again.planner == view.planner
+    assert again.operating_point == view.operating_point
     restarted.close()
 
 
@@ -183,23 +182,27 @@ def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Vie
         assert len(views.current(reading, generation, later)) == COUNT + 5
 
 
-@pytest.mark.parametrize("alike", [True, False])
-def test_codes_learn_what_is_written_or_are_built_anew_in_the_background(
-    home: SearchEngine, views: Views, alike: bool
+def _codes(view: CosineView) -> IvfPq:
+    assert view._ann is not None
+    return view._ann.codes
+
+
+@pytest.mark.parametrize("count", [50, 2000])
+def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
+    home: SearchEngine, views: Views, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("index.vectors.view._FEWEST_LAGGING", 10)
     home.set_view("c", "ivf")
     view = _current(home, views)
-    _wait(lambda: view.name == "ivf")
-    prefer_codes(view)
-    preferred, memory = view.planner, view.memory_bytes
-    vectors = unit_vectors(300, DIM, seed=5)
-    if not alike:
-        vectors = unit(vectors[:1] + np.float32(0.02) * unit_vectors(300, DIM, seed=6))
+    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    codes = _codes(view)
+    vectors = unit_vectors(count, DIM, seed=5)
     generation, _ = _active(home)
-    put_vectors(home, generation, make_records(COUNT + 300)[COUNT:], vectors)
-    _wait(lambda: not _current(home, views).outgrown and view.memory_bytes > memory)
-    _wait(lambda: (view.planner == preferred) == alike)
-    for query in vectors[::30]:
+    put_vectors(home, generation, make_records(COUNT + count)[COUNT:], vectors)
+    _wait(lambda: not _current(home, views).lagging and len(_codes(view)) == COUNT + count)
+    # Half as many again are too many for the centroids.
+    assert (_codes(view) is codes) == (count < COUNT / 2)
+    for query in vectors[:: count // 10]:
         assert view.search(query, 1).scores[0] >= 0.999
 
 
@@ -252,17 +255,6 @@ def test_closing_waits_for_a_build_that_has_begun(
     assert view.name == "ivf"
 
 
-def test_many_vectors_that_are_scanned_get_8_bits_in_the_background(
-    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("index.vectors.cosine._WORTH_COARSE", COUNT * DIM)
-    view = _current(home, views)
-    _wait(lambda: not view.slow)
-    assert view.memory_bytes >= 3 * COUNT * DIM
-    for query in unit_vectors(5, DIM, seed=1):
-        assert view.search(query, 10).keys.tolist() == _reference(view).search(query, 10).keys.tolist()
-
-
 def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
     for chosen in [name for name in VIEW_NAMES if name != "gpu"]:
         home.set_view("c", chosen)
@@ -299,7 +291,7 @@ def test_vectors_stay_in_the_snapshot_through_restarts_writes_and_damage(
     views.close()
     restarted = Views(tmp_path / "views")
     again = _current(home, restarted)
-    assert (again.name, again.planner) == ("mapped", view.planner)
+    assert (again.name, again.operating_point) == ("mapped", view.operating_point)
     assert again.memory_bytes < COUNT * DIM * 2 + COUNT * 25
     put_vectors(home, _active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     query = unit_vectors(5, DIM, seed=7)[3]
@@ -321,7 +313,7 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     home: SearchEngine, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = COUNT * DIM * 100
-    monkeypatch.setattr("index.vectors.planner._SCANNED_AT_ONCE", 1)
+    monkeypatch.setattr("index.views.choose._SCANNED", 1)
     monkeypatch.setattr("index.views.manager.free_memory", lambda: memory)
     view = _current(home, views)
     _wait(lambda: view.name == "ivf")

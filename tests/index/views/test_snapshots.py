@@ -14,9 +14,9 @@ import pytest
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.vectors.cosine import CosineView
-from index.vectors.kinds import new_view
+from index.vectors.factory import new_view
 from index.vectors.protocol import Keys, Vectors
+from index.vectors.view import CosineView
 from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors

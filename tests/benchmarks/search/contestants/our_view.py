@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from index.vectors.cosine import CosineView
-from index.vectors.planner import ViewName, choose_view
-from index.vectors.protocol import Keys
+from index.vectors.protocol import Keys, ViewName
+from index.vectors.view import CosineView
+from index.views.choose import choose_view
 from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
@@ -57,12 +57,8 @@ class OurView(Contestant):
 class OurExactView(OurView):
     """The same without codes: every answer is exact."""
 
-    setting = "float16, every vector compared by 8 bits"
+    setting = "float16, every vector compared"
     wanted = "exact"
-
-    def open(self, folder: Path) -> None:
-        super().open(folder)
-        self._view.quicken()
 
 
 def filled_view(workload: Workload) -> CosineView:

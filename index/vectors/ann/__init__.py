@@ -1,0 +1,1 @@
+"""Approximate search: an inverted file of PQ codes, its operating point, and the search that goes by both."""

@@ -1,0 +1,106 @@
+"""Measures after a build how many lists and candidates find the ten nearest of every calibration query."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann.search import MEASURED_RANK, AnnSearch, OperatingPoint
+from index.vectors.codec import unit
+from index.vectors.filter_mask import FilterMask
+from index.vectors.id_map import Mask, Rows
+from index.vectors.protocol import Vectors
+from index.vectors.ranking import cosines
+from index.vectors.storage.vector_store import Guard, VectorStore
+
+# What calibration queries of each kind must reach: their mean recall@10, and that of each single one.
+_RECALL: Final = 0.995
+_LOWEST: Final = 0.9
+# Lists and candidates to try; what suffices is raised by half, as there are other queries than these.
+_LISTS: Final = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
+_CANDIDATES: Final = (200, 800, 3200)
+_SPARE: Final = 1.5
+_QUERIES: Final = 300
+# Queries that are searched while writers wait.
+_AT_ONCE: Final = 20
+# A query encoder does not put an image quite where the other encoder does.
+_IMAGE_NOISE: Final = 0.45
+# A text keeps so much of what its image differs by, has so much noise, and lies so far from all images.
+_TEXT_SIGNAL: Final = 0.45
+_TEXT_NOISE: Final = 0.4
+_TEXT_GAP: Final = 0.8
+# Scores this close are equal.
+_TIE: Final = 1e-6
+_SEED: Final = 0
+
+
+def calibrate(
+    codes: IvfPq, store: VectorStore, alive: Mask, guard: Guard, stored_queries: Vectors | None = None
+) -> OperatingPoint:
+    """Return the smallest operating point that finds the hits of all kinds of queries.
+
+    Args:
+        codes: Of all rows.
+        store: The vectors.
+        alive: Which rows (N,) may be found.
+        guard: Held whenever rows are read, and let go in between.
+        stored_queries: Embedded texts (Q, D) where images are searched, or the other way.
+    """
+    passing = FilterMask(alive, int(np.count_nonzero(alive)))
+    with guard():
+        kinds = _made_queries(store, passing.rows)
+    if stored_queries is not None and len(stored_queries):
+        kinds.append(stored_queries[:_QUERIES])
+    queries = np.concatenate(kinds)
+    nearest = store.nearest_many(queries, MEASURED_RANK, alive, guard)
+    with guard():
+        vectors = store.get(nearest.ravel()).reshape(*nearest.shape, -1)
+    # The scan ranked by rounded lengths: its last one need not be the last by cosine.
+    last = cosines(queries[:, None], vectors).min(axis=1)
+    best = OperatingPoint(0, 0, 1.0, 1.0, len(queries))
+    levels = [lists for lists in _LISTS if lists < codes.lists] + [codes.lists]
+    for candidates in _CANDIDATES:
+        for lists in levels:
+            tried = OperatingPoint(lists, candidates, 0.0, 0.0, len(queries))
+            recalls = _recalls(AnnSearch(codes, tried, store), queries, last, passing, guard)
+            split = np.cumsum([len(kind) for kind in kinds])[:-1]
+            if min(float(own.mean()) for own in np.split(recalls, split)) < _RECALL:
+                continue
+            if recalls.min() >= _LOWEST:
+                return replace(
+                    tried,
+                    lists=min(codes.lists, round(_SPARE * lists)),
+                    recall=float(recalls.mean()),
+                    lowest=float(recalls.min()),
+                )
+    return best
+
+
+def _recalls(
+    search: AnnSearch, queries: Vectors, last: Vectors, passing: FilterMask, guard: Guard
+) -> Vectors:
+    """Return the recall@10 (Q,) of each query, whose tenth hit scores `last`; a scan finds everything."""
+    recalls = np.ones(len(queries), dtype=np.float32)
+    for start in range(0, len(queries), _AT_ONCE):
+        part = queries[start : start + _AT_ONCE]
+        with guard():
+            near = search.near_each(part, MEASURED_RANK, passing)
+            scores = [None if rows is None else search.store.get(rows) for rows in near]
+        for place, (query, vectors) in enumerate(zip(part, scores, strict=True), start):
+            if vectors is not None:
+                found = np.count_nonzero(cosines(query, vectors) >= last[place] - _TIE)
+                recalls[place] = min(1.0, found / MEASURED_RANK)
+    return recalls
+
+
+def _made_queries(store: VectorStore, living: Rows) -> list[Vectors]:
+    """Return queries near stored vectors: like other images, and like texts, which lie apart from images."""
+    random = np.random.default_rng(_SEED)
+    count = min(_QUERIES, len(living))
+    chosen, first, second = (random.choice(living, count) for _ in range(3))
+    own = store.get(chosen)
+    images = unit(own + np.float32(_IMAGE_NOISE) * unit(store.get(first) - store.get(second)))
+    gap, *noise = unit(random.standard_normal((count + 1, store.dim)).astype(np.float32))
+    texts = _TEXT_SIGNAL * unit(own - own.mean(axis=0)) + _TEXT_GAP * gap + _TEXT_NOISE * np.stack(noise)
+    return [images, unit(texts.astype(np.float32))]

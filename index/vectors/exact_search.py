@@ -1,0 +1,81 @@
+"""Exact search: as many rows are ranked as it takes for no other to be among the hits."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from index.vectors.filter_mask import FilterMask
+from index.vectors.id_map import Rows
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.ranking import behind, ranked, ranked_many
+from index.vectors.storage.vector_store import VectorStore
+
+# Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
+SPARE: Final = 8
+
+
+def search_exactly(
+    query: Vectors,
+    k: int,
+    passing: FilterMask,
+    after: After | None,
+    keys: Keys,
+    rows: VectorStore,
+    on_gpu: Callable[[Vectors, int, FilterMask], Rows | None] | None = None,
+) -> Neighbours:
+    """Find the `k` nearest vectors to a query (D,) of length one by a scan; see `VectorView`.
+
+    Args:
+        query: What to search for.
+        k: How many hits.
+        passing: Which rows may be found.
+        after: The hit behind which the page begins, if it is not the first.
+        keys: The keys (N,) of all rows.
+        rows: The vectors.
+        on_gpu: Scans on a GPU, or tells that it does not.
+    """
+    wanted = SPARE + (k if after is None else k + after.rank)
+    while True:
+        likely = passing.rows if wanted >= passing.count else None
+        if likely is None and on_gpu is not None:
+            likely = on_gpu(query, wanted, passing)
+        if likely is None:
+            likely = rows.nearest(query, wanted, passing)
+        found = Neighbours(*ranked(query, keys, likely, rows.get), exact=True)
+        first = behind(found.keys, found.scores, after)
+        if is_certain(found, first + k, passing, rows):
+            page = slice(first, first + k)
+            return Neighbours(found.keys[page], found.scores[page], exact=True)
+        wanted *= 2
+
+
+def is_certain(found: Neighbours, last: int, passing: FilterMask, rows: VectorStore) -> bool:
+    """Say whether nothing that was not found can rank before the `last` of what was."""
+    if len(found.keys) >= passing.count:
+        return True
+    # What was left out scored no better by FAISS than the worst that came in.
+    margin = np.float32(2 * rows.error)
+    return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
+
+
+def scan_each(
+    queries: Vectors, k: int, passing: FilterMask, keys: Keys, rows: VectorStore
+) -> list[Neighbours]:
+    """Find the `k` nearest vectors to each query (Q, D) of length one by one scan; see `VectorView`.
+
+    Args:
+        queries: What to search for.
+        k: How many hits for each.
+        passing: Which rows may be found.
+        keys: The keys (N,) of all rows.
+        rows: The vectors.
+    """
+    near = rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
+    found = []
+    for query, one in zip(queries, ranked_many(queries, keys, near, rows.get), strict=True):
+        if is_certain(one, k, passing, rows):
+            found.append(Neighbours(one.keys[:k], one.scores[:k], exact=True))
+        else:
+            found.append(search_exactly(query, k, passing, None, keys, rows))
+    return found

@@ -1,0 +1,107 @@
+"""The rows that pass a filter, kept for filters that come again."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.id_map import IdMap, Mask, Rows
+from index.vectors.protocol import Keys
+
+# One for each row; that of the first row is the lowest of the first byte, as FAISS has it.
+Bits = NDArray[np.uint8]
+
+_KEPT_BYTES: Final = 64 * 1024**2
+
+
+@dataclass
+class FilterMask:
+    """The rows that may be found.
+
+    Attributes:
+        mask: For each row (N,) whether it may be.
+        count: How many may be.
+    """
+
+    mask: Mask
+    count: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every row may be found."""
+        return self.count == len(self.mask)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows that may be found, rising."""
+        return np.flatnonzero(self.mask)
+
+    @cached_property
+    def bits(self) -> Bits | None:
+        """The mask as bits; None where every row may be found."""
+        return None if self.is_all else np.packbits(self.mask, bitorder="little")
+
+    @cached_property
+    def counts_by_list(self) -> dict[int, NDArray[np.int64]]:
+        """How many rows of each list of an inverted file may be found, by the file's number."""
+        return {}
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it holds at most."""
+        return len(self.mask) * 9 // 8 + 8 * self.count
+
+
+class FilterMasks:
+    """Filter masks of the latest filters, by the identity of their arrays of keys."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[int, tuple[Keys | None, FilterMask]] = OrderedDict()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the masks hold."""
+        with self._lock:
+            return sum(mask.memory_bytes for _, mask in self._known.values())
+
+    def clear(self) -> None:
+        """Forget all, as rows have come, gone or moved."""
+        with self._lock:
+            self._known.clear()
+
+    def get(self, allowed: Keys | None, ids: IdMap) -> FilterMask:
+        """Return the living rows of the keys that a filter allows, or all living rows.
+
+        Args:
+            allowed: The keys; kept as long as the mask, and not to be changed.
+            ids: The row of each key.
+        """
+        place = 0 if allowed is None else id(allowed)
+        with self._lock:
+            known = self._known.get(place)
+            if known is not None:
+                self._known.move_to_end(place)
+                return known[1]
+        made = _mask(allowed, ids)
+        with self._lock:
+            self._known[place] = allowed, made
+            held = sum(mask.memory_bytes for _, mask in self._known.values())
+            while held > _KEPT_BYTES and len(self._known) > 1:
+                _, (_, oldest) = self._known.popitem(last=False)
+                held -= oldest.memory_bytes
+        return made
+
+
+def _mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
+    if allowed is None:
+        return FilterMask(ids.alive, len(ids))
+    rows, known = ids.find(allowed)
+    rows = rows[known]
+    mask = np.zeros(len(ids.keys), dtype=bool)
+    mask[rows] = True
+    return FilterMask(mask, len(rows))

@@ -1,0 +1,120 @@
+"""The row of each key. Rows are only appended: a removed or replaced vector leaves a dead row."""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.vectors.protocol import Keys
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# From so many keys on, a table of rows by key is faster than binary searches, ...
+_WORTH_TABLE: Final = 2000
+# ... if there are at least this share of all keys between the lowest and the highest.
+_DENSE: Final = 0.25
+
+
+class IdMap:
+    """The key of each row, which rows are alive, and the row of each key."""
+
+    def __init__(self, keys: Keys | None = None) -> None:
+        """Take the keys (N,) of rows; a row of key -1 is dead."""
+        self.keys: Keys = np.empty(0, dtype=np.int64) if keys is None else keys
+        self.alive: Mask = self.keys >= 0
+        rows = np.flatnonzero(self.alive)
+        # Living keys in rising order, and the row of each.
+        self._rows: Rows = rows[np.argsort(self.keys[rows], kind="stable")]
+        self._sorted: Keys = self.keys[self._rows]
+        self._table: NDArray[np.int32] | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the keys into a file."""
+        with path.open("wb") as file:
+            np.save(file, np.where(self.alive, self.keys, -1))
+
+    @classmethod
+    def read(cls, path: Path, count: int) -> "IdMap":
+        """Return the map of `count` rows that `write` put into a file.
+
+        Raises:
+            ValueError: It holds no such keys.
+        """
+        with path.open("rb") as file:
+            keys = np.load(file, allow_pickle=False)
+        if keys.dtype != np.int64 or keys.shape != (count,):
+            raise ValueError("the files do not hold one key for each vector")
+        return cls(keys)
+
+    def __len__(self) -> int:
+        """Return the number of living rows."""
+        return len(self._sorted)
+
+    @property
+    def dead(self) -> int:
+        """Number of rows that are dead."""
+        return len(self.keys) - len(self)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it holds."""
+        table = 0 if self._table is None else self._table.nbytes
+        return self.keys.nbytes + self.alive.nbytes + self._sorted.nbytes + self._rows.nbytes + table
+
+    def rising(self) -> Keys:
+        """Return the living keys, rising."""
+        return self._sorted
+
+    def find(self, keys: Keys) -> tuple[Rows, Mask]:
+        """Return the row of each key and whether it has one."""
+        if not len(self):
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
+        if len(keys) >= _WORTH_TABLE and self._is_dense:
+            return self._look_up(keys)
+        places = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
+        return self._rows[places], self._sorted[places] == keys
+
+    def append(self, keys: Keys) -> None:
+        """Put different keys in new rows; the rows that they had are dead."""
+        self.drop(keys)
+        rows = np.arange(len(self.keys), len(self.keys) + len(keys))
+        order = np.argsort(keys, kind="stable")
+        place = np.searchsorted(self._sorted, keys[order])
+        # New arrays, so that a reader of the old ones sees them whole.
+        self._sorted = np.insert(self._sorted, place, keys[order])
+        self._rows = np.insert(self._rows, place, rows[order])
+        self.keys = np.concatenate((self.keys, keys))
+        self.alive = np.concatenate((self.alive, np.ones(len(keys), dtype=bool)))
+        self._table = None
+
+    def drop(self, keys: Keys) -> int:
+        """Let the rows of keys die, and return how many did."""
+        rows, known = self.find(keys)
+        gone = np.unique(rows[known])
+        if len(gone):
+            self.alive = self.alive.copy()
+            self.alive[gone] = False
+            left = self.alive[self._rows]
+            self._sorted, self._rows, self._table = self._sorted[left], self._rows[left], None
+        return len(gone)
+
+    @property
+    def _is_dense(self) -> bool:
+        return bool(len(self) >= _DENSE * float(self._sorted[-1] - self._sorted[0] + 1))
+
+    def _look_up(self, keys: Keys) -> tuple[Rows, Mask]:
+        first, last = self._sorted[0], self._sorted[-1]
+        table = self._table
+        if table is None:
+            table = np.full(last - first + 1, -1, dtype=np.int32)
+            table[self._sorted - first] = self._rows
+            self._table = table
+        places = keys - first
+        if keys.min() < first or keys.max() > last:
+            inside = (places >= 0) & (places < len(table))
+            found = np.where(inside, table[np.where(inside, places, 0)], -1)
+        else:
+            found = table[places]
+        return found.astype(np.int64), found >= 0

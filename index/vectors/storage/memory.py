@@ -1,0 +1,93 @@
+"""Vectors in memory, scanned by FAISS."""
+
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from index.vectors.filter_mask import FilterMask
+from index.vectors.id_map import Mask, Rows
+from index.vectors.protocol import Vectors
+from index.vectors.storage.faiss_rows import (
+    Found,
+    Halves,
+    empty_index,
+    memory_of,
+    read_count,
+    resize,
+    scan_index,
+)
+from index.vectors.storage.huge_pages import use_huge_pages
+from index.vectors.storage.scratch import Scratch
+from index.vectors.storage.vector_store import VectorStore
+
+# Memory for rows that are read, and for some that come later.
+_ROOM: Final = 33 / 32
+
+
+class MemoryStore(VectorStore):
+    """Rows in the memory of one of FAISS's indexes."""
+
+    def __init__(self, dim: int, scratch: Scratch | None = None) -> None:
+        super().__init__(dim, scratch)
+        self._index = empty_index(dim)
+        self._held = memory_of(self._index)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self._index.ntotal)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the rows hold."""
+        return len(self) * self.dim * 2
+
+    @property
+    def held(self) -> Halves:
+        """The rows (N, D) themselves, until one is added."""
+        return self._held
+
+    def fresh(self) -> Self:
+        """Return an empty store of the same kind."""
+        return type(self)(self.dim, self.scratch)
+
+    def keep(self, alive: Mask) -> None:
+        """Let go of all other rows; those behind them move up."""
+        kept = self._held[alive]
+        self._index.reset()
+        self.append(kept)
+
+    def append(self, vectors: Halves) -> None:
+        """Append vectors (N, D) as they are stored."""
+        try:
+            if len(vectors):
+                self._index.add_sa_codes(vectors.view(np.uint8))
+        finally:
+            self._held = memory_of(self._index)
+
+    def take(self, rows: Rows, out: Halves) -> None:
+        """Copy these rows into `out` (N, D); see `VectorStore`."""
+        # They are there: nothing has to be checked, and only then are they copied once.
+        np.take(self._held, rows, axis=0, out=out, mode="clip")
+
+    def use_huge_pages(self) -> None:
+        """Have candidates read faster; see `index.vectors.storage.huge_pages`."""
+        # Should rows move meanwhile, the memory of others moves, which harms nobody.
+        use_huge_pages(self._held)
+
+    def read(self, path: Path) -> None:
+        """Take the rows of a file in place of those here; see `VectorStore`."""
+        index = empty_index(self.dim)
+        with path.open("rb") as file:
+            count = read_count(file, self.dim)
+            # Else the first vector that is appended would have all of them copied, while searches wait.
+            resize(index, int(_ROOM * count))
+            resize(index, count)
+            held = memory_of(index)
+            if file.readinto(held.data) != held.nbytes:
+                raise ValueError("the file ends before its rows do")
+        self._index, self._held = index, held
+        self.use_huge_pages()
+
+    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
+        return scan_index(self._index, query, count, passing.bits, start, stop)

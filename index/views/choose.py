@@ -1,0 +1,87 @@
+"""The choice of a collection's view, by its size, free memory, and the operator's wish."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from index.vectors.protocol import VIEW_NAMES, ViewName
+
+# A scan of fewer float16 numbers takes a few milliseconds.
+_SCANNED: Final = 50_000 * 512
+# Bytes a row beside its vector: key, row, whether it is alive, and the table of rows by key.
+_ROW_BYTES: Final = 29
+# The share of free memory that a view may take: other work needs some, and it will grow.
+_SHARE: Final = 0.75
+# A GPU's bytes for a scan beside the vectors.
+_GPU_WORK: Final = 512 * 1024**2
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A view that a collection could have: its size, and why it is or is not the one."""
+
+    name: ViewName
+    bytes: int
+    chosen: bool
+    reason: str
+
+
+def choose_view(
+    count: int, dim: int, memory: int, wanted: ViewName | None = None, gpu: int | None = None
+) -> list[Choice]:
+    """Weigh all views for `count` vectors of `dim` numbers against the bytes of memory that are free.
+
+    Args:
+        count: Number of vectors.
+        dim: Length of a vector.
+        memory: Bytes that the views may take.
+        wanted: The operator's choice; None leaves it to the size, as does a GPU that is not to be had.
+        gpu: Bytes that the view may take on the GPU; None where there is none.
+    """
+    rows = count * (2 * dim + _ROW_BYTES)
+    # Half a byte for every two of a third of the numbers, the row's number in its list, and its list.
+    codes = count * (dim // 12 + 12)
+    on_gpu = "only when it is asked for"
+    if wanted == "gpu":
+        on_gpu, fits = _on_gpu(2 * count * dim + _GPU_WORK, gpu)
+        wanted = "gpu" if fits else None
+    if wanted is not None:
+        reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
+        best = wanted
+    elif count * dim < _SCANNED:
+        best = "exact"
+        few = "nothing is gained for so few"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "mapped": few}
+    elif rows + codes > _SHARE * memory:
+        best = "mapped"
+        free = f"{memory / _GIB:.1f} GiB of memory are free"
+        reasons = {"exact": free, "ivf": free, "mapped": "vectors stay on the disk"}
+    else:
+        best = "ivf"
+        reasons = {
+            "exact": f"a scan reads {2 * count * dim / _GIB:.2f} GiB a query",
+            "ivf": "the fastest",
+            "mapped": "slower than ivf, which fits in memory",
+        }
+    if best == "gpu" or wanted is None:
+        reasons["gpu"] = on_gpu
+    sizes: dict[ViewName, int] = {
+        "exact": rows,
+        "ivf": rows + codes,
+        "mapped": count * _ROW_BYTES + codes,
+        "gpu": rows,
+    }
+    return [
+        Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
+        for name in VIEW_NAMES
+    ]
+
+
+def _on_gpu(size: int, free: int | None) -> tuple[str, bool]:
+    """Return why scans that take so many bytes are or are not done on the GPU, and whether they are."""
+    if free is None:
+        return "there is no GPU here that FAISS can use", False
+    takes = f"takes {size / _GIB:.2f} GiB of the GPU's memory"
+    if size > _SHARE * free:
+        return f"{takes}, of which {free / _GIB:.2f} GiB are free", False
+    return f"chosen for this collection; {takes}", True
