@@ -233,7 +233,17 @@ async def _keep_warm(services: Services) -> None:
             for active in followed:
                 await _warm(services, active.generation)
             services.readiness.views_were_tried()
+            await _tell_recalls(services)
         await asyncio.sleep(services.settings.refresh_s)
+
+
+async def _tell_recalls(services: Services) -> None:
+    try:
+        recalls = await services.threads.background(services.engine.measured_recalls)
+    except Exception as error:  # noqa: BLE001 - a failed look is repeated
+        _log.warning("recalls cannot be read", error=type(error).__name__)
+    else:
+        services.metrics.recalls_measured(recalls)
 
 
 async def _warm(services: Services, generation: int) -> None:

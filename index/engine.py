@@ -36,6 +36,7 @@ from index.search.results import (
     StoredImage,
 )
 from index.search.searcher import Searcher
+from index.vectors.ann.search import OperatingPoint
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Vectors, ViewName
 from index.views.choose import Choice
@@ -258,6 +259,33 @@ class SearchEngine:
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
             return self._views.explain(session, generation)
+
+    def operating_point(self, collection: str) -> OperatingPoint | None:
+        """Return how much of a collection's codes is searched, and the recall that was measured.
+
+        Raises:
+            UnknownCollectionError: There is no such collection.
+            NoActiveGenerationError: It cannot be searched yet.
+        """
+        with self._catalogue.read() as session:
+            generation, _ = require_active(session, collection)
+        return self._views.stored_operating_point(generation)
+
+    def measured_recalls(self) -> list[tuple[str, Target, OperatingPoint]]:
+        """Return collection, target and operating point of all views of this process that have codes."""
+        points = self._views.operating_points()
+        with self._catalogue.read() as session:
+            query = (
+                select(GenerationRow.id, CollectionRow.name)
+                .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+                .where(GenerationRow.state == "active", IN_SIGHT)
+            )
+            names = {number: name for number, name in session.execute(query)}
+        return [
+            (names[generation], target, point)
+            for (generation, target), point in points.items()
+            if generation in names
+        ]
 
     def set_view(self, collection: str, view: ViewName | None) -> None:
         """Choose the view of a collection; None leaves it to size and memory again.

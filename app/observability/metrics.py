@@ -1,6 +1,6 @@
 """Figures for Prometheus; each application has its own registry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from app.access.key_guesses import Refusal
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
+from index.vectors.ann.search import OperatingPoint
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -92,6 +93,20 @@ class Metrics:
             registry=self.registry,
         )
         self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
+
+        self._recall = Gauge(
+            "recoquest_search_recall",
+            "Recall@10 of calibration queries, after the last build of a collection's codes.",
+            ("collection", "target", "of"),
+            registry=self.registry,
+        )
+
+    def recalls_measured(self, recalls: Iterable[tuple[str, str, OperatingPoint]]) -> None:
+        """These collections, by name and target, have codes with these operating points; no others have."""
+        self._recall.clear()
+        for collection, target, point in recalls:
+            self._recall.labels(collection, target, "mean").set(point.recall)
+            self._recall.labels(collection, target, "lowest query").set(point.lowest)
 
     def watch_connections(self, number: Callable[[], int]) -> None:
         """Ask `number` for the open connections whenever the figures are read."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from index.vectors.ann.calibration import calibrate
 from index.vectors.ann.ivf_pq import IvfPq, sample_size
-from index.vectors.ann.search import AnnSearch, OperatingPoint
+from index.vectors.ann.search import AnnSearch, OperatingPoint, read_point
 from index.vectors.exact_search import scan_each, search_exactly
 from index.vectors.filter_mask import FilterMask, FilterMasks
 from index.vectors.id_map import IdMap, Rows
@@ -382,7 +382,7 @@ class CosineView:
             built = files["codes"], len(codes)
             for start in range(len(codes), len(store), _BLOCK):
                 codes.add(store.rounded(np.arange(start, min(start + _BLOCK, len(store)))))
-            ann = AnnSearch(codes, _read_point(files["point"]), store)
+            ann = AnnSearch(codes, read_point(files["point"]), store)
         with self._lock.writing():
             self._store, self._ids, self._ann, self._gpu, self._built = store, ids, ann, None, built
             self._layout += 1
@@ -439,10 +439,3 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
     if source.suffix == ".built":
         source.unlink(missing_ok=True)
-
-
-def _read_point(path: Path) -> OperatingPoint:
-    try:
-        return OperatingPoint(**json.loads(path.read_bytes()))
-    except TypeError as error:
-        raise ValueError("the file holds no operating point") from error

@@ -31,7 +31,14 @@ from index.views.calibration_queries import stored_queries
 from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
 from index.views.memory import free_memory
-from index.views.snapshots import SnapshotOf, is_mapped, read_snapshot, remove_snapshot, write_snapshot
+from index.views.snapshots import (
+    SnapshotOf,
+    is_mapped,
+    read_snapshot,
+    remove_snapshot,
+    stored_operating_point,
+    write_snapshot,
+)
 
 _ROWS_AT_ONCE: Final = 4096
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
@@ -142,6 +149,10 @@ class Views:
         if not is_mapped(self._place(generation, "images")):
             memory += 2 * count * generation.dim
         return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
+
+    def stored_operating_point(self, generation: Generation) -> OperatingPoint | None:
+        """Return the operating point in the snapshot of a generation's images; None where it has no codes."""
+        return stored_operating_point(self._place(generation, "images"))
 
     def retire(self, collection_id: int, active: int) -> bool:
         """Free the views of a collection's other generations that no request has used for a while.

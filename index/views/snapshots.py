@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_abandoned
+from index.vectors.ann.search import OperatingPoint, read_point
 from index.vectors.factory import StoredView, new_view
 from index.vectors.storage.scratch import Scratch
 from training.atomic import atomic_file, sync
@@ -141,6 +142,15 @@ def read_snapshot(
         _log.warning("the snapshot in %s is not used and will be rebuilt: %s", folder, error)
         return None
     return view, manifest.sequence
+
+
+def stored_operating_point(folder: Path) -> OperatingPoint | None:
+    """Return the operating point of the codes in a snapshot; None where it has none."""
+    try:
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        return read_point(folder / manifest.files["point"].name)
+    except (ValueError, OSError, KeyError):
+        return None
 
 
 def remove_snapshot(folder: Path) -> None:

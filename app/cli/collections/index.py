@@ -100,10 +100,16 @@ def _choose(
             engine.save_snapshot(collection)
         weighed = explain or (view == "gpu" and engine.collection(collection).generation is not None)
         choices = engine.explain_views(collection) if weighed else []
+        point = engine.operating_point(collection) if explain else None
     if view == "gpu":
         _name_refusal(collection, choices)
     if explain:
         _print(choices)
+    if point is not None:
+        typer.echo(
+            f"recall@10 of {point.queries:,} calibration queries: {point.recall:.3f} on the mean, "
+            f"{point.lowest:.1f} of the lowest; {point.lists:,} lists and {point.candidates:,} candidates"
+        )
 
 
 def _name_refusal(collection: str, choices: "list[Choice]") -> None:

@@ -4,8 +4,10 @@ A query is hard if a hit lies in one of the last lists that were probed, or amon
 hits then lie behind. It is searched again with four times as many of both.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -57,6 +59,18 @@ class OperatingPoint:
     recall: float
     lowest: float
     queries: int
+
+
+def read_point(path: Path) -> OperatingPoint:
+    """Return the operating point that a snapshot's file holds.
+
+    Raises:
+        ValueError: It holds none.
+    """
+    try:
+        return OperatingPoint(**json.loads(path.read_bytes()))
+    except TypeError as error:
+        raise ValueError("the file holds no operating point") from error
 
 
 class _Named(NamedTuple):

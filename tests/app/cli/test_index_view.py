@@ -19,14 +19,26 @@ def work(tmp_path: Path) -> Work:
 
 def test_a_view_is_chosen_and_explained(work: Work) -> None:
     lines = work.run("index", "c", "--explain").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["*", "ivf", "hnsw", "mapped", "gpu"]
+    assert [line.split()[0] for line in lines] == ["*", "ivf", "mapped", "gpu"]
     assert "a scan takes a few milliseconds" in lines[0]
     # So few are scanned all the same, and found.
-    for name in ("ivf", "hnsw", "mapped"):
+    for name in ("ivf", "mapped"):
         lines = work.run("index", "c", "--view", name, "--explain").stdout.splitlines()
         assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
     lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()
     assert lines[0].startswith("* exact")
+
+
+def test_the_recall_that_was_measured_is_explained(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "tiny")
+    make_manifest(tmp_path / "data", make_records(70))
+    work = Work(tmp_path)
+    work.run("index", "c", "--bundle", "tiny", "--data", "data")
+    assert "recall" not in work.run("index", "c", "--explain").stdout
+    explained = work.run("index", "c", "--view", "ivf", "--explain").stdout.splitlines()[-1]
+    # Of few vectors all are looked at.
+    assert explained.startswith("recall@10 of ")
+    assert "1.000 on the mean, 1.0 of the lowest" in explained
 
 
 def test_a_gpu_that_is_not_there_is_chosen_for_other_machines_and_named(work: Work) -> None:

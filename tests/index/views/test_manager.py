@@ -109,6 +109,19 @@ def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_s
     restarted.close()
 
 
+def test_the_recall_of_codes_is_told_by_views_and_snapshots(home: SearchEngine, tmp_path: Path) -> None:
+    assert home.operating_point("c") is None
+    assert home.measured_recalls() == []
+    home.set_view("c", "ivf")
+    view = _current(home, home._views)
+    _wait(lambda: view.name == "ivf" and not _is_building(home._views))
+    point = view.operating_point
+    assert point is not None
+    assert 0.99 <= point.recall <= 1 and point.lowest >= 0.9
+    assert home.operating_point("c") == point
+    assert home.measured_recalls() == [("c", "images", point)]
+
+
 def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: Views) -> None:
     view = _current(home, views)
     assert view.name == "exact"
