@@ -11,6 +11,7 @@ from index.catalogue.collections import (
     IN_SIGHT,
     Generation,
     Target,
+    announced,
     count_embeddings,
     find_generation,
     get_generation,
@@ -22,7 +23,6 @@ from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, I
 from index.errors import GenerationError
 from index.filters.facets import Overview, Overviews
 from index.filters.sql import known_fields
-from index.generations.activation import announced
 from index.home import Home
 from index.search.hit_reader import read_image, require_image
 from index.search.query_vector import Parts
@@ -280,7 +280,7 @@ class SearchEngine:
                 .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
                 .where(GenerationRow.state == "active", IN_SIGHT)
             )
-            names = {number: name for number, name in session.execute(query)}
+            names = dict(session.execute(query).all())
         return [
             (names[generation], target, point)
             for (generation, target), point in points.items()

@@ -12,8 +12,8 @@ from app.access.security import require_admin
 from app.http.problems import Kind, RequestError, problem_responses
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
-from app.lifecycle.model_card import model_card
 from app.operations.activate import swap_to
+from app.operations.model_card import model_card
 from app.operations.services import InjectedServices, Services
 from app.schemas.generations import ActivatedGeneration
 from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel

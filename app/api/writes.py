@@ -25,8 +25,9 @@ from app.schemas.writes import (
 )
 from index.errors import UnknownImageError
 from index.generations.new_collections import create_collection
+from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
-from index.writes.live import remove_collection, remove_images
+from index.writes.live import remove_images
 
 router = APIRouter(
     prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute

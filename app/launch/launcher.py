@@ -12,7 +12,7 @@ from app.launch.parent_death import end_with
 def main(parent: int, count: int, arguments: Sequence[str]) -> None:
     """Do what torchrun does, on this machine alone, until all processes have ended or one has failed."""
     end_with(parent)
-    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.launch.member")
+    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.training_process")
     launch([*launcher, str(os.getpid()), *arguments])
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from app.cli.collections.reindex import build_generation, open_generation, swap_to
+from app.lifecycle.build_generation import build_generation, open_generation, swap_to
 from app.lifecycle.judge import Judgement, KeptJudgement, Outcome, Verdict, judge
 from app.settings import Settings
 from index.catalogue.collections import Generation, require_active

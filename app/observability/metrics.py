@@ -13,7 +13,6 @@ from prometheus_client import (
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from app.access.key_guesses import Refusal
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
 from index.vectors.ann.search import OperatingPoint
@@ -150,7 +149,7 @@ class Metrics:
         """An encoding worker died and was replaced."""
         self._restarts.inc()
 
-    def key_refused(self, reason: Refusal) -> None:
+    def key_refused(self, reason: str) -> None:
         """An admin key was not taken."""
         self._keys.labels(reason).inc()
 

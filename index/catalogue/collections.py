@@ -3,13 +3,14 @@
 import re
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import (
     CollectionRow,
     EmbeddingRow,
@@ -26,7 +27,6 @@ from index.errors import (
     UnknownCollectionError,
     shortened,
 )
-from index.filters.grammar import storable_text
 
 GenerationState = Literal["building", "active", "retired"]
 # What a generation has vectors of.
@@ -36,6 +36,8 @@ TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
 _HIDDEN: Final = "~"
 IN_SIGHT: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Whoever announces a generation activates it within seconds, or has failed.
+_ANNOUNCED_SECONDS: Final = 300
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 
 
@@ -300,3 +302,10 @@ _ONE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).
 _ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
     _COLLECTION_COLUMNS.name == bindparam("collection"), _GENERATION_COLUMNS.state == "active"
 )
+
+
+def announced(session: Session) -> list[Generation]:
+    """Return the generations of all collections that were announced lately and are not active."""
+    since = (datetime.now(UTC) - timedelta(seconds=_ANNOUNCED_SECONDS)).isoformat(timespec="microseconds")
+    query = select(GenerationRow.id).where(GenerationRow.state != "active", GenerationRow.announced > since)
+    return [get_generation(session, number)[0] for number in session.execute(query).scalars().all()]

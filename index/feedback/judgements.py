@@ -10,9 +10,9 @@ from sqlalchemy import and_, case, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import now, require_active, require_collection
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
 from index.errors import FeedbackFullError, QueryError
-from index.filters.grammar import storable_text
 from index.search.hit_reader import require_image
 
 _AT_ONCE: Final = 2000

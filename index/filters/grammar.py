@@ -28,6 +28,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from index.catalogue.storable import storable_text
 from index.errors import FilterError, listed, shortened
 
 FieldKind = Literal["text", "number", "boolean"]
@@ -53,11 +54,6 @@ _SENTENCES = {
     "too_long": "{actual_length} are too many; at most {max_length} are allowed",
     "string_too_long": "it has more than {max_length} characters",
 }
-
-
-def storable_text(text: str) -> bool:
-    """Tell whether every database can hold the text: no null characters, no half surrogate pairs."""
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _storable(value: bool | int | float | str) -> bool | int | float | str:

@@ -1,6 +1,6 @@
 """The step that makes a generation the one that is searched, what comes before it, and the step back."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import func, select, update
@@ -20,8 +20,6 @@ from index.writes.missing_vectors import count_missing_images, images_without_ve
 from index.writes.texts import count_texts_without_vectors
 
 _NAMED_MISSING: Final = 3
-# Whoever announces a generation activates it within seconds, or has failed.
-_ANNOUNCED_SECONDS: Final = 300
 
 
 def activate(
@@ -76,13 +74,6 @@ def require_complete(session: Session, generation: Generation, *, texts: bool) -
 def announce(session: Session, generation: Generation) -> None:
     """Tell all services that a generation will soon be active, so that they load its encoder and its view."""
     session.execute(update(GenerationRow).where(GenerationRow.id == generation.id).values(announced=now()))
-
-
-def announced(session: Session) -> list[Generation]:
-    """Return the generations of all collections that were announced lately and are not active."""
-    since = (datetime.now(UTC) - timedelta(seconds=_ANNOUNCED_SECONDS)).isoformat(timespec="microseconds")
-    query = select(GenerationRow.id).where(GenerationRow.state != "active", GenerationRow.announced > since)
-    return [get_generation(session, number)[0] for number in session.execute(query).scalars().all()]
 
 
 def generation_before(session: Session, collection: str) -> Generation:

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, Kept
 from index.catalogue.collections import TARGETS, Target, require_collection
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
 from index.errors import UnknownImageError
-from index.filters.grammar import storable_text
 from index.search.results import FoundImage, FoundText, StoredImage
 from training.data.manifest import MetadataValue
 

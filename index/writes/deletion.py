@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.collections import IN_SIGHT, lock_collection, next_sequence, require_collection
 from index.catalogue.full_text import remove_words
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import (
     CollectionRow,
     FieldRow,
@@ -19,7 +20,6 @@ from index.catalogue.tables import (
     TextRow,
 )
 from index.files.orphans import note_loose
-from index.filters.grammar import storable_text
 from index.writes.texts import remove_texts
 
 _Item = TypeVar("_Item")

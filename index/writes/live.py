@@ -13,18 +13,15 @@ from index.catalogue.collections import (
     Generation,
     find_active,
     get_generation,
-    hide_collection,
     require_collection,
 )
 from index.catalogue.tables import CollectionRow, ImageRow
-from index.engine import SearchEngine
 from index.errors import GenerationError, StaleWriteError
 from index.files.orphans import keep_files, note_loose, remove_loose
 from index.home import Home
 from index.search.hit_reader import read_image
 from index.search.results import ActiveGeneration, StoredImage
 from index.writes.deletion import delete_images
-from index.writes.garbage import remove_leftovers
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
 from training.data.manifest import Record, Split
@@ -149,24 +146,6 @@ def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
         removed = delete_images(session, collection, ids)
     _tidy(home, set(removed.values()))
     return list(removed)
-
-
-def remove_collection(engine: SearchEngine, collection: str) -> None:
-    """Remove a collection with its images, generations and snapshots, and what this process holds of it.
-
-    It is out of sight at once. What fails after that is done by the next one that removes leftovers.
-
-    Raises:
-        UnknownCollectionError: There is no such collection.
-        DiskFullError: The disk has no space left; nothing is removed.
-    """
-    with engine.home.catalogue.write() as session:
-        hide_collection(session, collection)
-    try:
-        engine.forget_removed()
-        remove_leftovers(engine.home)
-    except RecoquestError as error:
-        _log.warning("what a removed collection left is not removed yet: %s", error)
 
 
 def _record_of(image: StoredImage) -> Record:

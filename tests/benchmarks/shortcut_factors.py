@@ -15,14 +15,14 @@ from pathlib import Path
 import typer
 
 from training.data.manifest import read_manifest
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.fixed import FixedShortcuts
 from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import EvaluationReport, measure
 from training.evaluation.factors import FactorReading
 from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.fixed import FixedShortcuts
 from training.trainer.run import train
 
 _OBJECTIVES = {

@@ -11,8 +11,9 @@ import pytest
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.generations.new_collections import create_collection
+from index.generations.remove_collection import remove_collection
 from index.search.request import SearchRequest
-from index.writes.live import change_image, put_images, remove_collection, remove_images
+from index.writes.live import change_image, put_images, remove_images
 from tests.faults.made import (
     DIGEST,
     VIEWS,

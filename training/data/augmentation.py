@@ -8,7 +8,7 @@ from kornia.filters import gaussian_blur2d
 from kornia.geometry.transform import get_affine_matrix2d, warp_affine
 from torch import Tensor
 
-from training.recipes.schema import AugmentationConfig
+from training.data.augmentation_config import AugmentationConfig
 
 _COLUMNS = (
     "flip",

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.tasks.config import TaskRecipe

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from training.frozen import Frozen
 
 ImageArchitecture = Literal[
     "clip_resnet",
@@ -26,12 +28,6 @@ TextArchitecture = Literal[
 ]
 AudioArchitecture = Literal["audio_cnn", "audio_spectrogram_transformer"]
 Retrieval = Literal["shared", "unique", "concat", "normal"]
-
-
-class Frozen(BaseModel):
-    """Base of all settings: unknown keys are refused, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class HeadConfig(Frozen):

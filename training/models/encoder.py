@@ -20,12 +20,12 @@ from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, rea
 from training.models.config import PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.features import ModalityFeatures
+from training.models.heads.blades import orthonormal
 from training.models.heads.pair_attention import pair_similarities
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import Preprocessing, Truncation
 from training.models.sounds.spectrogram import pad_spectrograms
 from training.models.texts.tokenizer import Tokenizer
-from training.objectives.blades import orthonormal
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.recipes.schema import NamedRecipe, OptimizerConfig, ScheduleConfig
 
 

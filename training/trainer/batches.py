@@ -15,9 +15,9 @@ from torch import Tensor
 from training.data.audio_source import AudioSource
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
-from training.data.shortcuts.shortcuts import Shortcuts
 from training.models.preprocessing import TextPreprocessing, TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
+from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")

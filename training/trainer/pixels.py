@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from training.data.augmentation import Augmentation
-from training.data.shortcuts.overlay import DigitOverlay
 from training.models.preprocessing import ImagePreprocessing
+from training.shortcuts.overlay import DigitOverlay
 from training.trainer.batches import Inputs
 
 

@@ -2,11 +2,12 @@
 
 import torch
 
+from training.data.augmentation_config import AugmentationConfig
 from training.errors import RecipeError
 from training.models.dual_encoder import DualEncoder
 from training.models.features import Modality
 from training.objectives.base import Objective, Requirement
-from training.recipes.schema import AugmentationConfig, Recipe
+from training.recipes.schema import Recipe
 
 
 def used_modalities(recipe: Recipe) -> frozenset[Modality]:

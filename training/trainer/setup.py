@@ -11,7 +11,6 @@ from training.data.audio_source import audible
 from training.data.labels import Labelling, frequent_words, known_labels
 from training.data.manifest import Manifest
 from training.data.pairs import describable
-from training.data.shortcuts.shortcuts import with_every_digit
 from training.errors import DataError, RecipeError
 from training.models.config import AudioTowerConfig, ImageTowerConfig, TextTowerConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
@@ -29,6 +28,7 @@ from training.models.texts.tokenizer import (
 from training.models.texts.towers import build_text_tower
 from training.objectives.base import Objective, ObjectiveContext
 from training.recipes.schema import Recipe
+from training.shortcuts.shortcuts import with_every_digit
 from training.trainer.requirements import check_requirements
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from training.data.image_source import Decoder, open_images
 from training.data.labels import Labelling
 from training.data.manifest import Manifest, Record, Rejections
 from training.data.pairs import PairSampler
-from training.data.shortcuts.shortcuts import Shortcuts
 from training.errors import DataError
 from training.models.features import Modality
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
+from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.batches import BatchLoader, Targets
 from training.trainer.run_state.processes import Processes
 

@@ -1,16 +1,13 @@
 """`recoquest generations`, `activate` and `rollback`: which embedding of a collection is searched."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from app.cli.errors import stoppable
 from app.cli.options import BatchSize, Device, Home, indexed
-from app.cli.output import console
-
-if TYPE_CHECKING:
-    from index.generations.comparison import Comparison
+from app.observability.console import console
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 
@@ -23,6 +20,7 @@ def generations(
     home: Home = None,
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
+    from app.lifecycle.build_generation import print_comparison
     from app.settings import load_settings
     from index.generations.listing import list_generations
     from index.generations.retention import drop_generation
@@ -62,7 +60,7 @@ def rollback(
 
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
-    from app.cli.collections.reindex import open_generation, swap_to
+    from app.lifecycle.build_generation import open_generation, swap_to
     from app.settings import load_settings
     from index.errors import IncompleteGenerationError
     from index.generations.activation import generation_before, require_complete
@@ -79,23 +77,3 @@ def _swap(collection: str, number: int | None, batch_size: int, home: Home, devi
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
         swap_to(engine, settings, generation, encoder, seconds, batch_size)
-
-
-def print_comparison(comparison: "Comparison", number: int) -> None:
-    """Show how a generation compares with the one that was active."""
-    table = Table(
-        f"Generation {number} against {comparison.against}", "Queries", "Before", "After", "Same of first 10"
-    )
-    texts, images = comparison.text_to_image, comparison.image_to_image
-    if texts is not None:
-        for k in texts.active:
-            same = f"{texts.overlap:.1f} %" if k == 10 else ""
-            before, after = f"{texts.active[k]:.1f} %", f"{texts.new[k]:.1f} %"
-            table.add_row(f"text to image, recall@{k}", f"{texts.queries:,}", before, after, same)
-    if images is not None:
-        table.add_row("image to image", f"{images.queries:,}", "", "", f"{images.overlap:.1f} %")
-        if images.active is not None and images.new is not None:
-            before, after = f"{images.active:.1f} %", f"{images.new:.1f} %"
-            table.add_row("same label, precision@10", f"{images.labelled:,}", before, after, "")
-    table.caption = f"Held-out images: {comparison.held_out}; searched among {comparison.candidates:,} images"
-    console().print(table)

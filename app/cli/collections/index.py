@@ -49,8 +49,8 @@ def index(
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
-    from app.cli.collections.reindex import finish_swap
     from app.engine import open_engine
+    from app.lifecycle.build_generation import finish_swap
     from app.settings import load_settings
     from index.ingest import ingest_manifest
     from training.host import keep_freed_memory

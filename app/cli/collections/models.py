@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
-from app.cli.output import console
+from app.observability.console import console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def show(
     home: Home = None,
 ) -> None:
     """Show where a model comes from, how good it is, and where it is used."""
-    from app.lifecycle.model_card import model_card
+    from app.operations.model_card import model_card
     from app.settings import load_settings
     from index.generations.models import find_model
 

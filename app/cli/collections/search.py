@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from app.cli.options import Device, Home, indexed
-from app.cli.output import console
+from app.observability.console import console
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given

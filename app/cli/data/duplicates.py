@@ -8,7 +8,7 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Home, indexed
-from app.cli.output import console
+from app.observability.console import console
 
 
 def duplicates(

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
-from app.cli.output import console
+from app.observability.console import console
 
 if TYPE_CHECKING:
     from index.feedback.judgements import JudgedQuery

@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
 from app.cli.options import BatchSize, Device, Home
-from app.cli.output import console
 from app.jobs.kinds import KINDS
+from app.observability.console import console
 from index.errors import JobStateError
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from app.cli.options import (
     name_left_out,
     read_split,
 )
-from app.cli.output import console
+from app.observability.console import console
 
 if TYPE_CHECKING:
-    from training.data.shortcuts.config import ShortcutConfig
     from training.evaluation.embedding.images_and_texts import EmbeddedManifest
     from training.evaluation.evaluate import EvaluationReport
+    from training.shortcuts.config import ShortcutConfig
 
 
 @stoppable("Stopped. Figures come at the end: the same command measures anew.")
@@ -59,12 +59,12 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
-    from training.data.shortcuts.fixed import FixedShortcuts
     from training.errors import RecoquestError
     from training.evaluation.embedding.images_and_texts import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.host import keep_freed_memory
     from training.models.encoder import load_encoder
+    from training.shortcuts.fixed import FixedShortcuts
 
     keep_freed_memory()
     ids = None if shortcut is None else checked_shortcut(shortcut)
@@ -102,7 +102,7 @@ def evaluate(
 
 def checked_shortcut(words: str) -> "ShortcutConfig":
     """The shortcut that the words name, or a usage error."""
-    from training.data.shortcuts.config import MOST_BITS, ShortcutConfig
+    from training.shortcuts.config import MOST_BITS, ShortcutConfig
 
     try:
         return ShortcutConfig.model_validate(words)

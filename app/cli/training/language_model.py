@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli.errors import stoppable
 from app.cli.options import Device, chosen_device
-from app.cli.output import console
+from app.observability.console import console
 
 if TYPE_CHECKING:
     from training.language_models.config import LanguageModelRecipe

@@ -19,8 +19,9 @@ from app.encoding import EncodingQueue
 from app.engine import open_engine
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
+from index.generations.remove_collection import remove_collection
 from index.home import Home
-from index.writes.live import known_now, remove_collection
+from index.writes.live import known_now
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"

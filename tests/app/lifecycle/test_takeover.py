@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.cli.collections.reindex import build_generation, open_generation, swap_to
 from app.engine import open_engine
 from app.lifecycle import takeover
+from app.lifecycle.build_generation import build_generation, open_generation, swap_to
 from app.lifecycle.judge import Outcome
 from app.lifecycle.takeover import Takeover, searched_with
 from app.settings import Settings

@@ -31,8 +31,9 @@ from index.feedback.judgements import (
     judgements,
     learning_pairs,
 )
+from index.generations.remove_collection import remove_collection
 from index.ingest import ingest_manifest
-from index.writes.live import remove_collection, remove_images
+from index.writes.live import remove_images
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_picture
 from training.data.manifest import Manifest

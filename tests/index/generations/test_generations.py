@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select, update
 
-from index.catalogue.collections import Generation, next_sequence
+from index.catalogue.collections import Generation, announced, next_sequence
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
 from index.files.unused_bundles import changing_models
 from index.generations import retention
-from index.generations.activation import activate, announce, announced, generation_before, generation_of
+from index.generations.activation import activate, announce, generation_before, generation_of
 from index.generations.listing import list_generations
 from index.generations.retention import drop_generation, drop_old_generations, try_drop_old_generations
 from index.search.request import SearchRequest

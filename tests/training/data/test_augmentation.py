@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from training.data.augmentation import Augmentation
-from training.recipes.schema import AugmentationConfig
+from training.data.augmentation_config import AugmentationConfig
 
 ALL = AugmentationConfig(
     flip=0.5,

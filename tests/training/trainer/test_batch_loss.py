@@ -6,9 +6,9 @@ from torch import Tensor
 
 from tests.training.models.tiny import SIZE, TEXTS, tiny_config, tiny_model, tiny_preprocessing
 from training.data.augmentation import Augmentation
+from training.data.augmentation_config import AugmentationConfig
 from training.objectives.base import ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
-from training.recipes.schema import AugmentationConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs
 from training.trainer.pixels import PixelPreparation

@@ -9,13 +9,13 @@ from torch import Tensor
 from tests.training.models.tiny import SIZE, tiny_config, tiny_preprocessing
 from tests.training.trainer.scenes import tiny_recipe
 from training.data.augmentation import Augmentation
+from training.data.augmentation_config import AugmentationConfig
 from training.errors import RecipeError
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.objectives.base import ObjectiveContext
 from training.objectives.registry import parse_objective
 from training.recipes.load import parse_recipe
-from training.recipes.schema import AugmentationConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs
 from training.trainer.momentum import MomentumCopy

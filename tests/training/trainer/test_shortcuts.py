@@ -8,13 +8,13 @@ from torch import Tensor
 
 from tests.training.models.tiny import tiny_preprocessing
 from training.data.augmentation import Augmentation
+from training.data.augmentation_config import AugmentationConfig
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler
 from training.data.record import Record
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.overlay import DigitOverlay
-from training.data.shortcuts.shortcuts import Shortcuts, with_digits
-from training.recipes.schema import AugmentationConfig
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.overlay import DigitOverlay
+from training.shortcuts.shortcuts import Shortcuts, with_digits
 from training.trainer.batches import BatchLoader
 from training.trainer.pixels import PixelPreparation
 

@@ -4,8 +4,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.models.config import Frozen, ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
-from training.recipes.schema import AugmentationConfig, ScheduleConfig
+from training.data.augmentation_config import AugmentationConfig
+from training.frozen import Frozen
+from training.models.config import ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
+from training.recipes.schema import ScheduleConfig
 from training.tasks.config import TaskDataConfig, TaskRecipe
 
 

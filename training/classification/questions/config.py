@@ -5,7 +5,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from training.classification.images.config import ImageClassifierConfig
-from training.models.config import Frozen, ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
+from training.frozen import Frozen
+from training.models.config import ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.tasks.config import TaskDataConfig, TaskRecipe

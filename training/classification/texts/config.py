@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from training.classification.texts.tasks import TaskName
-from training.models.config import Frozen, TextTowerConfig
+from training.frozen import Frozen
+from training.models.config import TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.tasks.config import TaskRecipe

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.errors import RecipeError
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.models.pretrained import read_tensors
 from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.errors import RecipeError
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.models.heads.pooling import masked_mean
 from training.models.tower import AudioBackbone, AudioFeatures
 

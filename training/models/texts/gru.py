@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from training.errors import RecipeError
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.models.tower import TextBackbone, TextFeatures
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from training.errors import RecipeError
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.models.tower import TextBackbone, TextFeatures
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from training.errors import RecipeError
-from training.models.config import Frozen
+from training.frozen import Frozen
 from training.models.tower import TextBackbone, TextFeatures
 
 _NARROWING = 4

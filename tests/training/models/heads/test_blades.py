@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.training.objectives.reference import U, V
-from training.objectives import blades
-from training.objectives.blades import blade_cosines, orthonormal
+from training.models.heads import blades
+from training.models.heads.blades import blade_cosines, orthonormal
 from training.objectives.similarity import cosine_matrix
 
 SIZES = [1, 2, 3, 4, 5]

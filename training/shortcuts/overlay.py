@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.data.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
 from training.errors import DataError
+from training.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
 
 DIGITS: Final = 6
 

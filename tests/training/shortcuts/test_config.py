@@ -2,8 +2,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from training.data.shortcuts.config import ShortcutConfig
 from training.recipes.load import dump_recipe, load_recipe, parse_recipe
+from training.shortcuts.config import ShortcutConfig
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from torch import Tensor
 
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.shortcuts import Shortcuts, with_digits
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.shortcuts import Shortcuts, with_digits
 
 # Not the seed of any run, so that models are measured on handwriting that they have not seen.
 _SEED: Final = 2**40 + 1

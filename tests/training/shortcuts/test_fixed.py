@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.fixed import FixedShortcuts
-from training.data.shortcuts.shortcuts import with_digits
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.fixed import FixedShortcuts
+from training.shortcuts.shortcuts import with_digits
 
 
 def fixed(kind: object = "unique") -> FixedShortcuts:

@@ -6,10 +6,10 @@ import pytest
 from numpy.typing import NDArray
 
 from training.data.pairs import Text
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
 from training.errors import DataError
 from training.models.texts.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
 
 Learn = Callable[[Iterable[str], int], Tokenizer]
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.data.shortcuts.glyphs import draw_glyphs
-from training.data.shortcuts.overlay import DigitOverlay
 from training.errors import DataError
+from training.shortcuts.glyphs import draw_glyphs
+from training.shortcuts.overlay import DigitOverlay
 
 SEED, VARIANTS = 4, 3
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.data.pairs import Text
-from training.data.shortcuts.config import ShortcutConfig
-from training.data.shortcuts.overlay import DIGITS, DigitOverlay
 from training.errors import DataError
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.overlay import DIGITS, DigitOverlay
 
 MOST_IDS: Final = 10**DIGITS
 _HANDWRITINGS: Final = 100

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from training.models.config import Frozen
+from training.frozen import Frozen
 
 MOST_BITS = 13
 

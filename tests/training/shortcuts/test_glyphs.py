@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.data.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
+from training.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
 
 DATA = os.environ.get("RECOQUEST_TEST_DATA")
 _TRAINING, _HELD_OUT = 60, 15

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from training.data.shortcuts.digit_strokes import DIGIT_FORMS, Stroke
 from training.samples.canvas import smooth_curve
+from training.shortcuts.digit_strokes import DIGIT_FORMS, Stroke
 
 GLYPH_SIZE: Final = 28
 _WRITING_SIZE: Final = 20.0

@@ -1,0 +1,111 @@
+"""A new generation of a collection: opened, embedded, compared with the active one, activated."""
+
+from pathlib import Path
+from time import monotonic
+
+import typer
+from rich.table import Table
+
+from app.observability.console import console
+from app.settings import Settings
+from index.catalogue.collections import Generation, find_generation
+from index.engine import SearchEngine
+from index.files.bundles import registered_bundle
+from index.generations.activation import generation_of
+from index.generations.comparison import Comparison, compare
+from index.generations.reindex import generation_for
+from index.generations.reindex import reindex as embed
+from index.generations.retention import try_drop_old_generations
+from index.generations.swap import swap
+from training.models.encoder import Encoder, load_encoder
+
+
+def open_generation(
+    engine: SearchEngine, settings: Settings, collection: str, bundle: Path | None, number: int | None
+) -> tuple[Generation, Encoder, float]:
+    """The generation of a bundle or a number, its encoder, and the seconds that loading this took."""
+    if number is not None:
+        with engine.home.catalogue.read() as session:
+            found = generation_of(session, collection, number)
+        bundle = registered_bundle(found, engine.home.bundles_folder).folder
+    assert bundle is not None
+    started = monotonic()
+    encoder = load_encoder(bundle, settings.device)
+    seconds = monotonic() - started
+    if number is None:
+        found = generation_for(engine.home, collection, encoder)
+    return found, encoder, seconds
+
+
+def swap_to(
+    engine: SearchEngine,
+    settings: Settings,
+    generation: Generation,
+    encoder: Encoder,
+    load_seconds: float,
+    batch_size: int,
+    instead_of: str | None = None,
+) -> None:
+    """Make a generation the one that is searched, and drop those that are too old to roll back to.
+
+    Raises:
+        ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
+    """
+    embedded = swap(
+        engine,
+        generation,
+        encoder,
+        settle_s=settings.refresh_s + load_seconds,
+        batch_size=batch_size,
+        instead_of=instead_of,
+    )
+    if embedded:
+        typer.echo(f"Images that it lacked and that were embedded first: {embedded:,}.")
+    finish_swap(engine, settings, generation)
+
+
+def finish_swap(engine: SearchEngine, settings: Settings, generation: Generation) -> None:
+    """Say that a generation is searched now, and drop those that are too old to roll back to."""
+    typer.echo(
+        f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
+    )
+    dropped = try_drop_old_generations(engine.home, generation.collection, settings.keep_generations)
+    if dropped:
+        typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
+
+
+def build_generation(engine: SearchEngine, generation: Generation, encoder: Encoder, batch_size: int) -> None:
+    """Embed what a generation lacks, and compare it with the one that is searched."""
+    report = embed(engine, generation, encoder, batch_size=batch_size)
+    typer.echo(
+        f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "
+        f"{report.images:,} images were embedded."
+    )
+    with engine.home.catalogue.read() as session:
+        active = find_generation(session, generation.collection_id, "active")
+    if active is None or active.id == generation.id:
+        return
+    comparison = compare(engine.home, active, generation)
+    if comparison is not None:
+        print_comparison(comparison, generation.id)
+    typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)
+
+
+def print_comparison(comparison: Comparison, number: int) -> None:
+    """Show how a generation compares with the one that was active."""
+    table = Table(
+        f"Generation {number} against {comparison.against}", "Queries", "Before", "After", "Same of first 10"
+    )
+    texts, images = comparison.text_to_image, comparison.image_to_image
+    if texts is not None:
+        for k in texts.active:
+            same = f"{texts.overlap:.1f} %" if k == 10 else ""
+            before, after = f"{texts.active[k]:.1f} %", f"{texts.new[k]:.1f} %"
+            table.add_row(f"text to image, recall@{k}", f"{texts.queries:,}", before, after, same)
+    if images is not None:
+        table.add_row("image to image", f"{images.queries:,}", "", "", f"{images.overlap:.1f} %")
+        if images.active is not None and images.new is not None:
+            before, after = f"{images.active:.1f} %", f"{images.new:.1f} %"
+            table.add_row("same label, precision@10", f"{images.labelled:,}", before, after, "")
+    table.caption = f"Held-out images: {comparison.held_out}; searched among {comparison.candidates:,} images"
+    console().print(table)

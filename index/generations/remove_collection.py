@@ -1,0 +1,28 @@
+"""The removal of a whole collection."""
+
+import logging
+
+from index.catalogue.collections import hide_collection
+from index.engine import SearchEngine
+from index.writes.garbage import remove_leftovers
+from training.errors import RecoquestError
+
+_log = logging.getLogger(__name__)
+
+
+def remove_collection(engine: SearchEngine, collection: str) -> None:
+    """Remove a collection with its images, generations and snapshots, and what this process holds of it.
+
+    It is out of sight at once. What fails after that is done by the next one that removes leftovers.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        DiskFullError: The disk has no space left; nothing is removed.
+    """
+    with engine.home.catalogue.write() as session:
+        hide_collection(session, collection)
+    try:
+        engine.forget_removed()
+        remove_leftovers(engine.home)
+    except RecoquestError as error:
+        _log.warning("what a removed collection left is not removed yet: %s", error)

@@ -1,0 +1,39 @@
+"""Settings of random changes of images."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from training.frozen import Frozen
+
+
+class AugmentationConfig(Frozen):
+    """Random changes of an image, in batches on the device; all zero changes nothing.
+
+    ReCo's supplement, section 1, uses flip .5, rotation 20 degrees, translation .1, scale .75-1.25,
+    brightness and contrast .4, Gaussian blur of kernel 5 and sigma .1-3.
+    """
+
+    flip: float = Field(default=0.0, ge=0, le=1, description="Probability of a horizontal flip.")
+    rotation: float = Field(default=0.0, ge=0, le=180, description="Degrees either way.")
+    translation: float = Field(default=0.0, ge=0, le=1, description="Share of the side, either way.")
+    scale: tuple[float, float] = (1.0, 1.0)
+    crop_scale: tuple[float, float] = Field(
+        default=(1.0, 1.0), description="Share of the area kept by a random resized crop."
+    )
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    contrast: float = Field(default=0.0, ge=0, le=1)
+    blur_kernel: int = Field(default=0, ge=0, description="Odd; 0: no blur.")
+    blur_sigma: tuple[float, float] = (0.1, 3.0)
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.blur_kernel and self.blur_kernel % 2 == 0:
+            raise ValueError("blur_kernel is odd, or 0 for no blur")
+        for name in ("scale", "crop_scale", "blur_sigma"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f"{name} goes from a smaller to a larger number, both above 0")
+        if self.crop_scale[1] > 1:
+            raise ValueError("crop_scale is a share of the image's area, so at most 1")
+        return self
