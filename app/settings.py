@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
-from index.catalogue.passwords import without_password
+from index.catalogue.connections import without_password
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"

@@ -3,8 +3,7 @@
 from index.catalogue.cache import Kept, Remembered
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
-from index.catalogue.direct import DirectRead
-from index.catalogue.reading import Reading
+from index.catalogue.reading import DirectRead, Reading
 
 __all__ = [
     "PATIENT",

@@ -1,5 +1,6 @@
 """Connections to a catalogue's database, and how long a process waits for it."""
 
+import re
 import sqlite3
 import threading
 import time
@@ -7,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pydantic_core import from_json
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from index.catalogue.passwords import without_password
 from index.errors import CatalogueError
 
 # How libpq finds out that a server is gone: at the start, and when it says nothing any more.
@@ -28,6 +29,8 @@ _LIBPQ_DRIVERS: Final = ("psycopg", "psycopg2")
 _ASK_AGAIN_SECONDS: Final = 0.003
 # A writer that says nothing for so long, such as one that is stopped, lets others go on.
 _IDLE_MS: Final = 300_000
+# A parameter of a URL.
+_PARAMETER: Final = re.compile(r"(?<=[?&])(?P<name>[^=&?]*)=[^&]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +203,18 @@ def use_write_ahead_log(engine: Engine, patience: Patience) -> None:
                 time.sleep(0.02)
     finally:
         connection.close()
+
+
+def without_password(url: str) -> str:
+    """A database's or Redis's URL to be shown; both take passwords before the host and as parameters."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, address = rest.rpartition("@")
+    # What begins with a slash is a path, which may have an @ as well.
+    if at and not rest.startswith("/"):
+        rest = f"{credentials.partition(':')[0]}:***@{address}"
+    return scheme + separator + _PARAMETER.sub(_hidden, rest)
+
+
+def _hidden(parameter: re.Match[str]) -> str:
+    name = parameter["name"]
+    return f"{name}=***" if "pass" in unquote(name).lower() else parameter[0]

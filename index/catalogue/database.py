@@ -2,21 +2,18 @@
 
 import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
-from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log
-from index.catalogue.direct import DirectRead
+from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log, without_password
 from index.catalogue.disk_full import is_disk_full
-from index.catalogue.kept_log import kept_log
-from index.catalogue.passwords import without_password
-from index.catalogue.reading import Reading
+from index.catalogue.reading import DirectRead, Reading
 from index.catalogue.schema import upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import (
@@ -72,9 +69,8 @@ class Catalogue:
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
         self.guard()
-        with self._write_errors(), Session(self._writer) as session, ExitStack() as commit, session.begin():
+        with self._write_errors(), Session(self._writer) as session, session.begin():
             yield session
-            commit.enter_context(self._watch.commit(session))
 
     def rows(self, read: DirectRead, keys: Sequence[int]) -> list[Any]:
         """Return what a read finds of some keys, past SQLAlchemy; see `DirectRead`."""
@@ -108,7 +104,7 @@ class Catalogue:
 
     def close(self) -> None:
         """Close all connections."""
-        with kept_log(self._engine.url):
+        with _kept_log(self._engine.url):
             self._watch.close()
             self._engine.dispose()
 
@@ -211,3 +207,39 @@ def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:
         catalogue.close()
         raise
     return catalogue
+
+
+@contextmanager
+def _kept_log(url: URL) -> Iterator[None]:
+    """Keep the log's files, empty, though the block closes the last connection of any process.
+
+    A start on a full disk reads with those that are there; it could make none.
+    """
+    if url.get_backend_name() != "sqlite" or url.database is None:
+        yield
+        return
+    address = Path(url.database).absolute().as_uri()
+    with ExitStack() as last:
+        # What cannot be read has no log that would be of use.
+        with suppress(sqlite3.Error):
+            last.enter_context(_reader(address))
+        yield
+        with suppress(sqlite3.Error):
+            _empty(address)
+
+
+@contextmanager
+def _reader(address: str) -> Iterator[None]:
+    """Hold a connection open that may not write: SQLite leaves the files where one is closed last."""
+    with closing(sqlite3.connect(f"{address}?mode=ro", uri=True)) as connection:
+        connection.execute("PRAGMA schema_version")
+        yield
+
+
+def _empty(address: str) -> None:
+    """Move what is in the log to the database, unless others are at work, who do so in their turn.
+
+    Whoever replaces the database's file by another must find nothing that would be written over it.
+    """
+    with closing(sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=0)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
