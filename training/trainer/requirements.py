@@ -1,5 +1,8 @@
 """What an objective asks of the model and the data, checked before any work."""
 
+import logging
+from typing import Final
+
 import torch
 
 from training.data.augmentation_config import AugmentationConfig
@@ -8,6 +11,11 @@ from training.models.dual_encoder import DualEncoder
 from training.models.features import Modality
 from training.objectives.base import Objective, Requirement
 from training.recipes.schema import Recipe
+
+_log = logging.getLogger(__name__)
+
+# A lower learning rate is made for pretrained towers.
+_LEAST_RATE: Final = 5e-5
 
 
 def used_modalities(recipe: Recipe) -> frozenset[Modality]:
@@ -109,3 +117,19 @@ def check_regions(objective: Objective, model: DualEncoder, image_size: int) -> 
     model.train(in_training)
     if regions is not None:
         objective.check_regions(regions.shape[1])
+
+
+def warn_of_slow_random_towers(recipe: Recipe) -> None:
+    """Say which towers will hardly learn, since they have no pretrained weights and a tiny learning rate."""
+    model, optimizer = recipe.model, recipe.optimizer
+    rate = optimizer.lr if optimizer.tower_lr is None else optimizer.tower_lr
+    towers = {"image": model.image, "text": model.text, "audio": model.audio}
+    for name, tower in towers.items():
+        if tower is not None and tower.pretrained is None and rate < _LEAST_RATE:
+            _log.warning(
+                "The %s tower starts from random weights, and its learning rate of %g is made for pretrained "
+                "ones: it will hardly learn. Give weights with --set model.%s.pretrained=FOLDER.",
+                name,
+                rate,
+                name,
+            )

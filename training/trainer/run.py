@@ -13,8 +13,7 @@ from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
 from training.trainer.loop import TrainingLoop
-from training.trainer.random_towers import warn_of_slow_random_towers
-from training.trainer.requirements import used_modalities
+from training.trainer.requirements import used_modalities, warn_of_slow_random_towers
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint, load_weights
 from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.errors import TrainingError

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from training.recipes.load import load_recipe
-from training.trainer.random_towers import warn_of_slow_random_towers
+from training.trainer.requirements import warn_of_slow_random_towers
 
 
 def warnings(caplog: pytest.LogCaptureFixture, name: str, *overrides: str) -> list[str]:
