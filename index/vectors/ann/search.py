@@ -145,7 +145,9 @@ class AnnSearch:
         self, queries: Vectors, rank: int, named: Rows, probed: Rows, passing: FilterMask
     ) -> list[Rows | None]:
         """Return `_ranked` of each query (Q, D), given candidates (Q, C) and probed lists (Q, L)."""
-        width, newest = _COMPARED_A_HIT * kept(rank), self._newest(passing)
+        # Few hits tell little of how hard a query is.
+        judged = max(rank, MEASURED_RANK)
+        width, newest = _COMPARED_A_HIT * kept(judged), self._newest(passing)
         if len(newest):
             named_and_newest = np.concatenate((named, np.tile(newest, (len(queries), 1))), axis=1)
         else:
@@ -156,7 +158,7 @@ class AnnSearch:
         for at in np.flatnonzero(complete).tolist():
             found = self.store.best_of(queries[at], width, named_and_newest[at])
             products[at, : len(found[0])], places[at, : len(found[0])] = found
-        hits = np.where(places[:, :rank] < named.shape[1], places[:, :rank], 0)
+        hits = np.where(places[:, :judged] < named.shape[1], places[:, :judged], 0)
         order = np.zeros((len(queries), self.codes.lists), dtype=np.int64)
         np.put_along_axis(order, probed, np.arange(probed.shape[1])[None], axis=1)
         rows = np.take_along_axis(np.maximum(named, 0), hits, axis=1)
@@ -187,8 +189,10 @@ class AnnSearch:
         rows = np.concatenate((named.rows, newest)) if len(newest) else named.rows
         if len(rows) < min(kept(rank), passing.count):
             return None
-        products, places = self.store.best_of(query, _COMPARED_A_HIT * kept(rank), rows)
-        hits = places[:rank]
+        # Few hits tell little of how hard a query is.
+        judged = max(rank, MEASURED_RANK)
+        products, places = self.store.best_of(query, _COMPARED_A_HIT * kept(judged), rows)
+        hits = places[:judged]
         hits = hits[hits < len(named.rows)]
         order = np.empty(self.codes.lists, dtype=np.int64)
         order[named.lists] = np.arange(len(named.lists))
