@@ -1,1 +1,1 @@
-"""Who may ask: hosts, origins, the admin key."""
+"""Access control: hosts, origins, the admin key."""

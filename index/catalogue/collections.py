@@ -36,7 +36,7 @@ TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
 _HIDDEN: Final = "~"
 IN_SIGHT: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# Whoever announces a generation activates it within seconds, or has failed.
+# An announced generation is active within this time, or its swap has failed.
 _ANNOUNCED_SECONDS: Final = 300
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 

@@ -220,7 +220,7 @@ def _kept_log(url: URL) -> Iterator[None]:
         return
     address = Path(url.database).absolute().as_uri()
     with ExitStack() as last:
-        # What cannot be read has no log that would be of use.
+        # An unreadable database has no log worth keeping.
         with suppress(sqlite3.Error):
             last.enter_context(_reader(address))
         yield

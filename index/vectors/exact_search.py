@@ -54,7 +54,7 @@ def is_certain(found: Neighbours, last: int, passing: FilterMask, rows: VectorSt
     """Say whether nothing that was not found can rank before the `last` of what was."""
     if len(found.keys) >= passing.count:
         return True
-    # What was left out scored no better by FAISS than the worst that came in.
+    # No row left out has a larger product in FAISS's scan than the last one found.
     margin = np.float32(2 * rows.error)
     return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
 

@@ -14,7 +14,7 @@ from index.vectors.protocol import Vectors
 from index.vectors.ranking import cosines
 from index.vectors.storage.vector_store import Guard, VectorStore
 
-# What calibration queries of each kind must reach: their mean recall@10, and that of each single one.
+# Required of calibration queries of each kind: mean recall@10, and the recall@10 of each single one.
 _RECALL: Final = 0.995
 _LOWEST: Final = 0.9
 # Lists and candidates to try; what suffices is raised by half, as there are other queries than these.

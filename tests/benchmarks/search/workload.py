@@ -1,4 +1,4 @@
-"""What all contestants are given: vectors, fields beside each, queries, filters and the true answers."""
+"""The workload of all contestants: vectors with fields, queries, filters and the true answers."""
 
 import hashlib
 import json

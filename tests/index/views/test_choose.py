@@ -12,7 +12,7 @@ from index.views.choose import choose_view
         (1000, 1 << 40, None, "exact"),
         (1_000_000, 1 << 40, None, "ivf"),
         (1_000_000, 1 << 30, None, "mapped"),
-        # It would fit, and leave nothing.
+        # The view would fit, and leave nothing.
         (1_000_000, 1_200_000_000, None, "mapped"),
         (1000, 0, None, "exact"),
         (1_000_000, 0, "exact", "exact"),
@@ -37,7 +37,7 @@ def test_size_memory_and_wish_choose_the_view(
         (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 1.45 GiB"),
         (1000, 1 << 40, 1 << 40, "gpu", "chosen for this collection"),
         (1_000_000, 1 << 40, 2_081_200_000, "gpu", "chosen for this collection"),
-        # It would fit, and leave too little to other work.
+        # The vectors would fit, and leave too little to other work.
         (1_000_000, 1 << 40, 2_081_100_000, "ivf", "takes 1.45 GiB of the GPU's memory, of which 1.94 GiB"),
         (1_000_000, 1 << 40, 0, "ivf", "of which 0.00 GiB are free"),
         (1_000_000, 1 << 40, None, "ivf", "there is no GPU here"),
