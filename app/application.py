@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -22,7 +22,7 @@ from app.api import collections, feedback, generations, health, images, jobs, mo
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
 from app.encoding import QueueLimits
-from app.encoding.pool import Encoders, LoadEncoder, load_served
+from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
 from app.engine import open_engine, service_patience
 from app.http.body_limit import BodyLimit
 from app.http.methods import Methods
@@ -124,9 +124,24 @@ async def _run(
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     # Its processes end also where the start fails.
-    with closing(ImageDecoders(settings, metrics)) as decoders:
-        async with _services(application, settings, metrics, decoders, load, give_up):
+    with closing(ImageDecoders(settings, metrics)) as decoders, ExitStack() as opened:
+        limits = _queue_limits(settings)
+        if load is None:
+            # Its imports begin now, beside the opening of the catalogue.
+            load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
+            opened.callback(load.close)
+        encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
+        async with _services(application, settings, metrics, decoders, encoders):
             yield
+
+
+def _queue_limits(settings: Settings) -> QueueLimits:
+    return QueueLimits(
+        batch_size=settings.encode_batch_size,
+        batch_wait_s=settings.encode_batch_wait_ms / 1000,
+        capacity=settings.encode_queue_size,
+        deadline_s=settings.encode_deadline_s,
+    )
 
 
 @asynccontextmanager
@@ -135,8 +150,7 @@ async def _services(
     settings: Settings,
     metrics: Metrics,
     decoders: ImageDecoders,
-    load: LoadEncoder | None,
-    give_up: Callable[[], object] | None,
+    encoders: Encoders,
 ) -> AsyncIterator[None]:
     # The thread of each encoder takes more; no other thread computes by torch.
     torch.set_num_threads(1)
@@ -146,26 +160,6 @@ async def _services(
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     queue = await threads.background(JobQueue, settings)
     await threads.background(_tidy_up, engine.home)
-    limits = QueueLimits(
-        batch_size=settings.encode_batch_size,
-        batch_wait_s=settings.encode_batch_wait_ms / 1000,
-        capacity=settings.encode_queue_size,
-        deadline_s=settings.encode_deadline_s,
-    )
-    encoders = Encoders(
-        load
-        or partial(
-            load_served,
-            device=settings.device,
-            threads=settings.threads,
-            limit_s=limits.pass_limit_s,
-            replaced=metrics.restarted,
-        ),
-        limits,
-        metrics,
-        threads=settings.threads,
-        give_up=give_up,
-    )
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s

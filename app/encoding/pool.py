@@ -14,7 +14,8 @@ from torch import Tensor
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
 from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import passes_of, warm_up
-from app.encoding.processes import EncoderProcesses
+from app.encoding.processes.encoder import EncoderProcesses
+from app.encoding.processes.fork_server import ForkServer
 from app.encoding.threads import ComputeThreads
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
@@ -36,31 +37,47 @@ _LAST_BATCH_S = 1.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-def load_served(
-    bundle: Path,
-    *,
-    device: str,
-    threads: int | None,
-    limit_s: float,
-    replaced: Callable[[], object] | None = None,
-) -> ServedEncoder:
-    """Load an encoder to be served: on the CPU into a process for each lane, where there are several.
+class EncoderLoader:
+    """Loads encoders to be served: on the CPU into a process for each lane, where there are several.
 
     Args:
-        bundle: Holds the encoder.
         device: A torch device, or "auto".
         threads: For all passes together; None: as many as there are cores.
         limit_s: Longest that a pass may take.
         replaced: Called when a process was lost.
 
     Raises:
-        BundleError: The bundle cannot be used.
         RecipeError: There is no such device.
     """
-    lanes = ComputeThreads(threads).lanes
-    if lanes == 1 or choose_device(device).type != "cpu":
-        return load_encoder(bundle, device)
-    return EncoderProcesses(bundle, lanes, limit_s, replaced)
+
+    def __init__(
+        self,
+        device: str,
+        threads: int | None,
+        limit_s: float,
+        replaced: Callable[[], object] | None = None,
+    ) -> None:
+        self._device = device
+        self._lanes = ComputeThreads(threads).lanes
+        self._limit_s = limit_s
+        self._replaced = replaced
+        by_processes = self._lanes > 1 and choose_device(device).type == "cpu"
+        self._server = ForkServer() if by_processes else None
+
+    def __call__(self, bundle: Path) -> ServedEncoder:
+        """Load the encoder of a bundle.
+
+        Raises:
+            BundleError: The bundle cannot be used.
+        """
+        if self._server is None:
+            return load_encoder(bundle, self._device)
+        return EncoderProcesses(self._server, bundle, self._lanes, self._limit_s, self._replaced)
+
+    def close(self) -> None:
+        """End the fork server, and with it all processes."""
+        if self._server is not None:
+            self._server.close()
 
 
 class EncoderLoadingError(RecoquestError):

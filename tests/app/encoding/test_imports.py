@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["app.encoding.process_worker", "app.application"])
+@pytest.mark.parametrize("module", ["app.encoding.processes.worker", "app.application"])
 def test_the_models_of_transformers_are_imported_when_one_is_built(module: str) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
     imported = subprocess.run(

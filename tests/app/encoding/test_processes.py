@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.encoding import EncoderLostError, EncodingQueue
-from app.encoding.pool import load_served
-from app.encoding.processes import EncoderProcesses
+from app.encoding.pool import EncoderLoader
+from app.encoding.processes.encoder import EncoderProcesses
+from app.encoding.processes.fork_server import ForkServer
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
@@ -33,13 +35,19 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with closing(ForkServer()) as server:
+        yield server
+
+
 @pytest.fixture
-def make_processes(bundle: Path) -> Iterator[Callable[..., EncoderProcesses]]:
+def make_processes(server: ForkServer, bundle: Path) -> Iterator[Callable[..., EncoderProcesses]]:
     """Starts processes of the bundle; they end with the test."""
     made = []
 
     def make(count: int = 1, limit_s: float = PATIENCE) -> EncoderProcesses:
-        made.append(EncoderProcesses(bundle, count, limit_s))
+        made.append(EncoderProcesses(server, bundle, count, limit_s))
         return made[-1]
 
     yield make
@@ -102,7 +110,7 @@ def test_a_process_that_was_killed_while_idle_costs_no_query(
     [before] = processes.pids
     os.kill(before, signal.SIGKILL)
     # Its last thread may take a moment.
-    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    wait_until(lambda: not Path(f"/proc/{before}").exists())
     assert len(processes.embed_texts(["a"]).vectors) == 1
     assert processes.pids != [before]
 
@@ -175,19 +183,43 @@ def test_closing_ends_the_processes_and_tells_who_waits(
     assert not any(is_there(pid) for pid in pids)
 
 
-def test_a_damaged_bundle_is_told_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_fork_server_that_was_killed_is_started_again(
+    make_processes: Callable[..., EncoderProcesses], server: ForkServer
+) -> None:
+    processes = make_processes()
+    assert server.pid is not None
+    [before] = processes.pids
+    os.kill(server.pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{before}").exists())
+    assert len(processes.embed_texts(["a"]).vectors) == 1
+
+
+def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
+    server = ForkServer()
+    processes = EncoderProcesses(server, bundle, 1, PATIENCE)
+    [pid] = processes.pids
+    server.close()
+    wait_until(lambda: not is_there(pid))
+    with pytest.raises(EncoderLostError):
+        processes.embed_texts(["a"])
+    processes.close()
+
+
+def test_a_damaged_bundle_is_told_and_leaves_no_process(server: ForkServer, tmp_path: Path) -> None:
     broken = make_bundle(tmp_path / "bundle", seed=0)
     content = (broken / WEIGHTS_FILE).read_bytes()
     (broken / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(BundleError):
-        EncoderProcesses(broken, 2, PATIENCE)
+        EncoderProcesses(server, broken, 2, PATIENCE)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped: bool) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from app.encoding.processes import EncoderProcesses\n"
-        f"processes = EncoderProcesses(Path({str(bundle)!r}), 1, 60.0)\n"
+        "import sys, time; from pathlib import Path\n"
+        "from app.encoding.processes.encoder import EncoderProcesses\n"
+        "from app.encoding.processes.fork_server import ForkServer\n"
+        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), 1, 60.0)\n"
         "print(*processes.pids, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -203,7 +235,7 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
 
 
 def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
-    assert isinstance(load_served(bundle, device="cpu", threads=1, limit_s=1.0), Encoder)
+    assert isinstance(EncoderLoader("cpu", 1, 1.0)(bundle), Encoder)
 
 
 def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[..., Indexed]) -> None:

@@ -1,20 +1,16 @@
 """A process that holds an encoder and computes its passes, as the service sees it."""
 
-import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from socket import socketpair
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.encoding.errors import EncoderLostError
+from app.encoding.processes.fork_server import ForkServer
 from training.models.encoder import TextEmbeddings
 
 _START_S: Final = 120.0
@@ -36,17 +32,18 @@ class Order:
 class EncodingProcess:
     """One process; a thread at a time may ask it."""
 
-    def __init__(self, bundle: Path) -> None:
+    def __init__(self, server: ForkServer, bundle: Path) -> None:
         """Start it; its bundle is loaded meanwhile.
 
         Raises:
             EncoderLostError: There is no room for it.
         """
-        try:
-            self._process, self._connection = _started(bundle)
-        except OSError as error:
-            raise EncoderLostError("No process of the encoder can be started.") from error
+        self._process = server.fork()
+        self._connection = self._process.connection
         self._is_ready = False
+        # One that has ended already is found by whoever waits for it.
+        with suppress(OSError):
+            self._connection.send(bundle)
 
     @property
     def pid(self) -> int:
@@ -56,7 +53,7 @@ class EncodingProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can take an order."""
-        return self._process.poll() is None
+        return self._process.is_alive
 
     def wait_until_ready(self) -> None:
         """Wait until it has made its first pass.
@@ -93,10 +90,7 @@ class EncodingProcess:
 
     def end(self) -> None:
         """Kill it, wait for its end, and let go of it."""
-        self._process.kill()
-        self._process.wait()
-        with suppress(OSError):
-            self._connection.close()
+        self._process.end()
 
     def _answer(self, until: float) -> Any:
         try:
@@ -105,22 +99,3 @@ class EncodingProcess:
         except (OSError, EOFError) as error:
             raise EncoderLostError("The encoder's process has ended.") from error
         raise EncoderLostError("The encoder's process does not answer.")
-
-
-def _started(bundle: Path) -> tuple[subprocess.Popen[bytes], Connection]:
-    own, theirs = socketpair()
-    numbers = (str(os.getpid()), str(theirs.fileno()))
-    try:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "app.encoding.process_worker", *numbers, str(bundle)],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # Ctrl-C in a terminal is for the service.
-                start_new_session=True,
-            )
-    except OSError:
-        own.close()
-        raise
-    return process, Connection(own.detach())

@@ -7,7 +7,6 @@ their steps: one of them has the interpreter. Processes have one each, and one t
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from PIL.Image import Image
 from torch import Tensor
 
 from app.encoding.errors import EncoderLostError
-from app.encoding.process import EncodingProcess, Order
+from app.encoding.processes.fork_server import ForkServer
+from app.encoding.processes.process import EncodingProcess, Order
 from training.errors import MissingModalityError
 from training.models.bundle import BundleInfo, read_bundle
 from training.models.encoder import TextEmbeddings, load_preprocessing
@@ -35,6 +35,7 @@ class EncoderProcesses:
     A process that is lost, or killed because a pass takes too long, is replaced.
 
     Args:
+        server: Forks the processes.
         bundle: Holds the encoder.
         count: How many passes run side by side.
         limit_s: Longest that a pass may take.
@@ -46,7 +47,12 @@ class EncoderProcesses:
     """
 
     def __init__(
-        self, bundle: Path, count: int, limit_s: float, replaced: Callable[[], object] | None = None
+        self,
+        server: ForkServer,
+        bundle: Path,
+        count: int,
+        limit_s: float,
+        replaced: Callable[[], object] | None = None,
     ) -> None:
         self.info: BundleInfo | None = read_bundle(bundle)
         self.preprocessing: Preprocessing = load_preprocessing(self.info)
@@ -58,6 +64,7 @@ class EncoderProcesses:
         }
         self.knows_only_its_texts = "text" in self.modalities and self.preprocessing.text.tokenizer.learned
         self.device = torch.device("cpu")
+        self._server = server
         self._bundle = bundle
         self._count = count
         self._replaced = replaced
@@ -67,8 +74,6 @@ class EncoderProcesses:
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
-        # The system kills a process when the thread that has started it ends: other threads come and go.
-        self._starter = ThreadPoolExecutor(1, "encoder-processes")
         try:
             for _ in range(count):
                 self._start()
@@ -124,7 +129,6 @@ class EncoderProcesses:
             process.kill()
         for process in idle:
             process.end()
-        self._starter.shutdown(wait=False)
 
     @property
     def _threads(self) -> int:
@@ -176,10 +180,7 @@ class EncoderProcesses:
             self._start()
 
     def _start(self) -> None:
-        try:
-            process = self._starter.submit(EncodingProcess, self._bundle).result()
-        except RuntimeError as error:
-            raise EncoderLostError("No process of the encoder can be started.") from error
+        process = EncodingProcess(self._server, self._bundle)
         with self._changed:
             if not self._closed and len(self._all) < self._count:
                 self._all.add(process)

@@ -1,0 +1,1 @@
+"""Encoding in processes: a fork server, the processes that it forks, and an encoder made of several."""

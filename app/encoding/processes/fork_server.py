@@ -1,0 +1,159 @@
+"""A process that has imported PyTorch and forks the encoders' processes.
+
+The imports take seconds on a busy machine, and more than a hundred megabytes that forked processes share.
+"""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Final
+
+from app.encoding.errors import EncoderLostError
+
+_START_S: Final = 120.0
+_NO_PROCESS: Final = "No process of the encoder can be started."
+
+
+class ForkedProcess:
+    """A process that the fork server has made.
+
+    Args:
+        pid: Its number in the system.
+        handle: Its file descriptor (pidfd): a later process of that number is not taken for it.
+        connection: To its `serve`.
+    """
+
+    def __init__(self, pid: int, handle: int, connection: Connection) -> None:
+        self.pid = pid
+        self.connection = connection
+        self._handle = handle
+        self._guard = threading.Lock()
+        self._ended = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        with self._guard:
+            return not self._ended and not self._has_ended(0)
+
+    def kill(self) -> None:
+        """Kill it."""
+        with self._guard, suppress(ProcessLookupError):
+            if not self._ended:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait for its end, and let go of it."""
+        self.kill()
+        with self._guard:
+            if self._ended:
+                return
+            self._has_ended(None)
+            self._ended = True
+            os.close(self._handle)
+        with suppress(OSError):
+            self.connection.close()
+
+    def _has_ended(self, wait_ms: int | None) -> bool:
+        watched = select.poll()
+        watched.register(self._handle, select.POLLIN)
+        return bool(watched.poll(wait_ms))
+
+
+class ForkServer:
+    """Starts the fork server, and again when it was lost; threads may share it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        # The system kills a process when the thread that has started it ends: other threads come and go.
+        self._starter = ThreadPoolExecutor(1, "fork-server")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
+        self._closed = False
+        self._start()
+
+    @property
+    def pid(self) -> int | None:
+        """Its number in the system."""
+        return None if self._process is None else self._process.pid
+
+    def fork(self) -> ForkedProcess:
+        """Make a process that waits for a bundle.
+
+        Raises:
+            EncoderLostError: There is no room for it, or the server is closed.
+        """
+        with self._guard:
+            try:
+                return self._forked()
+            except OSError:
+                self._end()
+            try:
+                self._start()
+                return self._forked()
+            except OSError as error:
+                raise EncoderLostError(_NO_PROCESS) from error
+
+    def close(self) -> None:
+        """End the server, and with it every process that it has forked."""
+        self._closed = True
+        if (process := self._process) is not None:
+            # Whoever waits for its answer leaves.
+            process.kill()
+        with self._guard:
+            self._end()
+        self._starter.shutdown(wait=False)
+
+    def _start(self) -> None:
+        if self._closed:
+            raise EncoderLostError("The encoder is closed.")
+        own, theirs = socket.socketpair()
+        own.settimeout(_START_S)
+        try:
+            with theirs:
+                self._process = self._starter.submit(_started, theirs.fileno()).result()
+        except OSError:
+            own.close()
+            raise
+        self._orders = own
+
+    def _forked(self) -> ForkedProcess:
+        if self._orders is None:
+            raise OSError("no fork server runs")
+        own, theirs = socket.socketpair()
+        try:
+            with theirs:
+                socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
+            answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
+            if not handles:
+                raise OSError(answer.decode() or "the fork server has ended")
+        except OSError:
+            own.close()
+            raise
+        return ForkedProcess(int(answer), handles[0], Connection(own.detach()))
+
+    def _end(self) -> None:
+        if self._orders is not None:
+            self._orders.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._orders = self._process = None
+
+
+def _started(descriptor: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "app.encoding.processes.fork_template", str(os.getpid()), str(descriptor)],
+        pass_fds=(descriptor,),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        # Ctrl-C in a terminal is for the service.
+        start_new_session=True,
+    )
