@@ -17,10 +17,9 @@ from index.vectors.storage.vector_store import Guard, VectorStore
 # Required of calibration queries of each kind: mean recall@10, and the recall@10 of each single one.
 _RECALL: Final = 0.995
 _LOWEST: Final = 0.9
-# Lists and candidates to try; what suffices is raised by half, as there are other queries than these.
-_LISTS: Final = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
-_CANDIDATES: Final = (200, 800, 3200)
-_SPARE: Final = 1.5
+# Lists and candidates to try.
+_LISTS: Final = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
+_CANDIDATES: Final = (128, 512, 2048)
 _QUERIES: Final = 300
 # Queries that are searched while writers wait.
 _AT_ONCE: Final = 20
@@ -68,12 +67,7 @@ def calibrate(
             if min(float(own.mean()) for own in np.split(recalls, split)) < _RECALL:
                 continue
             if recalls.min() >= _LOWEST:
-                return replace(
-                    tried,
-                    lists=min(codes.lists, round(_SPARE * lists)),
-                    recall=float(recalls.mean()),
-                    lowest=float(recalls.min()),
-                )
+                return replace(tried, recall=float(recalls.mean()), lowest=float(recalls.min()))
     return best
 
 

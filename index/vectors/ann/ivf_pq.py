@@ -6,6 +6,7 @@ numbers (product quantisation: Jégou, Douze and Schmid 2011; scanned in registe
 Le Scouarnec 2015). Only lists with rows that pass a filter are probed.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,12 +33,21 @@ _BLOCK: Final = 50_000
 # FAISS scans lists one after the other into a reservoir: a tenth faster for one query than its own choice.
 _LIST_BY_LIST: Final = 11
 
+_KEPT_PARAMETERS: Final = 64
+
 Lists = NDArray[np.int64]
 
 
 class Probe(NamedTuple):
-    """Lists (Q, L), nearest first, and the products (Q, L) of their centroids with each query."""
+    """The lists that are searched for a query.
 
+    Attributes:
+        query: The rotated query (1, kept).
+        lists: Their numbers (1, L), nearest first.
+        products: Those of their centroids with the query (1, L).
+    """
+
+    query: Vectors
     lists: Lists
     products: Vectors
 
@@ -64,11 +74,13 @@ class IvfPq:
         self.lists = int(self._inverted.nlist)
         transform = library.downcast_VectorTransform(index.chain.at(0))
         rotation = library.vector_to_array(transform.A).reshape(transform.d_out, transform.d_in)
+        # To make them takes as long as to search some lists.
+        self._unfiltered = lru_cache(_KEPT_PARAMETERS)(_parameters)
         # Faster by rows.
         self._rotation: Vectors = np.ascontiguousarray(rotation.T)
         centroids = self._inverted.quantizer.reconstruct_n(0, self.lists)
         self._centroids: Vectors = np.ascontiguousarray(centroids.T)
-        self.list_of_row: NDArray[np.int32] = self._read_lists()
+        self._take_lists()
 
     @classmethod
     def train(cls, sample: Vectors, count: int) -> "IvfPq":
@@ -107,7 +119,7 @@ class IvfPq:
         use_threads(cores() if len(vectors) >= _BLOCK else 1)
         for start in range(0, len(vectors), _BLOCK):
             self._index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
-        self.list_of_row = self._read_lists()
+        self._take_lists()
 
     def counts(self, passing: FilterMask) -> NDArray[np.int64]:
         """Return how many rows of each list pass a filter."""
@@ -120,51 +132,90 @@ class IvfPq:
 
     def rotated(self, queries: Vectors) -> Vectors:
         """Return queries (Q, D) as codes are of them, (Q, kept)."""
-        return queries @ self._rotation
+        rotated: Vectors = queries @ self._rotation
+        return rotated
 
-    def nearest_lists(self, rotated: Vectors, count: int, counts: NDArray[np.int64]) -> Probe:
-        """Return the lists (Q, L), at most `count`, with a row that passes that are nearest to each query.
+    def products(self, rotated: Vectors) -> Vectors:
+        """Return the inner products (Q, lists) of rotated queries (Q, kept) with all centroids."""
+        products: Vectors = rotated @ self._centroids
+        return products
+
+    def density(self, products: Vectors, count: int, counts: NDArray[np.int64]) -> float:
+        """Return the least share of rows that passes in the nearest lists, in a sixteenth of them, or a quarter.
 
         Args:
-            rotated: The queries (Q, kept).
+            products: Of all centroids with the query (lists,).
             count: How many lists.
             counts: How many rows of each list pass.
         """
-        products = rotated @ self._centroids
-        empty = counts == 0
-        if empty.any():
-            products[:, empty] = -np.inf
-            # Where all are empty, one of them is searched in vain.
-            count = max(1, min(count, self.lists - int(np.count_nonzero(empty))))
-        # Row by row: for one query NumPy's functions of whole arrays take three times as long.
-        chosen = [_largest(row, min(count, self.lists)) for row in products]
-        near = [row[lists] for row, lists in zip(products, chosen, strict=True)]
-        return Probe(np.stack(chosen), np.stack(near))
+        lists = largest(products, count)
+        lists = lists[products[lists].argsort()[::-1]]
+        shares = counts[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
+        return float(min(shares[len(lists) // 16], shares[len(lists) // 4], shares[-1]))
 
-    def search(self, rotated: Vectors, probe: Probe, candidates: int, bits: Bits | None) -> Rows:
-        """Return the likely nearest rows (Q, C) of the probed lists, likeliest first; -1 for none.
+    def nearest_lists(
+        self, rotated: Vectors, products: Vectors, count: int, counts: NDArray[np.int64]
+    ) -> Probe:
+        """Return the nearest lists to a query, at most `count`, with a row that passes.
+
+        Args:
+            rotated: The rotated query (1, kept).
+            products: Of all centroids with the query (lists,).
+            count: How many lists.
+            counts: How many rows of each list pass.
+        """
+        if not counts.all():
+            products = np.where(counts > 0, products, np.float32(-np.inf))
+            # Where all are empty, one of them is searched in vain.
+            count = max(1, min(count, int(np.count_nonzero(counts))))
+        lists = largest(products, count)
+        lists = lists[products[lists].argsort()[::-1]]
+        return Probe(rotated, lists[None], products[lists][None])
+
+    def search(self, probe: Probe, candidates: int, bits: Bits | None) -> Rows:
+        """Return the likely nearest rows (C,) of the probed lists, likeliest first.
 
         One thread searches: others run beside it.
 
         Args:
-            rotated: The queries (Q, kept).
-            probe: The lists of each.
-            candidates: How many rows for each query.
+            probe: The query, and its lists.
+            candidates: How many rows at most.
             bits: Which rows may be found; None for all.
         """
         use_threads(1)
-        count, wanted = len(rotated), min(candidates, len(self))
-        products = np.empty((count, wanted), dtype=np.float32)
-        rows = np.empty((count, wanted), dtype=np.int64)
+        wanted = min(candidates, len(self))
+        products, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
         library: Any = faiss
-        selector = None if bits is None else library.IDSelectorBitmap(bits)
-        parameters = library.SearchParametersIVF(nprobe=probe.lists.shape[1], sel=selector)
+        width = probe.lists.shape[1]
+        parameters = self._unfiltered(width) if bits is None else _parameters(width, bits)
         # FAISS's Python layer takes no parameters with lists that are given.
-        arrays = np.ascontiguousarray(rotated), probe.lists, np.ascontiguousarray(probe.products)
-        queries, lists, near = (library.swig_ptr(array) for array in arrays)
+        query, lists, near = (library.swig_ptr(array) for array in probe)
         found = library.swig_ptr(products), library.swig_ptr(rows)
-        self._inverted.search_preassigned_c(count, queries, wanted, lists, near, *found, False, parameters)
-        return rows
+        self._inverted.search_preassigned_c(1, query, wanted, lists, near, *found, False, parameters)
+        return rows if rows[-1] >= 0 else rows[rows >= 0]
+
+    def search_each(
+        self, queries: Vectors, store: Any, lists: int, candidates: int, count: int, bits: Bits | None
+    ) -> tuple[Vectors, Rows]:
+        """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
+
+        Args:
+            queries: Of length one.
+            store: FAISS's index of all rows.
+            lists: How many lists are probed for each.
+            candidates: How many rows are ranked for each.
+            count: How many of them are returned; -1 where there are fewer.
+            bits: Which rows may be found; None for all.
+        """
+        use_threads(cores() if len(queries) > 1 else 1)
+        library: Any = faiss
+        # Its constructor refuses a store with rows that have no codes yet.
+        refined = library.IndexRefine(self._index, self._index)
+        refined.refine_index = store
+        codes = library.SearchParametersPreTransform(index_params=_parameters(min(lists, self.lists), bits))
+        parameters = library.IndexRefineSearchParameters(k_factor=candidates / count, base_index_params=codes)
+        found: tuple[Vectors, Rows] = refined.search(queries, count, params=parameters)
+        return found
 
     def write(self, path: Path) -> None:
         """Write the codes into a file."""
@@ -185,8 +236,8 @@ class IvfPq:
             raise ValueError("the file holds no inverted file of PQ codes")
         return cls(index)
 
-    def _read_lists(self) -> NDArray[np.int32]:
-        """Return the list (N,) that each row is in."""
+    def _take_lists(self) -> None:
+        """Read the list (N,) that each row is in, and how many rows are in each list."""
         library: Any = faiss
         lists = np.empty(len(self), dtype=np.int32)
         inverted = self._inverted.invlists
@@ -194,16 +245,21 @@ class IvfPq:
             size = inverted.list_size(number)
             if size:
                 lists[library.rev_swig_ptr(inverted.get_ids(number), size)] = number
-        return lists
+        self.list_of_row = lists
+        self._sizes = np.bincount(lists, minlength=self.lists)
 
 
-def _largest(values: Vectors, count: int) -> Lists:
-    """Return the places of the `count` largest values (N,), largest first."""
+def _parameters(lists: int, bits: Bits | None = None) -> Any:
+    library: Any = faiss
+    selector = None if bits is None else library.IDSelectorBitmap(bits)
+    return library.SearchParametersIVF(nprobe=lists, sel=selector)
+
+
+def largest(values: Vectors, count: int) -> Lists:
+    """Return the places of the `count` largest values (N,), in no order."""
     if count >= len(values):
-        return np.argsort(-values)
-    chosen = np.argpartition(values, len(values) - count)[len(values) - count :]
-    largest: Lists = chosen[np.argsort(-values[chosen])]
-    return largest
+        return np.arange(len(values))
+    return values.argpartition(len(values) - count)[len(values) - count :]
 
 
 def _rotation(sample: Vectors) -> tuple[int, Vectors]:

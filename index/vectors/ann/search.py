@@ -1,45 +1,48 @@
 """Approximate search: candidates by PQ codes, ranked by their stored vectors; more of them for hard queries.
 
 A query is hard if a hit lies in one of the last lists that were probed, or among the last candidates: further
-hits then lie behind. It is searched again with four times as many of both.
+hits then lie behind. It is searched again with four times as many lists, or candidates.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann.ivf_pq import IvfPq, Probe
 from index.vectors.filter_mask import FilterMask
-from index.vectors.id_map import Rows
+from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.ranking import kept
 from index.vectors.storage.vector_store import VectorStore
-from index.vectors.threads import scanners
 
 # Up to so many rows that pass a filter are compared one by one: that takes about as long, and misses nothing.
 _SCANNED_ROWS: Final = 3_000
 # How many lists and candidates each further search has for one before.
 _MORE: Final = 4
 # No hit may lie behind these shares of the lists and of the candidates, ...
-_LATE_LIST: Final = 1 / 8
-_LATE_CANDIDATE: Final = 1 / 4
-# ... but for one in so many hits of a deep search.
+_LATE_LIST: Final = 1 / 4
+_LATE_CANDIDATE: Final = 1 / 2
+# ... but for one in so many hits of a deep search; of a short one, so many hits are judged.
 _HITS_A_LATE: Final = 50
+_FEWEST_JUDGED: Final = 20
 # Candidates for each hit at least.
 _CANDIDATES_A_HIT: Final = 4
-# The hits that an operating point is measured with, and the power by which deeper ones lie in more lists.
+# Hits that an operating point is measured with. Deeper ones lie in more lists, by this power of the depth;
+# those that pass a filter lie as deep among all rows as few pass of those near the query.
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
-# Queries whose candidates are named together, while those of the queries before are ranked.
-_AT_ONCE: Final = 32
+_MOST_DEEPER: Final = 256
+# So many times the candidates are ranked for each of many queries.
+_CANDIDATES_OF_EACH: Final = 2
 # For each hit so many candidates are compared in order: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
 _MOST_CANDIDATES: Final = 1 / 4
+_NONE: Final[Rows] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,11 @@ def read_point(path: Path) -> OperatingPoint:
         raise ValueError("the file holds no operating point") from error
 
 
-class _Named(NamedTuple):
-    """Candidates of one query, likeliest first, and the lists that were probed for them."""
+class _Effort(NamedTuple):
+    """How many lists are probed, and how many candidates are taken from them."""
 
-    rows: Rows
-    lists: Rows
+    lists: int
+    candidates: int
 
 
 class AnnSearch:
@@ -107,102 +110,106 @@ class AnnSearch:
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return None
         rotated = self.codes.rotated(query[None])
-        lists, candidates = self._effort(rank)
-        counts = self.codes.counts(passing)
-        while candidates <= _MOST_CANDIDATES * len(self.store):
-            probe = self.codes.nearest_lists(rotated, lists, counts)
-            (rows,) = self.codes.search(rotated, probe, candidates, passing.bits)
-            named = _Named(rows[rows >= 0], probe.lists[0])
-            near = self._ranked(query, rank, named, candidates, passing, last=probe.lists.shape[1] < lists)
+        products = self.codes.products(rotated)[0]
+        effort = self._effort(rank)
+        if not passing.is_all:
+            density = self.codes.density(products, self.point.lists, self.codes.counts(passing))
+            deeper = min(_MOST_DEEPER, 1 / max(density, 1 / _MOST_DEEPER)) ** _DEPTH_POWER
+            effort = effort._replace(lists=round(deeper * effort.lists))
+        while effort.candidates <= _MOST_CANDIDATES * len(self.store):
+            probe = self.codes.nearest_lists(rotated, products, effort.lists, self.codes.counts(passing))
+            near, effort = self._search(query, rank, passing, effort, probe, products)
             if near is not None:
                 return near
-            lists, candidates = _MORE * lists, _MORE * candidates
         return None
 
-    def near_each(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
-        """Return `near` of each of many queries (Q, D) without a filter; hard ones are searched alone."""
-        if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
-            return [None] * len(queries)
-        lists, candidates = self._effort(rank)
-        counts = self.codes.counts(passing)
-
-        def name(part: Vectors) -> tuple[Rows, Rows]:
-            rotated = self.codes.rotated(part)
-            probe = self.codes.nearest_lists(rotated, lists, counts)
-            return self.codes.search(rotated, probe, candidates, passing.bits), probe.lists
-
-        parts = [queries[start : start + _AT_ONCE] for start in range(0, len(queries), _AT_ONCE)]
-        found: list[Rows | None] = []
-        for part, (named, probed) in zip(parts, _ahead(name, parts), strict=True):
-            likely = self._ranked_each(part, rank, named, probed, passing)
-            found += [
-                self.near(query, rank, passing) if rows is None else rows
-                for query, rows in zip(part, likely, strict=True)
-            ]
-        return found
-
-    def _ranked_each(
-        self, queries: Vectors, rank: int, named: Rows, probed: Rows, passing: FilterMask
-    ) -> list[Rows | None]:
-        """Return `_ranked` of each query (Q, D), given candidates (Q, C) and probed lists (Q, L)."""
-        # Few hits tell little of how hard a query is.
-        judged = max(rank, MEASURED_RANK)
-        width, newest = _COMPARED_A_HIT * kept(judged), self._newest(passing)
-        if len(newest):
-            named_and_newest = np.concatenate((named, np.tile(newest, (len(queries), 1))), axis=1)
-        else:
-            named_and_newest = named
-        complete = (named >= 0).all(axis=1)
-        products = np.full((len(queries), width), -np.inf, dtype=np.float32)
-        places = np.zeros((len(queries), width), dtype=np.int64)
-        for at in np.flatnonzero(complete).tolist():
-            found = self.store.best_of(queries[at], width, named_and_newest[at])
-            products[at, : len(found[0])], places[at, : len(found[0])] = found
-        hits = np.where(places[:, :judged] < named.shape[1], places[:, :judged], 0)
-        order = np.zeros((len(queries), self.codes.lists), dtype=np.int64)
-        np.put_along_axis(order, probed, np.arange(probed.shape[1])[None], axis=1)
-        rows = np.take_along_axis(np.maximum(named, 0), hits, axis=1)
-        in_lists = np.take_along_axis(order, self.codes.list_of_row[rows].astype(np.int64), axis=1)
-        late = (hits >= _LATE_CANDIDATE * named.shape[1]) | (in_lists >= _LATE_LIST * probed.shape[1])
-        likely = products >= products[:, rank - 1 : rank] - 2 * self.store.error
-        sure = complete & ~_is_hard(np.count_nonzero(late, axis=1), rank) & ~likely[:, -1]
-        rows = np.take_along_axis(named_and_newest, places, axis=1)
-        return [rows[at][likely[at]] if sure[at] else None for at in range(len(queries))]
-
-    def _effort(self, rank: int) -> tuple[int, int]:
-        """Return how many lists and candidates are first searched for hits down to a rank."""
-        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
-        return round(deeper * self.point.lists), max(self.point.candidates, _CANDIDATES_A_HIT * kept(rank))
-
-    def _ranked(
+    def _search(
         self,
         query: Vectors,
         rank: int,
-        named: _Named,
-        candidates: int,
         passing: FilterMask,
-        *,
-        last: bool = False,
-    ) -> Rows | None:
-        """Return the candidates that may be hits, or None if the query is hard; `last` if all was probed."""
+        effort: _Effort,
+        probe: Probe,
+        of_lists: Vectors,
+    ) -> tuple[Rows | None, _Effort]:
+        """Return the rows that may be hits of a query (D,), or None and how much is searched next."""
+        named = rows = self.codes.search(probe, effort.candidates, passing.bits)
         newest = self._newest(passing)
-        rows = np.concatenate((named.rows, newest)) if len(newest) else named.rows
+        if len(newest):
+            rows = np.concatenate((named, newest))
         if len(rows) < min(kept(rank), passing.count):
-            return None
-        # Few hits tell little of how hard a query is.
-        judged = max(rank, MEASURED_RANK)
+            return None, _Effort(_MORE * effort.lists, _MORE * effort.candidates)
+        judged = max(rank, _FEWEST_JUDGED)
         products, places = self.store.best_of(query, _COMPARED_A_HIT * kept(judged), rows)
         hits = places[:judged]
-        hits = hits[hits < len(named.rows)]
-        order = np.empty(self.codes.lists, dtype=np.int64)
-        order[named.lists] = np.arange(len(named.lists))
-        in_lists = order[self.codes.list_of_row[named.rows[hits]]]
-        late = hits >= _LATE_CANDIDATE * candidates
-        if not last:
-            late |= in_lists >= _LATE_LIST * len(named.lists)
-        if _is_hard(np.count_nonzero(late), rank):
-            return None
-        return self._likely(query, rank, rows, products, places)
+        if len(newest):
+            hits = hits[hits < len(named)]
+        more_candidates = _is_hard(hits >= _LATE_CANDIDATE * effort.candidates, rank)
+        more_lists = False
+        # Where all lists were probed, no hit lies in others.
+        if probe.lists.shape[1] == effort.lists:
+            edge = probe.products[0, math.ceil(_LATE_LIST * effort.lists)]
+            more_lists = _is_hard(of_lists[self.codes.list_of_row[named[hits]]] <= edge, rank)
+        if more_lists or more_candidates:
+            return None, _Effort(
+                effort.lists * (_MORE if more_lists else 1),
+                effort.candidates * (_MORE if more_candidates else 1),
+            )
+        return self._likely(query, rank, rows, products, places), effort
+
+    def near_each(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
+        """Return `near` of each of many queries (Q, D) without a filter, by all cores."""
+        if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
+            return [None] * len(queries)
+        if self.store.index is None:
+            return [self.near(query, rank, passing) for query in queries]
+        found: list[Rows | None] = [None] * len(queries)
+        left, effort = np.arange(len(queries)), self._effort(rank)
+        # The place of a hit among the candidates is not known, so more of them are ranked.
+        effort = effort._replace(candidates=_CANDIDATES_OF_EACH * effort.candidates)
+        while len(left) and effort.candidates <= _MOST_CANDIDATES * len(self.store):
+            rows, hard = self._search_each(queries[left], rank, passing, effort)
+            for place, near, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
+                found[place] = None if is_hard else near
+            left = left[hard]
+            if effort.lists >= self.codes.lists:
+                break
+            effort = effort._replace(lists=_MORE * effort.lists)
+        return found
+
+    def _search_each(
+        self, queries: Vectors, rank: int, passing: FilterMask, effort: _Effort
+    ) -> tuple[list[Rows], Mask]:
+        """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
+        judged = max(rank, _FEWEST_JUDGED)
+        width = _COMPARED_A_HIT * kept(judged)
+        products, rows = self.codes.search_each(
+            queries, self.store.index, effort.lists, effort.candidates, width, passing.bits
+        )
+        hard = rows[:, min(kept(rank), width) - 1] < 0
+        each, newest = np.arange(len(queries))[:, None], self._newest(passing)
+        if len(newest):
+            products = np.concatenate((products, queries @ self.store.rounded(newest).T), axis=1)
+            rows = np.concatenate((rows, np.tile(newest, (len(queries), 1))), axis=1)
+            best = np.argsort(-products, axis=1)[:, :width]
+            products, rows = products[each, best], rows[each, best]
+        if effort.lists < self.codes.lists:
+            of_all, hits = self.codes.products(self.codes.rotated(queries)), rows[:, :judged]
+            edge = self.codes.lists - 1 - math.ceil(_LATE_LIST * effort.lists)
+            edges = np.partition(of_all, edge, axis=1)[:, edge, None]
+            coded = hits < len(self.codes)
+            late = of_all[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
+            hard |= _is_hard(late & coded, rank)
+        likely = products >= products[:, rank - 1, None] - 2 * self.store.error
+        # Further rows may be as near as these.
+        hard |= likely[:, -1]
+        return [row[its] for row, its in zip(rows, likely, strict=True)], hard
+
+    def _effort(self, rank: int) -> _Effort:
+        """Return how much is first searched for hits down to a rank where all rows pass."""
+        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
+        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * kept(rank))
+        return _Effort(round(deeper * self.point.lists), candidates)
 
     def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, places: Rows) -> Rows:
         """Return the rows that may be hits: those not clearly below the last one."""
@@ -215,22 +222,11 @@ class AnnSearch:
     def _newest(self, passing: FilterMask) -> Rows:
         """Return the rows that pass and came after the codes."""
         known = len(self.codes)
+        if known == len(passing.mask):
+            return _NONE
         return known + np.flatnonzero(passing.mask[known:])
 
 
-def _is_hard(late: Any, rank: int) -> Any:
-    """Tell for which numbers of late hits a query is hard."""
-    return late > max(0, rank - MEASURED_RANK) // _HITS_A_LATE
-
-
-def _ahead(
-    name: Callable[[Vectors], tuple[Rows, Rows]], parts: Sequence[Vectors]
-) -> Iterator[tuple[Rows, Rows]]:
-    """Give the candidates of each part, named by another thread while those of the part before are ranked."""
-    waiting = scanners().submit(name, parts[0]) if parts else None
-    for place in range(len(parts)):
-        assert waiting is not None
-        named = waiting.result()
-        if place + 1 < len(parts):
-            waiting = scanners().submit(name, parts[place + 1])
-        yield named
+def _is_hard(late: Mask, rank: int) -> Any:
+    """Tell of which queries too many hits (..., H) down to a rank are late."""
+    return np.count_nonzero(late, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_A_LATE

@@ -1,7 +1,7 @@
 """Vectors in memory, scanned by FAISS."""
 
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class MemoryStore(VectorStore):
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
         return len(self) * self.dim * 2
+
+    @property
+    def index(self) -> Any:
+        """FAISS's index of the rows, until one is added."""
+        return self._index
 
     @property
     def held(self) -> Halves:

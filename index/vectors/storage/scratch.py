@@ -4,9 +4,8 @@ import threading
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from index.vectors.storage.faiss_rows import empty_index, memory_of
+from index.vectors.storage.faiss_rows import Halves, empty_index, memory_of
 
 # Rows that fit.
 SCRATCH_ROWS: Final = 512
@@ -16,9 +15,9 @@ class Scratch(threading.local):
     """For each thread one index of a few rows for each dimension, shared by all stores of a process."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Any, NDArray[np.float16]]] = {}
+        self._held: dict[int, tuple[Any, Halves]] = {}
 
-    def of(self, dim: int) -> tuple[Any, NDArray[np.float16]]:
+    def of(self, dim: int) -> tuple[Any, Halves]:
         """Return FAISS's index of `SCRATCH_ROWS` float16 rows, and their memory (R, D)."""
         held = self._held.get(dim)
         if held is None:
