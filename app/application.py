@@ -225,8 +225,10 @@ async def _keep_warm(services: Services) -> None:
             _log.error("generations to load ahead cannot be read", error=type(error).__name__)
         else:
             for active in followed:
-                await _warm(services, active.generation)
+                await _warm(services, services.engine.warm, active.generation)
             services.readiness.views_were_tried()
+            for active in followed:
+                await _warm(services, services.engine.warm_filters, active.generation)
             await _tell_recalls(services)
         await asyncio.sleep(services.settings.refresh_s)
 
@@ -240,11 +242,12 @@ async def _tell_recalls(services: Services) -> None:
         services.metrics.recalls_measured(recalls)
 
 
-async def _warm(services: Services, generation: int) -> None:
+async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:
     try:
-        await services.threads.background(services.engine.warm, generation)
-    except Exception as error:  # noqa: BLE001 - a search that needs the view will tell what is wrong
-        _log.warning("a view cannot be loaded ahead", generation=generation, error=type(error).__name__)
+        await services.threads.background(load, generation)
+    except Exception as error:  # noqa: BLE001 - a search that needs it will tell what is wrong
+        name, kind = load.__name__, type(error).__name__
+        _log.warning("a collection cannot be loaded ahead", step=name, generation=generation, error=kind)
 
 
 def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:

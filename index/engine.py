@@ -309,6 +309,16 @@ class SearchEngine:
             found, sequence = get_generation(reading.session, generation)
             self._searcher.warm(reading, found, sequence)
 
+    def warm_filters(self, generation: int) -> None:
+        """Read the fields that filters of a generation's collection may name, before one does.
+
+        Raises:
+            GenerationError: The generation is gone.
+        """
+        with self._catalogue.reading() as reading:
+            found, sequence = get_generation(reading.session, generation)
+            self._searcher.warm_filters(reading, found, sequence)
+
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""
         with self._catalogue.read() as session:

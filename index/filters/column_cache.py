@@ -117,6 +117,12 @@ class Followed(Generic[Value]):
             while self._bytes > self._most_bytes and len(self._held) > 1:
                 self._forget(next(iter(self._held)))
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that all values hold together."""
+        with self._lock:
+            return self._bytes
+
     def keep(self, collections: Collection[int]) -> None:
         """Forget the values of all other collections."""
         with self._lock:

@@ -37,6 +37,8 @@ _Value = float | str
 _Field = tuple[str, FieldKind]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
+# A string of Python beside its letters, and its place in a list.
+_TEXT_BYTES: Final = 64
 # Built-in fields that an image has one text of at most.
 TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
     "id": ImageRow.external_id,
@@ -100,40 +102,77 @@ def joined(parts: Sequence[Span]) -> list[Span]:
     return found
 
 
+EVERYTHING: Final = Span(_BELOW, _ABOVE)
+
+
 class Column:
     """The values of one kind that images have in a field, or those of them that were asked for.
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values, (V,): floats or texts, in any order.
+        values: The values (V,), rising; of texts their places among `texts`.
+        texts: The texts, rising; None for numbers.
 
     Attributes:
-        images: The keys in order of the values.
+        extent: The lowest and the highest key of an image.
     """
 
-    def __init__(self, images: Keys, values: Sequence[_Value] | NDArray[np.float64]) -> None:
-        if isinstance(values, np.ndarray):
-            distinct, ranks = np.unique(values, return_inverse=True)
-            self._values: Sequence[_Value] = distinct.tolist()
-        else:
-            self._values = sorted(set(values))
-            rank_of = {value: rank for rank, value in enumerate(self._values)}
-            ranks = np.fromiter((rank_of[value] for value in values), dtype=np.int64, count=len(values))
-        order = np.argsort(ranks, kind="stable")
-        self.images = images[order]
-        # Where the images of each value begin.
-        self._starts = np.searchsorted(ranks[order], np.arange(len(self._values) + 1))
+    def __init__(self, images: Keys, values: NDArray[np.float64], texts: Sequence[str] | None = None) -> None:
+        self.images = images
+        self._values = values
+        self.texts = texts
+        self.extent = extent(images)
+
+    @classmethod
+    def of(cls, images: Keys, values: Sequence[str] | NDArray[np.float64]) -> "Column":
+        """Return the column of values in any order."""
+        texts = None
+        if not isinstance(values, np.ndarray):
+            texts = sorted(set(values))
+            place_of = {value: place for place, value in enumerate(texts)}
+            values = np.fromiter((place_of[value] for value in values), dtype=np.float64, count=len(values))
+        order = np.argsort(values, kind="stable")
+        return cls(images[order], values[order], texts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds."""
+        texts = 0 if self.texts is None else sum(len(value) + _TEXT_BYTES for value in self.texts)
+        return self.images.nbytes + self._values.nbytes + texts
 
     def slices(self, parts: Sequence[Span]) -> Iterator[slice]:
         """Return where among `images` those with a value within the spans are."""
         for low, high in parts:
-            yield slice(self._starts[self._place(low)], self._starts[self._place(high)])
+            yield slice(self._place(low), self._place(high))
+
+    def changed(self, touched: Keys, written: "Column") -> "Column":
+        """Return the column without the values of some images, and with others."""
+        kept = ~np.isin(self.images, touched)
+        images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
+        if texts is not None and written.texts is not None:
+            before, texts = texts, sorted({*texts, *written.texts})
+            values = _places(before, texts)[values.astype(np.int64)]
+            added = _places(written.texts, texts)[added.astype(np.int64)]
+        at = np.searchsorted(values, added)
+        return Column(np.insert(images, at, written.images), np.insert(values, at, added), texts)
 
     def _place(self, cut: Cut) -> int:
         if cut.part:
             return 0 if cut.part < 0 else len(self._values)
+        if self.texts is None:
+            return int(np.searchsorted(self._values, cut.value, "right" if cut.after else "left"))
         bisect = bisect_right if cut.after else bisect_left
-        return bisect(self._values, cut.value)
+        return int(np.searchsorted(self._values, bisect(self.texts, cut.value)))
+
+
+def extent(keys: Keys) -> tuple[int, int] | None:
+    """Return the lowest and the highest of some keys; None without any."""
+    return (int(keys.min()), int(keys.max())) if len(keys) else None
+
+
+def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the place of each of some texts among others that rise."""
+    return np.array([bisect_left(texts, text) for text in some], dtype=np.float64)
 
 
 class Columns:
@@ -154,43 +193,63 @@ class Columns:
         """Return the keys of the images that pass a filter, rising."""
         asked: dict[_Field, list[Span]] = {}
         for condition in conditions(filter):
-            for kind in _kinds(condition):
+            for kind in kinds(condition):
                 asked.setdefault((condition.field, kind), []).extend(spans(condition, kind))
-        columns = {place: self._column(*place, joined(parts)) for place, parts in asked.items()}
+        columns = {place: self.column(*place, joined(parts)) for place, parts in asked.items()}
         images = self._candidates(filter, columns)
         places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
 
         def mask(condition: _Condition) -> Mask:
             found = np.zeros(len(images), dtype=np.bool_)
-            for kind in _kinds(condition):
+            for kind in kinds(condition):
                 place = condition.field, kind
                 for some in columns[place].slices(spans(condition, kind)):
                     found[places[place][some]] = True
             return found
 
-        return images[_evaluate(filter, mask)]
+        return images[evaluate(filter, mask)]
 
     def _candidates(self, filter: Filter, columns: Mapping[_Field, Column]) -> Keys:
         """Return the keys of images among which are all that pass, rising."""
-        if _evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
+        if evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
             # An image passes that has none of the values.
             every = select(ImageRow.id).where(ImageRow.collection_id == self._collection_id)
             written = [] if self._since is None else [ImageRow.sequence > self._since]
             return read_keys(self._session, every.where(*written))
         return np.unique(np.concatenate([column.images for column in columns.values()]))
 
-    def _column(self, field: str, kind: FieldKind, parts: Sequence[Span]) -> Column:
+    def column(self, field: str, kind: FieldKind, parts: Sequence[Span] = (EVERYTHING,)) -> Column:
+        """Return the values of a field within spans."""
+        whole = self.bounded(field, kind, parts, None, None)
+        assert whole is not None
+        return whole
+
+    def bounded(
+        self,
+        field: str,
+        kind: FieldKind,
+        parts: Sequence[Span],
+        most_values: int | None,
+        most_texts: int | None,
+    ) -> Column | None:
+        """Return the values of a field within spans; None where they, or distinct texts, are too many."""
         values: list[Any] = []
-        images = [np.empty(0, dtype=np.int64)]
+        images, texts, count = [np.empty(0, dtype=np.int64)], set[str](), 0
         for query in self._queries(field, kind, parts):
-            # Past the session, which would make objects of the rows first.
-            rows = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
-            for some in rows.partitions():
-                read = [value for _, value in some]
+            result = self._session.connection().execute(query)
+            # By the driver: SQLAlchemy would make an object of each row first.
+            while some := result.cursor.fetchmany(_ROWS_AT_ONCE):
+                keys, read = zip(*some, strict=True)
                 values += read if kind == "text" else [np.array(read, dtype=np.float64)]
-                images.append(np.fromiter((image for image, _ in some), dtype=np.int64, count=len(some)))
+                images.append(np.array(keys, dtype=np.int64))
+                count += len(keys)
+                if kind == "text" and most_texts is not None:
+                    texts.update(read)
+                if count > (most_values or count) or len(texts) > (most_texts or 0):
+                    result.close()
+                    return None
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
-        return Column(np.concatenate(images), whole)
+        return Column.of(np.concatenate(images), whole)
 
     def _queries(self, field: str, kind: FieldKind, parts: Sequence[Span]) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the spans."""
@@ -216,20 +275,21 @@ class Columns:
             yield select(union_all(*ranges).subquery())
 
 
-def _evaluate(filter: Filter, mask: Callable[[_Condition], Mask]) -> Mask:
+def evaluate(filter: Filter, mask: Callable[[_Condition], Mask]) -> Mask:
     """Return which images pass, given which ones satisfy a condition."""
     if isinstance(filter, Not):
-        return ~_evaluate(filter.filter, mask)
+        return ~evaluate(filter.filter, mask)
     if isinstance(filter, And | Or):
-        found = _evaluate(filter.filters[0], mask)
+        found = evaluate(filter.filters[0], mask)
         combine = np.logical_and if isinstance(filter, And) else np.logical_or
         for part in filter.filters[1:]:
-            combine(found, _evaluate(part, mask), out=found)
+            combine(found, evaluate(part, mask), out=found)
         return found
     return mask(filter)
 
 
-def _kinds(condition: _Condition) -> list[FieldKind]:
+def kinds(condition: _Condition) -> list[FieldKind]:
+    """Return the kinds of the values that a condition asks for."""
     return sorted({kind_of(value) for value in condition_values(condition)})
 
 

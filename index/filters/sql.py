@@ -1,7 +1,7 @@
-"""Filters as SQL, and a small memory of which images passed."""
+"""Filters as SQL."""
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -9,10 +9,9 @@ import numpy as np
 from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
-from index.filters.column_cache import Followed, Place, all_keys, few, holds, read_keys, touched_since
+from index.filters.column_cache import all_keys, holds, read_keys, touched_since
 from index.filters.columns import TEXT_COLUMNS, Columns
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
@@ -31,7 +30,6 @@ from index.filters.grammar import (
 )
 from index.vectors.protocol import Keys
 
-_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 # Of so many conditions each reads its images by index, and the database joins them.
 _SEPARATE: Final = 8
 # The texts of so many images are looked up by image.
@@ -96,63 +94,7 @@ def change_since(
     return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
 
 
-class PassingKeys:
-    """Remembers which images passed the latest filters, and keeps up with what is written."""
-
-    def __init__(self) -> None:
-        self._found: Followed[Keys] = Followed(_REMEMBERED_BYTES)
-
-    def get(
-        self,
-        reading: Reading,
-        place: Place,
-        sequence: int,
-        filter: Filter,
-    ) -> Keys:
-        """Return `passing_keys`, from memory but for what was written since.
-
-        The array is the same as long as no key comes or goes.
-
-        Args:
-            reading: Of the catalogue, at `sequence`.
-            place: The collection, whether keys of images or of their texts are wanted, and the filter as a
-                text, the same for the same filter.
-            sequence: The collection's sequence number.
-            filter: What must hold.
-        """
-        held = self._found.held(place, sequence)
-        if held is not None:
-            return held
-        collection_id, target, _ = place
-        return self._found.get(
-            place,
-            sequence,
-            lambda: passing_keys(reading.session, collection_id, filter, target),
-            lambda then, keys: _caught_up(reading.session, collection_id, then, keys, filter, target),
-        )
-
-    def keep(self, collections: Collection[int]) -> None:
-        """Forget the keys of all other collections."""
-        self._found.keep(collections)
-
-
 _KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
-
-
-def _caught_up(
-    session: Session, collection_id: int, sequence: int, keys: Keys, filter: Filter, target: Target
-) -> Keys | None:
-    """Return the keys that pass now, given those that did, or None where too much was written since."""
-    change = change_since(session, collection_id, sequence, filter, target, few(len(keys)))
-    if change is None:
-        return None
-    gone = np.setdiff1d(change.touched, change.passing, assume_unique=True)
-    gone = gone[holds(keys, gone)]
-    more = change.passing[~holds(keys, change.passing)]
-    if not len(gone) and not len(more):
-        return keys
-    keys = np.delete(keys, np.searchsorted(keys, gone))
-    return np.insert(keys, np.searchsorted(keys, more), more)
 
 
 def _has_many(filter: Filter) -> bool:

@@ -18,7 +18,8 @@ from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import QueryError
 from index.filters.column_cache import Place as FollowedPlace
 from index.filters.column_cache import holds
-from index.filters.sql import PassingKeys
+from index.filters.field_columns import FieldColumns
+from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
 from index.search.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
@@ -77,7 +78,7 @@ class Searcher:
     def __init__(self, catalogue: Catalogue, views: Views) -> None:
         self._catalogue = catalogue
         self._views = views
-        self._passing = PassingKeys()
+        self._passing = PassingKeys(FieldColumns())
         self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
         self._images = FoundImages(catalogue)
@@ -88,6 +89,10 @@ class Searcher:
         for target in TARGETS:
             view = self._views.current(reading, generation, sequence, target)
             self._backgrounds.of(reading, generation, view, target)
+
+    def warm_filters(self, reading: Reading, generation: Generation, sequence: int) -> None:
+        """Read the fields that filters may name, or bring them up to date."""
+        self._passing.warm(reading, generation.collection_id, sequence)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""

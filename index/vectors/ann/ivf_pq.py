@@ -141,7 +141,7 @@ class IvfPq:
         return products
 
     def density(self, products: Vectors, count: int, counts: NDArray[np.int64]) -> float:
-        """Return the least share of rows that passes in the nearest lists, in a sixteenth of them, or a quarter.
+        """Return the share of rows near a query that pass: the least of all lists, a quarter, a sixteenth.
 
         Args:
             products: Of all centroids with the query (lists,).

@@ -2,16 +2,21 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from index.catalogue import Reading
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.engine import SearchEngine
-from index.filters import sql as filter_query
+from index.errors import FilterError
 from index.filters.column_cache import Place
-from index.filters.grammar import Equals, Filter, parse_filter
-from index.filters.sql import PassingKeys, change_since, passing_keys
+from index.filters.columns import Column, Columns
+from index.filters.field_columns import FieldColumns
+from index.filters.grammar import Equals, FieldKind, Filter, parse_filter
+from index.filters.passing_keys import PassingKeys
+from index.filters.sql import change_since, passing_keys
 from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
@@ -32,8 +37,8 @@ FILTERS = (
 class Collection:
     """A collection to write to, and what is remembered of it."""
 
-    def __init__(self, engine: SearchEngine) -> None:
-        self.memory = PassingKeys()
+    def __init__(self, engine: SearchEngine, most_bytes: int = 0) -> None:
+        self.memory = PassingKeys(FieldColumns(most_bytes))
         self._engine = engine
         self._generation = begin_generation(engine, "c", 2)
         self.id = self._generation.collection_id
@@ -52,6 +57,16 @@ class Collection:
         with self._engine.home.catalogue.read() as session:
             return require_collection(session, "c").sequence
 
+    def reading(self) -> Reading:
+        return self._engine.home.catalogue.reading()
+
+    def place(self, filter: Filter) -> Place:
+        return Place(self.id, "images", filter.text)
+
+    def warm(self) -> None:
+        with self.reading() as reading:
+            self.memory.warm(reading, self.id, self.sequence())
+
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
         with self._engine.home.catalogue.reading() as reading:
@@ -64,7 +79,19 @@ class Collection:
 
 @pytest.fixture
 def collection(engine: SearchEngine) -> Collection:
+    """One whose filters are left to the database."""
     return Collection(engine)
+
+
+@pytest.fixture
+def in_memory(engine: SearchEngine) -> Collection:
+    """One whose fields are in memory, but for ids."""
+    return Collection(engine, 10_000_000)
+
+
+@pytest.fixture(params=[0, 10_000_000], ids=["by database", "in memory"])
+def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
+    return Collection(engine, request.param)
 
 
 @pytest.fixture(params=[8, 0], ids=["by condition", "by field"])
@@ -77,13 +104,13 @@ def separate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[Filter]:
     """Every filter whose keys were all read, by the memory."""
     seen: list[Filter] = []
-    read = filter_query.passing_keys
+    read = passing_keys
 
     def noted(session: object, collection_id: int, filter: Filter, target: Target) -> Keys:
         seen.append(filter)
         return read(session, collection_id, filter, target)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("index.filters.sql.passing_keys", noted)
+    monkeypatch.setattr("index.filters.passing_keys.passing_keys", noted)
     return seen
 
 
@@ -100,14 +127,14 @@ def drawn(random: random.Random, number: int) -> Record:
     )
 
 
-def test_what_passed_is_remembered_until_something_is_written(collection: Collection) -> None:
-    collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
+def test_what_passed_is_remembered_until_something_is_written(either: Collection) -> None:
+    either.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
     condition = parse_filter({"field": "age", "gte": 1})
-    before = collection.sequence()
-    assert len(collection.get(condition)) == 1
-    collection.put(Record(id="b", image="b", split="val", metadata={"age": 4}))
-    assert len(collection.get(condition, sequence=before)) == 1
-    assert len(collection.get(condition)) == 2
+    before = either.sequence()
+    assert len(either.get(condition)) == 1
+    either.put(Record(id="b", image="b", split="val", metadata={"age": 4}))
+    assert len(either.get(condition, sequence=before)) == 1
+    assert len(either.get(condition)) == 2
 
 
 @pytest.mark.usefixtures("separate")
@@ -133,18 +160,18 @@ def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew:
     assert len(read_anew) == len(filters) * len(TARGETS)
 
 
-def test_the_array_is_the_same_as_long_as_the_same_images_pass(collection: Collection) -> None:
-    collection.put(Record(id="old", image="x", split="val", metadata={"age": 70}))
-    collection.put(Record(id="young", image="x", split="val", metadata={"age": 30}))
+def test_the_array_is_the_same_as_long_as_the_same_images_pass(either: Collection) -> None:
+    either.put(Record(id="old", image="x", split="val", metadata={"age": 70}))
+    either.put(Record(id="young", image="x", split="val", metadata={"age": 30}))
     condition = parse_filter({"field": "age", "gte": 40})
-    keys = collection.get(condition)
-    collection.put(Record(id="young", image="x", split="val", metadata={"age": 31}))
-    collection.put(Record(id="old", image="x", split="val", metadata={"age": 71}))
-    collection.put(Record(id="new", image="x", split="val", metadata={"age": 2}))
-    collection.delete("new")
-    assert collection.get(condition) is keys
-    collection.put(Record(id="old", image="x", split="val", metadata={"age": 12}))
-    assert collection.get(condition).tolist() == []
+    keys = either.get(condition)
+    either.put(Record(id="young", image="x", split="val", metadata={"age": 31}))
+    either.put(Record(id="old", image="x", split="val", metadata={"age": 71}))
+    either.put(Record(id="new", image="x", split="val", metadata={"age": 2}))
+    either.delete("new")
+    assert either.get(condition) is keys
+    either.put(Record(id="old", image="x", split="val", metadata={"age": 12}))
+    assert either.get(condition).tolist() == []
     assert len(keys) == 1
 
 
@@ -165,16 +192,16 @@ def test_where_much_was_written_all_is_read_anew(
     assert len(read_anew) == 3
 
 
-def test_an_older_state_is_read_anew(collection: Collection) -> None:
+def test_an_older_state_is_read_anew(either: Collection) -> None:
     condition = parse_filter({"field": "age", "gte": 40})
-    collection.put(Record(id="a", image="x", split="val", metadata={"age": 50}))
-    before = collection.sequence()
-    collection.put(Record(id="b", image="x", split="val", metadata={"age": 50}))
-    assert len(collection.get(condition)) == 2
-    collection.delete("a")
-    assert len(collection.get(condition, sequence=before)) == 1
-    collection.delete("b")
-    assert len(collection.get(condition)) == 0
+    either.put(Record(id="a", image="x", split="val", metadata={"age": 50}))
+    before = either.sequence()
+    either.put(Record(id="b", image="x", split="val", metadata={"age": 50}))
+    assert len(either.get(condition)) == 2
+    either.delete("a")
+    assert len(either.get(condition, sequence=before)) == 1
+    either.delete("b")
+    assert len(either.get(condition)) == 0
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -205,7 +232,7 @@ def test_what_was_written_is_found_without_a_look_at_the_rest(tmp_path: Path, ta
 def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.filters.sql._REMEMBERED_BYTES", 100_000)
+    monkeypatch.setattr("index.filters.passing_keys._REMEMBERED_BYTES", 100_000)
     collection = Collection(engine)
     collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
     with engine.home.catalogue.reading() as reading:
@@ -213,3 +240,90 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
             place = Place(collection.id, "images", f"{number}-" + "x" * 30_000)
             collection.memory.get(reading, place, 1, Equals(field="age", eq=number))
     assert len(collection.memory._found._held) == 3
+
+
+def test_fields_in_memory_keep_up_with_writes_and_removals(
+    in_memory: Collection, read_anew: list[Filter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each field is read whole once, though filters come that were never asked before."""
+    whole: list[str] = []
+    read = Columns.bounded
+
+    def noted(self: Columns, field: str, kind: FieldKind, *bounds: Any) -> Column | None:
+        if bounds[1] is not None:
+            whole.append(field)
+        return read(self, field, kind, *bounds)
+
+    monkeypatch.setattr(Columns, "bounded", noted)
+    source = random.Random(3)
+    in_memory.put(*(drawn(source, number) for number in range(40)))
+    sizes = set()
+    for step in range(60):
+        numbers = source.sample(range(50), source.randrange(1, 4))
+        if source.random() < 0.3:
+            in_memory.delete(*(f"i{number}" for number in numbers))
+        else:
+            in_memory.put(*(drawn(source, number) for number in numbers))
+        filters = [parse_filter(value) for value in source.sample(FILTERS[:4], 2)]
+        filters.append(parse_filter({"field": "age", "gte": 20 + step / 4, "lt": 40 + step / 4}))
+        for filter in filters:
+            for target in TARGETS:
+                keys = in_memory.get(filter, target)
+                assert keys.tolist() == in_memory.anew(filter, target).tolist()
+                sizes.add(len(keys))
+    assert len(sizes) > 20
+    assert not read_anew
+    assert sorted(whole) == ["age", "labels", "view"]
+
+
+@pytest.mark.parametrize("separate_keys", [False, True])
+def test_fields_that_do_not_fit_are_left_to_the_database(
+    engine: SearchEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    read_anew: list[Filter],
+    separate_keys: bool,
+) -> None:
+    monkeypatch.setattr("index.filters.field_columns._MOST_TEXTS", 1)
+    if separate_keys:
+        monkeypatch.setattr("index.filters.field_columns._SPARSE", 0)
+    collection = Collection(engine, 32 * 10)
+    source = random.Random(4)
+    collection.put(*(drawn(source, number) for number in range(8)))
+    few, many, texts = (
+        parse_filter(value)
+        for value in (
+            {"field": "age", "gte": 40},
+            {"not": {"field": "age", "gte": 30}},
+            {"field": "labels", "eq": "Edema"},
+        )
+    )
+    for filter in (few, texts):
+        assert collection.get(filter).tolist() == collection.anew(filter).tolist()
+    assert [filter.text for filter in read_anew] == [
+        filter.text for filter in ((few, texts) if separate_keys else (texts,))
+    ]
+    collection.put(*(drawn(source, number) for number in range(8, 20)))
+    assert collection.get(many).tolist() == collection.anew(many).tolist()
+    assert read_anew[-1] is many
+
+
+def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
+    either.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
+    for value in ({"field": "agee", "gte": 1}, {"field": "age", "eq": "old"}):
+        with pytest.raises(FilterError):
+            either.get(parse_filter(value))
+
+
+def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Collection) -> None:
+    source = random.Random(5)
+    in_memory.put(*(drawn(source, number) for number in range(20)))
+    in_memory.warm()
+    filters = [parse_filter(value) for value in FILTERS[:4]]
+    expected = [in_memory.anew(filter).tolist() for filter in filters]
+    sequence = in_memory.sequence()
+    with in_memory.reading() as reading:
+        found = [
+            in_memory.memory.get(reading, in_memory.place(filter), sequence, filter) for filter in filters
+        ]
+        assert not reading.opened
+    assert [keys.tolist() for keys in found] == expected

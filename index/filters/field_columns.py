@@ -1,0 +1,224 @@
+"""Whole fields in memory, kept up with writes: filters are evaluated without the database.
+
+Fields of many different texts, such as ids, and fields that do not fit are left to the database.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from index.catalogue import Reading
+from index.catalogue.collections import Target
+from index.catalogue.tables import ImageRow
+from index.filters.column_cache import Followed, Place, all_keys, few, read_keys, touched_since
+from index.filters.columns import EVERYTHING, Column, Columns, Mask, evaluate, extent, kinds, spans
+from index.filters.grammar import AnyOf, Equals, FieldKind, Filter, Range, check_filter, conditions
+from index.filters.sql import known_fields
+from index.vectors.protocol import Keys
+
+_MOST_BYTES: Final = 256 * 1024**2
+_MOST_VALUES: Final = 4 * 1024**2
+_MOST_TEXTS: Final = 10_000
+# Keys of images of which only every so many is the collection's are left to the database.
+_SPARSE: Final = 64
+_NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields that filters can name."""
+
+    kinds: Mapping[str, frozenset[FieldKind]]
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The values of a field; None where they are left to the database."""
+
+    column: Column | None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.column is None else self.column.nbytes
+
+
+class _Members:
+    """Keys of images or texts (N,), rising, and the image (N,) of each."""
+
+    def __init__(self, keys: Keys, images: Keys) -> None:
+        self.keys = keys
+        self.images = images
+        self.extent = extent(images)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.images.nbytes
+
+
+class FieldColumns:
+    """Keeps the fields that filters named last; threads may share it.
+
+    Args:
+        most_bytes: What all fields hold together at most; 0 leaves every filter to the database.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._most_values = min(_MOST_VALUES, most_bytes // 32)
+        self._fields: Followed[_Fields] = Followed(most_bytes)
+        self._columns: Followed[_Field] = Followed(most_bytes)
+        self._members: Followed[_Members] = Followed(most_bytes)
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget all other collections."""
+        for held in (self._fields, self._columns, self._members):
+            held.keep(collections)
+
+    def warm(self, reading: Reading, collection_id: int, sequence: int) -> None:
+        """Read the fields of a collection, or bring them up to date, until they take half of the memory.
+
+        Args:
+            reading: Of the catalogue, at `sequence`.
+            collection_id: Key of the collection.
+            sequence: The collection's sequence number.
+        """
+        fields = self._known(reading, collection_id, sequence)
+        for field, kind in sorted((name, kind) for name in fields for kind in fields[name]):
+            if self._columns.nbytes > self._most_bytes // 2:
+                return
+            self._column(reading, collection_id, sequence, field, kind)
+        self._of(reading, collection_id, sequence, "images")
+
+    def passing(
+        self, reading: Reading, collection_id: int, sequence: int, filter: Filter, target: Target
+    ) -> Keys | None:
+        """Return the keys that pass a filter, rising; None where the database must tell.
+
+        Args:
+            reading: Of the catalogue, at `sequence`.
+            collection_id: Key of the collection.
+            sequence: The collection's sequence number.
+            filter: What must hold.
+            target: Whether keys of images or of their texts are wanted.
+
+        Raises:
+            FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
+        """
+        if not self._most_values:
+            return None
+        check_filter(filter, self._known(reading, collection_id, sequence))
+        columns: dict[tuple[str, FieldKind], Column] = {}
+        for field, kind in {(one.field, kind) for one in conditions(filter) for kind in kinds(one)}:
+            column = self._column(reading, collection_id, sequence, field, kind)
+            if column is None:
+                return None
+            columns[field, kind] = column
+        images = self._of(reading, collection_id, sequence, "images")
+        texts = self._of(reading, collection_id, sequence, "texts") if target == "texts" else None
+        return _passing(filter, columns, images, texts)
+
+    def _known(
+        self, reading: Reading, collection_id: int, sequence: int
+    ) -> Mapping[str, frozenset[FieldKind]]:
+        """Return the fields that filters can name, with the kinds of their values."""
+        return self._fields.get(
+            Place(collection_id, "images", ""),
+            sequence,
+            lambda: _Fields(known_fields(reading.session, collection_id)),
+            lambda *_: None,
+        ).kinds
+
+    def _column(
+        self, reading: Reading, collection_id: int, sequence: int, field: str, kind: FieldKind
+    ) -> Column | None:
+        def read() -> _Field:
+            if field == "id":
+                # Different for each image, and found by an index.
+                return _Field(None)
+            columns = Columns(reading.session, collection_id)
+            return _Field(columns.bounded(field, kind, [EVERYTHING], self._most_values, _MOST_TEXTS))
+
+        def catch_up(then: int, held: _Field) -> _Field | None:
+            if held.column is None:
+                return held
+            most = few(len(held.column.images))
+            touched = touched_since(reading.session, collection_id, then, "images", most)
+            if touched is None:
+                return None
+            written = Columns(reading.session, collection_id, then).column(field, kind)
+            changed = held.column.changed(touched, written)
+            fits = len(changed.images) <= self._most_values and len(changed.texts or ()) <= _MOST_TEXTS
+            return _Field(changed) if fits else None
+
+        place = Place(collection_id, "images", f"{kind} {field}")
+        return self._columns.get(place, sequence, read, catch_up).column
+
+    def _of(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> _Members:
+        def catch_up(then: int, held: _Members) -> _Members | None:
+            touched = touched_since(reading.session, collection_id, then, target, few(len(held.keys)))
+            if touched is None:
+                return None
+            written = _members(reading.session, collection_id, target, then)
+            kept = ~np.isin(held.keys, touched)
+            keys, images = held.keys[kept], held.images[kept]
+            at = np.searchsorted(keys, written.keys)
+            return _Members(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
+
+        return self._members.get(
+            Place(collection_id, target, ""),
+            sequence,
+            lambda: _members(reading.session, collection_id, target),
+            catch_up,
+        )
+
+
+def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _Members:
+    """Return the images or texts of a collection; with a sequence number, those written after it."""
+    written = [] if since is None else [ImageRow.sequence > since]
+    query = all_keys(collection_id, target).where(*written)
+    if target == "images":
+        keys = read_keys(session, query)
+        return _Members(keys, keys)
+    rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
+    found = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    found = found[np.argsort(found[:, 0])]
+    return _Members(found[:, 0].copy(), found[:, 1].copy())
+
+
+def _passing(
+    filter: Filter, columns: Mapping[tuple[str, FieldKind], Column], images: _Members, texts: _Members | None
+) -> Keys | None:
+    """Return the keys of images or of texts that pass; None where keys are too sparse for a mask."""
+    # A column may be of a later state than the others, with images that came since.
+    held: list[_Members | Column] = [images, *columns.values(), *([] if texts is None else [texts])]
+    extents = [each.extent for each in held if each.extent is not None]
+    if not extents:
+        return _NOTHING
+    low = min(lowest for lowest, _ in extents)
+    size = max(highest for _, highest in extents) - low + 1
+    if size > _SPARSE * len(images.keys):
+        return None
+
+    def mask(condition: Equals | AnyOf | Range) -> Mask:
+        found = np.zeros(size, dtype=np.bool_)
+        for kind in kinds(condition):
+            column = columns[condition.field, kind]
+            for some in column.slices(spans(condition, kind)):
+                found[column.images[some] - low] = True
+        return found
+
+    passing = evaluate(filter, mask)
+    if evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
+        # Keys between those of the collection pass as well.
+        every = np.zeros(size, dtype=np.bool_)
+        every[images.images - low] = True
+        passing &= every
+    if texts is not None:
+        found: Keys = texts.keys[passing[texts.images - low]]
+        return found
+    keys: Keys = low + np.flatnonzero(passing)
+    return keys
