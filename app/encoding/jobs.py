@@ -51,6 +51,10 @@ class ServedEncoder(QueryEncoder, Protocol):
         """Kinds of input that it embeds."""
 
     @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+
+    @property
     def knows_only_its_texts(self) -> bool:
         """Whether it knows no words but those of the texts that it was trained with."""
 

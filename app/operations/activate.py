@@ -1,9 +1,9 @@
 """Change the generation that is searched, while searches run."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from fastapi import BackgroundTasks
 from sqlalchemy.orm import Session
@@ -13,8 +13,9 @@ from app.schemas.generations import ActivatedGeneration
 from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
-from index.generations.activation import activate, announce, require_complete
+from index.generations.activation import require_nearly_complete
 from index.generations.retention import try_drop_old_generations
+from index.generations.swap import take_over
 
 FindGeneration = Callable[[Session], Generation]
 
@@ -22,24 +23,32 @@ FindGeneration = Callable[[Session], Generation]
 async def swap_to(services: Services, find: FindGeneration, later: BackgroundTasks) -> ActivatedGeneration:
     """Load a generation and its encoder, tell other services, then search in it from one moment on.
 
+    What was written lately and has no vector in it is embedded first.
+
     Args:
         services: Of the running application.
         find: Finds the generation in the catalogue.
         later: Where dropping those that are too old is left to.
 
     Raises:
-        IncompleteGenerationError: It lacks images or texts; nothing changes.
+        IncompleteGenerationError: It lacks many images or texts; nothing changes.
         UnknownGenerationError: It was dropped meanwhile; nothing changes.
         BundleError: Its encoder cannot be loaded; nothing changes.
     """
     started = time.monotonic()
-    generation, texts = await services.threads.write(_announced, services, find)
-    await services.encoders.of(services.engine.describe(generation))
+    generation = await services.threads.read(_found, services, find)
+    loaded = await services.encoders.of(services.engine.describe(generation))
     with _unless_dropped(generation):
-        await services.threads.background(services.engine.warm, generation.id)
-        # Other services look as often as this one, and load about as fast.
-        await asyncio.sleep(services.settings.refresh_s + time.monotonic() - started)
-        await services.threads.write(_activated, services, generation, texts)
+        take = partial(
+            take_over,
+            services.engine,
+            generation,
+            loaded.encoder,
+            # Other services look as often as this one, and load about as fast.
+            settle_s=services.settings.refresh_s + time.monotonic() - started,
+            show_progress=False,
+        )
+        await services.threads.background(take)
     collection = generation.collection
     later.add_task(
         services.threads.write,
@@ -66,18 +75,11 @@ def _unless_dropped(generation: Generation) -> Iterator[None]:
         ) from None
 
 
-def _announced(services: Services, find: FindGeneration) -> tuple[Generation, bool]:
-    """Check that a generation can be searched, and tell all services of it."""
-    engine = services.engine
-    with engine.home.catalogue.read() as session:
+def _found(services: Services, find: FindGeneration) -> Generation:
+    """Return a generation that can be searched but for what was written lately."""
+    home = services.engine.home
+    with home.catalogue.read() as session:
         generation = find(session)
-        texts = registered_bundle(generation, engine.home.bundles_folder).config.text is not None
-        require_complete(session, generation, texts=texts)
-    with engine.home.catalogue.write() as session:
-        announce(session, generation)
-    return generation, texts
-
-
-def _activated(services: Services, generation: Generation, texts: bool) -> None:
-    with services.engine.home.catalogue.write() as session:
-        activate(session, generation, texts=texts)
+        texts = registered_bundle(generation, home.bundles_folder).config.text is not None
+        require_nearly_complete(session, generation, texts=texts)
+    return generation

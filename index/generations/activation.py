@@ -20,6 +20,9 @@ from index.writes.missing_vectors import count_missing_images, images_without_ve
 from index.writes.texts import count_texts_without_vectors
 
 _NAMED_MISSING: Final = 3
+# So many images, and for each so many texts, are embedded within seconds.
+_FEW_MISSING: Final = 1000
+_TEXTS_AN_IMAGE: Final = 10
 
 
 def activate(
@@ -69,6 +72,21 @@ def require_complete(session: Session, generation: Generation, *, texts: bool) -
             f"Generation {generation.id} by {generation.model!r} lacks {lacking:,} texts of "
             f"{generation.collection!r}. {_catch_up(generation)}"
         )
+
+
+def require_nearly_complete(session: Session, generation: Generation, *, texts: bool) -> None:
+    """Refuse a generation that lacks more than what may have been written since it was complete.
+
+    Raises:
+        IncompleteGenerationError: It lacks more images, or texts if `texts`.
+    """
+    images = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
+    few = min(_FEW_MISSING, session.execute(images).scalar_one() // 2)
+    lacking = count_missing_images(session, generation)
+    if texts:
+        lacking = max(lacking, count_texts_without_vectors(session, generation) // _TEXTS_AN_IMAGE)
+    if lacking > few:
+        require_complete(session, generation, texts=texts)
 
 
 def announce(session: Session, generation: Generation) -> None:

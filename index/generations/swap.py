@@ -1,6 +1,8 @@
 """A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
 
 import time
+from contextlib import suppress
+from typing import Final
 
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
@@ -8,6 +10,9 @@ from index.errors import IncompleteGenerationError
 from index.generations.activation import activate, announce
 from index.generations.reindex import embed_missing, reindex
 from index.writes.embedder import ImageEncoder
+
+# A collection that is written to all the time is caught up with after a few.
+_TRIES: Final = 100
 
 
 def swap(
@@ -43,19 +48,66 @@ def swap(
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
+    return embedded + take_over(
+        engine,
+        generation,
+        encoder,
+        settle_s=settle_s,
+        batch_size=batch_size,
+        show_progress=show_progress,
+        instead_of=instead_of,
+    )
+
+
+def take_over(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    settle_s: float,
+    batch_size: int = 64,
+    show_progress: bool = True,
+    instead_of: str | None = None,
+) -> int:
+    """Announce a generation, wait until services have loaded it, give it what it lacks, and activate it.
+
+    Args:
+        engine: Where the collection is.
+        generation: What to search from now on.
+        encoder: Loaded from its bundle.
+        settle_s: How long services may take to notice and to load it.
+        batch_size: Images a forward pass.
+        show_progress: Show a bar on standard error.
+        instead_of: Digest of the only model that it may take the place of; None: of any.
+
+    Returns:
+        How many images had to be embedded.
+
+    Raises:
+        ActiveChangedError: Another model came to be searched with; it stays.
+        IncompleteGenerationError: More is written than can be embedded; the one before stays.
+        GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
+    """
     with engine.home.catalogue.write() as session:
         announce(session, generation)
     engine.warm(generation.id)
     time.sleep(settle_s)
-    while True:
+    embedded = 0
+    for _ in range(_TRIES - 1):
         # What was written in the meantime, and what is written while that is embedded. A snapshot would take
         # so long that more was written each time.
         embedded += embed_missing(
             engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
         )
-        try:
-            with engine.home.catalogue.write() as session:
-                activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
-        except IncompleteGenerationError:
-            continue
-        return embedded
+        with suppress(IncompleteGenerationError):
+            _activate(engine, generation, encoder, instead_of)
+            return embedded
+    _activate(engine, generation, encoder, instead_of)
+    return embedded
+
+
+def _activate(
+    engine: SearchEngine, generation: Generation, encoder: ImageEncoder, instead_of: str | None
+) -> None:
+    with engine.home.catalogue.write() as session:
+        activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)

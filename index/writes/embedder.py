@@ -1,6 +1,6 @@
 """What embeds the images and texts of a generation: an encoder, and its checks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,7 +21,6 @@ from index.writes.texts import (
 )
 from training.models.bundle import BundleInfo
 from training.models.encoder import TextEmbeddings
-from training.models.features import Modality
 from training.progress import progress_bar
 
 _TEXTS_AT_ONCE: Final = 1024
@@ -35,7 +34,7 @@ class ImageEncoder(Protocol):
         """The bundle it was loaded from."""
 
     @property
-    def modalities(self) -> frozenset[Modality]:
+    def modalities(self) -> Collection[str]:
         """What it can embed."""
 
     @property

@@ -88,6 +88,11 @@ class EncoderProcesses:
         """The processes by their number in the system."""
         return [process.pid for process in self._all]
 
+    @property
+    def min_image_side(self) -> int | None:
+        """How many pixels both sides of a decoded image need; None: all that there are."""
+        return self.preprocessing.image.config.min_side
+
     def use_threads(self, count: int) -> None:
         """Have the calling thread's passes computed on so many threads."""
         self._of_thread.count = count

@@ -1,6 +1,8 @@
 """Registered models over HTTP: their cards, one of a job, and which one a collection is searched with."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,10 @@ from app.jobs.kinds import bundle_of
 from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.errors import GenerationError
+from index.generations.activation import require_complete
 from index.generations.reindex import generation_for, reindex
 from index.generations.retention import drop_generation
-from tests.app.api.test_writes import LOCAL, problem, serve
+from tests.app.api.test_writes import LOCAL, picture, problem, put, serve
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.models.bundle import read_bundle, save_bundle
@@ -257,3 +260,34 @@ def test_a_job_embeds_with_a_registered_model(home: Indexed, local: TestClient) 
     problem(local.post("/v1/jobs", json={**asked, "collection": "--home=/"}), 404, "unknown-collection")
     problem(local.post("/v1/jobs", json={**asked, "generation": 1}), 422, "invalid-request")
     problem(local.post("/v1/jobs", json={**asked, "model": "--bundle=/srv"}), 422, "invalid-request")
+
+
+def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
+    home: Indexed, local: TestClient, engine: SearchEngine
+) -> None:
+    encoder = load_encoder(make_bundle(home.bundle.with_name("other"), seed=1), "cpu")
+    generation = generation_for(engine.home, COLLECTION, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    written: list[int] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set() and len(written) < 200:
+            number = len(written)
+            assert put(local, f"new-{number}", picture(number)).status_code == 201
+            written.append(number)
+
+    with ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(write)
+        try:
+            while len(written) < 3:
+                assert not writing.done(), writing.result()
+            answer = local.post(f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate")
+        finally:
+            stop.set()
+        writing.result()
+    assert answer.status_code == 200, answer.text
+    active = engine.active(COLLECTION)
+    assert active.generation == generation.id
+    with engine.home.catalogue.read() as session:
+        require_complete(session, generation, texts=True)
