@@ -98,7 +98,7 @@ class Searcher:
         """Free what is held of a collection's other generations that nobody has used for a while."""
         if self._views.retire(collection_id, active):
             self._requests.forget()
-        self._backgrounds.keep(self._views.held())
+            self._backgrounds.keep(self._views.held())
 
     def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
         """Free what is held of all other collections and generations."""

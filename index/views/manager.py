@@ -45,6 +45,7 @@ _ROWS_AT_ONCE: Final = 4096
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 1.0
 # How long a view that could not be built is not tried again, or a GPU that failed.
 _RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
@@ -102,6 +103,7 @@ class Views:
         self._scratch = Scratch()
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], HeldView] = {}
+        self._looked = -math.inf
         # One build at a time: it takes every core that searches leave.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=yield_cores)
 
@@ -157,10 +159,15 @@ class Views:
     def retire(self, collection_id: int, active: int) -> bool:
         """Free the views of a collection's other generations that no request has used for a while.
 
+        Searches ask for it, so that all views are looked through once a second at most.
+
         Returns:
             Whether there were any.
         """
-        idle = time.monotonic() - _IDLE_SECONDS
+        now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return False
+        self._looked, idle = now, now - _IDLE_SECONDS
         with self._lock:
             idling = [
                 place
@@ -225,7 +232,11 @@ class Views:
             if wanted is not None and not held.rests(wanted):
                 asked = stored_queries(session, generation, held.target)
                 held.building = True
-                self._builder.submit(self._build, generation, held, view, wanted, asked)
+                try:
+                    self._builder.submit(self._build, generation, held, view, wanted, asked)
+                except RuntimeError:
+                    # Nothing more is built once the views are closed.
+                    held.building = False
         return view
 
     def _build(
@@ -246,8 +257,10 @@ class Views:
         if renewed:
             with ExitStack() as locked:
                 locked.enter_context(held.lock)
-                # A search after a write catches up while the vectors are copied.
-                self._write(generation, view, held.sequence, held.target, settled=locked.close)
+                # Another view may have taken its place, and the sequence number is of that.
+                if held.view is view:
+                    # A search after a write catches up while the vectors are copied.
+                    self._write(generation, view, held.sequence, held.target, settled=locked.close)
 
     def _upload(self, held: HeldView, view: CosineView) -> None:
         if self._gpu is not None:

@@ -157,6 +157,7 @@ def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
 ) -> None:
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
+    monkeypatch.setattr("index.views.manager._LOOK_SECONDS", 0.0)
     _ids(filled, SearchRequest())
     searcher, active = filled._searcher, filled.active("c")
     generation, _ = searcher.generation(active)

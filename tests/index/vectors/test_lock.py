@@ -1,5 +1,9 @@
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
 
 from index.vectors.lock import ReadWriteLock
 
@@ -58,3 +62,37 @@ def test_an_error_frees_the_lock() -> None:
                 raise KeyError
         except KeyError:
             pass
+
+
+def test_a_writer_that_is_interrupted_while_it_waits_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = ReadWriteLock()
+    waiting, interrupted = threading.Event(), threading.Event()
+
+    def wait_for(_: Callable[[], bool]) -> bool:
+        waiting.set()
+        while not interrupted.is_set():
+            lock._changed.wait(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lock._changed, "wait_for", wait_for)
+
+    def write() -> None:
+        with suppress(KeyboardInterrupt), lock.writing():
+            raise AssertionError("the writer was interrupted")
+
+    def read() -> None:
+        with lock.reading():
+            pass
+
+    with lock.reading():
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert waiting.wait(5)
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        reader.join(0.1)
+        assert reader.is_alive()
+        interrupted.set()
+        writer.join(5)
+        reader.join(5)
+    assert not reader.is_alive()

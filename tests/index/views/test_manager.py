@@ -60,9 +60,9 @@ def _active(engine: SearchEngine) -> tuple[Generation, int]:
     return found
 
 
-def _current(engine: SearchEngine, views: Views) -> CosineView:
+def _current(engine: SearchEngine, views: Views, collection: str = "c") -> CosineView:
     with engine.home.catalogue.reading() as reading:
-        found = find_active(reading.session, "c")
+        found = find_active(reading.session, collection)
         assert found is not None
         view = views.current(reading, *found)
     assert isinstance(view, CosineView)
@@ -118,7 +118,8 @@ def test_the_recall_of_codes_is_told_by_views_and_snapshots(home: SearchEngine, 
     point = view.operating_point
     assert point is not None
     assert 0.99 <= point.recall <= 1 and point.lowest >= 0.9
-    assert home.operating_point("c") == point
+    # The snapshot is written behind the build.
+    _wait(lambda: home.operating_point("c") == point)
     assert home.measured_recalls() == [("c", "images", point)]
 
 
