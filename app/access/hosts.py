@@ -9,7 +9,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.problems import Kind, problem_response
+from app.http.problem_kinds import Kind
+from app.http.problems import problem_response
 from index.errors import shortened
 
 _BAD_HOST: Final = Kind("bad-host", "The Host header cannot be read", HTTPStatus.BAD_REQUEST)

@@ -10,7 +10,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.hosts import Authority, parse_authority
-from app.http.problems import Kind, problem_response
+from app.http.problem_kinds import Kind
+from app.http.problems import problem_response
 
 _FOREIGN: Final = Kind("foreign-page", "Pages of other sites are not answered", HTTPStatus.FORBIDDEN)
 _DETAIL: Final = (

@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.access.hosts import is_loopback, parse_authority
 from app.access.key_guesses import KeyGuesses, clients_of
 from app.access.origins import is_own_origin
-from app.http.problems import Kind, RequestError
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
 
 _NO_KEY = Kind("admin-key-needed", "The admin key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer")
 _TOO_EARLY = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)

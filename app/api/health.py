@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 
 from app.http.field_errors import FieldError, describe_errors
-from app.http.problems import NOT_READY, RequestError, problem_responses
+from app.http.problem_kinds import NOT_READY
+from app.http.problems import RequestError, problem_responses
 from app.operations.services import InjectedServices
 from app.schemas.search_page import Live, Ready
 

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
-from app.http.problems import Kind, RequestError, problem_responses
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.operations.activate import swap_to

@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from app.doctor.finding import Finding
 
 _SHOWN: Final = ("recoquest", "torch", "transformers", "sqlalchemy", "fastapi")
-# Any of them brings the module; which is installed depends on the machine.
-_FAISS: Final = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12")
+# Either brings the module; which is installed depends on the machine.
+_FAISS: Final = ("faiss-cpu", "faiss-gpu")
 # The first one with `pg_current_snapshot`.
 _OLDEST_POSTGRESQL: Final = 13
 # The oldest that jobs are tested with.

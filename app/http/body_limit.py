@@ -6,7 +6,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.problems import TOO_LARGE, problem_response
+from app.http.problem_kinds import TOO_LARGE
+from app.http.problems import problem_response
 
 # Python refuses to read a number of thousands of digits.
 _MOST_DIGITS = 18

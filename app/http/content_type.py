@@ -6,7 +6,8 @@ from typing import Final
 
 from python_multipart.multipart import parse_options_header
 
-from app.http.problems import UNSUPPORTED, Kind, RequestError
+from app.http.problem_kinds import UNSUPPORTED, Kind
+from app.http.problems import RequestError
 
 _FORM: Final = "multipart/form-data"
 UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)

@@ -8,7 +8,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.problems import Kind, problem_response
+from app.http.problem_kinds import Kind
+from app.http.problems import problem_response
 
 _UNSATISFIABLE: Final = Kind(
     "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE

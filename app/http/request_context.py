@@ -11,7 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.problems import DEFECT, STOPPING, Kind, problem_response
+from app.http.problem_kinds import DEFECT, STOPPING, Kind
+from app.http.problems import problem_response
 from app.observability.logging import where
 from app.observability.metrics import Metrics
 from app.observability.tracebacks import let_go

@@ -11,7 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from app.http.problems import UNSUPPORTED, RequestError
+from app.http.problem_kinds import UNSUPPORTED
+from app.http.problems import RequestError
 from app.operations.read_search import FormShape, check_length, invalid, opened_form
 from app.schemas.whole_text import parse_json
 from app.schemas.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage

@@ -10,7 +10,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.problems import BUSY, LATE, problem_response
+from app.http.problem_kinds import BUSY, LATE
+from app.http.problems import problem_response
 from app.server.answers import raw_answer
 from app.server.places import Budget, Place, Places
 from app.settings import Settings

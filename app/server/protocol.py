@@ -11,7 +11,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from app.http.problems import Kind, problem_response
+from app.http.problem_kinds import Kind
+from app.http.problems import problem_response
 from app.server.answers import raw_answer
 from app.server.connections import Connections, Reason
 from app.server.heads import MOST_DISCARDED, BoundedConnection, OverBoundError

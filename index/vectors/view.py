@@ -1,19 +1,16 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned, or found by PQ codes."""
 
-import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from index.vectors.ann.calibration import calibrate
+from index.vectors.ann.files import NO_CODES, BuiltCodes, keep_codes, read_codes, write_codes
 from index.vectors.ann.ivf_pq import IvfPq, sample_size
-from index.vectors.ann.search import AnnSearch, OperatingPoint, read_point
+from index.vectors.ann.search import AnnSearch, OperatingPoint
 from index.vectors.exact_search import scan_each, search_exactly
 from index.vectors.filter_mask import FilterMask, FilterMasks
 from index.vectors.id_map import IdMap, Rows
@@ -68,8 +65,7 @@ class CosineView:
         self._ids = IdMap()
         self._lock = ReadWriteLock()
         self._ann: AnnSearch | None = None
-        # The codes as they were built, in a file, and how many rows they had then.
-        self._built: tuple[Path | None, int] = (None, 0)
+        self._built: BuiltCodes = NO_CODES
         self._gpu: GpuScan | None = None
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
@@ -124,7 +120,7 @@ class CosineView:
 
     @property
     def _outgrown(self) -> bool:
-        return len(self._store) > (1 + _GROWTH) * self._built[1]
+        return len(self._store) > (1 + _GROWTH) * self._built.rows
 
     @property
     def operating_point(self) -> OperatingPoint | None:
@@ -263,14 +259,14 @@ class CosineView:
         if isinstance(store, MemoryStore):
             store.use_huge_pages()
         point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
-        file = None if folder is None else _written(codes, folder)
+        file = None if folder is None else keep_codes(codes, folder)
         with self._lock.writing():
             if self._layout != layout or self._store is not source:
                 return False
             if store is not source:
                 store.add(source.rounded(np.arange(len(store), len(source))))
             self._store, self._ann = store, AnnSearch(codes, point, store)
-            self._built, self._gpu = (file, len(codes)), None
+            self._built, self._gpu = BuiltCodes(file, len(codes)), None
             self._masks.clear()
         return True
 
@@ -349,7 +345,8 @@ class CosineView:
             store, layout, count, ann = self._store, self._layout, len(self._store), self._ann
             self._ids.write(files["keys"])
             if ann is not None:
-                files |= self._write_codes(ann, folder, stem)
+                parts, self._built = write_codes(ann, self._built, folder, stem)
+                files |= parts
         if settled is not None:
             settled()
         with files["rows"].open("wb") as file:
@@ -373,32 +370,12 @@ class CosineView:
         """
         store = self._store.fresh()
         store.read(files["rows"])
-        ids, ann = IdMap.read(files["keys"], len(store)), None
-        built: tuple[Path | None, int] = (None, 0)
-        if "codes" in files:
-            codes = IvfPq.read(files["codes"])
-            if len(codes) > len(store):
-                raise ValueError("there are codes of more vectors than there are")
-            built = files["codes"], len(codes)
-            for start in range(len(codes), len(store), _BLOCK):
-                codes.add(store.rounded(np.arange(start, min(start + _BLOCK, len(store)))))
-            ann = AnnSearch(codes, read_point(files["point"]), store)
+        ids = IdMap.read(files["keys"], len(store))
+        ann, built = read_codes(files, store) if "codes" in files else (None, NO_CODES)
         with self._lock.writing():
             self._store, self._ids, self._ann, self._gpu, self._built = store, ids, ann, None, built
             self._layout += 1
             self._masks.clear()
-
-    def _write_codes(self, ann: AnnSearch, folder: Path, stem: str) -> dict[str, Path]:
-        files = {part: folder / f"{stem}.{part}" for part in ("codes", "point")}
-        files["point"].write_text(json.dumps(asdict(ann.point)))
-        built, count = self._built
-        if built is None or not built.exists():
-            ann.codes.write(files["codes"])
-            count = len(ann.codes)
-        else:
-            _link(built, files["codes"])
-        self._built = files["codes"], count
-        return files
 
     def _refuse_moved(self, layout: int) -> None:
         if self._layout != layout:
@@ -422,20 +399,3 @@ class CosineView:
             self._ids = IdMap(self._ids.keys[alive])
             self._ann = self._gpu = None
             self._layout += 1
-
-
-def _written(codes: IvfPq, folder: Path) -> Path:
-    """Write codes into a file of their own, from which snapshots take them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{os.urandom(16).hex()}.built"
-    codes.write(path)
-    return path
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-    if source.suffix == ".built":
-        source.unlink(missing_ok=True)

@@ -11,16 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target, count_embeddings
-from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
-from index.errors import CatalogueError, ViewError
+from index.catalogue.tables import CollectionRow
+from index.errors import ViewError
 from index.vectors.ann.search import OperatingPoint
-from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.factory import StoredView, new_view
 from index.vectors.protocol import VIEW_NAMES, Vectors, VectorView, ViewName
 from index.vectors.storage.gpu import GpuScan
@@ -28,6 +26,7 @@ from index.vectors.storage.scratch import Scratch
 from index.vectors.threads import yield_cores
 from index.vectors.view import CosineView, MovedError
 from index.views.calibration_queries import stored_queries
+from index.views.catch_up import add_since, follow, latest_sequence, sequence_of
 from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
 from index.views.memory import free_memory
@@ -40,7 +39,6 @@ from index.views.snapshots import (
     write_snapshot,
 )
 
-_ROWS_AT_ONCE: Final = 4096
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
 _WORTH_A_SNAPSHOT: Final = 1000
 # Requests that began before a new generation became active still search the old one.
@@ -214,12 +212,12 @@ class Views:
         view = held.view
         if view is None or view.damaged or held.sequence < sequence:
             # That of the state which is read, and which may be later than the one that was asked for.
-            sequence = _sequence(session, generation)
+            sequence = sequence_of(session, generation)
             held.newest = max(held.newest, sequence)
             if view is None or view.damaged:
                 view = held.view = self._load(session, generation, sequence, held.target)
             else:
-                _follow(session, generation, view, held.sequence, held.target)
+                follow(session, generation, view, held.sequence, held.target)
             held.sequence = sequence
         elif not held.missed:
             return view
@@ -274,11 +272,11 @@ class Views:
         if found is not None:
             view, held = found
             if held <= sequence:
-                _follow(session, generation, view, held, target)
+                follow(session, generation, view, held, target)
                 if len(view) == count:
                     return view
             # Else another process has written it since this session began.
-            if held <= sequence or held > _latest_sequence(session, generation):
+            if held <= sequence or held > latest_sequence(session, generation):
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
         view = new_view(
@@ -288,7 +286,7 @@ class Views:
             spill=folder if mapped else None,
             scratch=self._scratch,
         )
-        _add_since(session, generation, view, 0, target)
+        add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
         return view
@@ -347,17 +345,6 @@ def _to_build(
     return wanted if view.name != wanted or view.lagging else None
 
 
-def _sequence(session: Session, generation: Generation) -> int:
-    query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
-    return session.execute(query).scalar_one_or_none() or 0
-
-
-def _latest_sequence(session: Session, generation: Generation) -> int:
-    """Return the sequence number as of now, which a session that has begun does not see."""
-    with Session(session.get_bind()) as later:
-        return _sequence(later, generation)
-
-
 def _chosen(choices: list[Choice]) -> ViewName:
     return next(choice.name for choice in choices if choice.chosen)
 
@@ -374,43 +361,3 @@ def _weigh(
     wanted = next((name for name in VIEW_NAMES if name == chosen), None)
     free = gpu.free() if gpu is not None and wanted == "gpu" else None
     return choose_view(count, generation.dim, memory, wanted, None if free is None else free + taken)
-
-
-def _follow(
-    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
-) -> None:
-    """Do to the view what was done to the catalogue after a sequence number."""
-    _add_since(session, generation, view, sequence, target)
-    removed = select(RemovalRow.key).where(
-        RemovalRow.collection_id == generation.collection_id,
-        RemovalRow.target == target,
-        RemovalRow.sequence > sequence,
-    )
-    keys = np.fromiter(session.execute(removed).scalars(), dtype=np.int64)
-    if len(keys):
-        view.remove(keys)
-
-
-def _add_since(
-    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
-) -> None:
-    """Add all embeddings that were written after a sequence number."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
-    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
-    query = (
-        select(key.label("key"), table.vector)
-        .where(table.generation_id == generation.id, table.sequence > sequence)
-        .order_by(table.sequence, key)
-        .execution_options(yield_per=_ROWS_AT_ONCE)
-    )
-    # What keeps float16 takes the very numbers: made of length one, they would be rounded once more.
-    read = rounded_vectors if isinstance(view, CosineView) else decode_vectors
-    for rows in session.execute(query).partitions():
-        keys = np.array([row.key for row in rows], dtype=np.int64)
-        try:
-            vectors = read([row.vector for row in rows], generation.dim)
-        except ValueError as error:
-            raise CatalogueError(
-                f"The catalogue is damaged: in generation {generation.id}, {error}."
-            ) from error
-        view.add(keys, vectors)

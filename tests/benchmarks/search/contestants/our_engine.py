@@ -35,6 +35,10 @@ class OurEngine(Contestant):
 
     def open(self, folder: Path) -> None:
         self._engine = open_engine(Settings(home=folder))
+        # As the service does at its start.
+        generation = self._engine.active(COLLECTION).generation
+        self._engine.warm(generation)
+        self._engine.warm_filters(generation)
 
     def prepare(self, workload: Workload, condition: Condition) -> dict[str, Any]:
         return condition.as_filter
