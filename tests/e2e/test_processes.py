@@ -98,14 +98,11 @@ def test_what_one_process_changes_the_others_serve_within_a_second(
         assert _search(one)["hits"] == _search(other)["hits"]
 
         put_images(engine.home, engine.active("c"), [make_upload("later", encoders[1])])
-        lacking = other.post("/v1/collections/c/rollback")
-        assert lacking.status_code == 409
-        assert "lacks 1 of the 20 images" in lacking.json()["detail"]
-        listed = other.get("/v1/collections/c/generations").json()["generations"]
-        assert [(entry["state"], entry["missing"]) for entry in listed] == [("active", 0), ("retired", 1)]
+        # What the generation before lacks is embedded first: nothing is lost by a step back.
         first = generation_for(engine.home, "c", encoders[0])
-        reindex(engine, first, encoders[0], show_progress=False)
         assert other.post("/v1/collections/c/rollback").json()["number"] == first.id
+        listed = other.get("/v1/collections/c/generations").json()["generations"]
+        assert [(entry["state"], entry["missing"]) for entry in listed] == [("retired", 0), ("active", 0)]
         assert _search(one)["served_by"]["generation"] == first.id
         assert "later" in _ids(one)
 
