@@ -236,9 +236,9 @@ class Columns:
         values: list[Any] = []
         images, texts, count = [np.empty(0, dtype=np.int64)], set[str](), 0
         for query in self._queries(field, kind, parts):
-            result = self._session.connection().execute(query)
-            # By the driver: SQLAlchemy would make an object of each row first.
-            while some := result.cursor.fetchmany(_ROWS_AT_ONCE):
+            # Past the session, which would make objects of the rows first.
+            result = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+            for some in result.partitions():
                 keys, read = zip(*some, strict=True)
                 values += read if kind == "text" else [np.array(read, dtype=np.float64)]
                 images.append(np.array(keys, dtype=np.int64))

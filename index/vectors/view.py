@@ -48,8 +48,7 @@ class MovedError(Exception):
 class CosineView:
     """All vectors of one generation; searches run beside each other, writes alone.
 
-    It answers exactly until `build` has given it codes, and then by these: candidates are ranked by their
-    stored vectors.
+    It answers exactly until `build` has given it codes, which then name candidates for exact ranking.
 
     Args:
         dim: Length of a vector.

@@ -1,4 +1,4 @@
-"""What was written to the catalogue since a view was read."""
+"""Views follow the catalogue: embeddings written, and keys removed, after a sequence number."""
 
 from typing import Final
 
@@ -53,7 +53,7 @@ def add_since(
         .order_by(table.sequence, key)
         .execution_options(yield_per=_ROWS_AT_ONCE)
     )
-    # What keeps float16 takes the very numbers: made of length one, they would be rounded once more.
+    # Views of float16 take the very numbers: made of length one, they would be rounded once more.
     read = rounded_vectors if isinstance(view, CosineView) else decode_vectors
     for rows in session.execute(query).partitions():
         keys = np.array([row.key for row in rows], dtype=np.int64)

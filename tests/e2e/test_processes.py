@@ -98,7 +98,7 @@ def test_what_one_process_changes_the_others_serve_within_a_second(
         assert _search(one)["hits"] == _search(other)["hits"]
 
         put_images(engine.home, engine.active("c"), [make_upload("later", encoders[1])])
-        # What the generation before lacks is embedded first: nothing is lost by a step back.
+        # The image that the generation before lacks is embedded first: nothing is lost by a step back.
         first = generation_for(engine.home, "c", encoders[0])
         assert other.post("/v1/collections/c/rollback").json()["number"] == first.id
         listed = other.get("/v1/collections/c/generations").json()["generations"]

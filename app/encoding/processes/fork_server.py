@@ -77,7 +77,9 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
         self._closed = False
-        self._start()
+        # Tried again when a process is needed.
+        with suppress(OSError):
+            self._start()
 
     @property
     def pid(self) -> int | None:
@@ -105,7 +107,7 @@ class ForkServer:
         """End the server, and with it every process that it has forked."""
         self._closed = True
         if (process := self._process) is not None:
-            # Whoever waits for its answer leaves.
+            # A thread that waits for its answer gets none, and lets go of the guard.
             process.kill()
         with self._guard:
             self._end()
@@ -122,6 +124,10 @@ class ForkServer:
         except OSError:
             own.close()
             raise
+        except RuntimeError as error:
+            # It was closed meanwhile.
+            own.close()
+            raise EncoderLostError(_NO_PROCESS) from error
         self._orders = own
 
     def _forked(self) -> ForkedProcess:
@@ -132,9 +138,12 @@ class ForkServer:
             with theirs:
                 socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
             answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
+            if not answer:
+                raise OSError("the fork server has ended")
             if not handles:
-                raise OSError(answer.decode() or "the fork server has ended")
-        except OSError:
+                # The others that it has forked go on.
+                raise EncoderLostError(_NO_PROCESS)
+        except (OSError, EncoderLostError):
             own.close()
             raise
         return ForkedProcess(int(answer), handles[0], Connection(own.detach()))

@@ -17,9 +17,11 @@ from training.models.encoder import Encoder, load_encoder
 def serve(connection: Connection) -> None:
     """Load the bundle whose path comes first, then answer orders until the other side closes its end."""
     try:
-        encoder = _loaded(connection.recv())
+        bundle: Path = connection.recv()
     except (EOFError, OSError):
         return
+    try:
+        encoder = _loaded(bundle)
     except Exception as error:  # noqa: BLE001 - the service tells of it
         connection.send(BundleError(str(error)))
         return

@@ -1,4 +1,4 @@
-"""Who may write over HTTP: this machine, or whoever brings the key."""
+"""Writes over HTTP are taken from this machine, or with the key."""
 
 from dataclasses import replace
 

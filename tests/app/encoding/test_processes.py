@@ -21,6 +21,7 @@ from app.encoding import EncoderLostError, EncodingQueue
 from app.encoding.pool import EncoderLoader
 from app.encoding.processes.encoder import EncoderProcesses
 from app.encoding.processes.fork_server import ForkServer
+from app.encoding.processes.process import EncodingProcess
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
@@ -192,6 +193,17 @@ def test_a_fork_server_that_was_killed_is_started_again(
     os.kill(server.pid, signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{before}").exists())
     assert len(processes.embed_texts(["a"]).vectors) == 1
+
+
+def test_a_bundle_whose_weights_are_gone_is_told_as_such(server: ForkServer, tmp_path: Path) -> None:
+    """The process itself finds it out, by an error of the system."""
+    made = make_bundle(tmp_path / "bundle", seed=0)
+    process = EncodingProcess(server, made.with_name("none"))
+    try:
+        with pytest.raises(BundleError):
+            process.wait_until_ready()
+    finally:
+        process.end()
 
 
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
