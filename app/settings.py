@@ -6,19 +6,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from huey import crontab
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
+from app.crontab import Crontab
 from index.catalogue.connections import without_password
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
-
-_TIME_PARTS = ("minute", "hour", "day", "month", "weekday")
 
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
@@ -185,10 +183,7 @@ class Settings(BaseSettings):
     @classmethod
     def _is_time(cls, value: str | None) -> str | None:
         if value is not None:
-            parts = value.split()
-            if len(parts) != len(_TIME_PARTS):
-                raise ValueError(f"give {len(_TIME_PARTS)} parts: {', '.join(_TIME_PARTS)}")
-            crontab(*parts, strict=True)
+            Crontab(value)
         return value
 
     @field_validator("queue_url")

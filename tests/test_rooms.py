@@ -25,8 +25,8 @@ ORDER: Final = {
         "generations backup ingest"
     ),
     "app": (
-        "settings launch concurrency engine jobs encoding decoding doctor observability lifecycle schemas "
-        "http access operations server api application cli"
+        "crontab settings launch concurrency engine jobs encoding decoding doctor observability lifecycle "
+        "schemas http access operations server api application cli"
     ),
 }
 

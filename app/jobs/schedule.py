@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 import yaml
-from huey import crontab
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.crontab import Crontab
 from app.jobs.queue import JobQueue
 from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
@@ -50,10 +50,9 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
     if last is not None and not last.has_ended:
         return False
     since = "" if last is None else last.created
-    if settings.retrain_at is not None and since < minute.isoformat(timespec="microseconds"):
-        matches = crontab(*settings.retrain_at.split(), strict=True)
-        if matches(minute.replace(tzinfo=None)):
-            return True
+    is_later = since < minute.isoformat(timespec="microseconds")
+    if settings.retrain_at is not None and is_later and Crontab(settings.retrain_at).fits(minute):
+        return True
     if settings.retrain_feedback is None:
         return False
     if not _learns_from_feedback(session, collection):
