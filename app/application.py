@@ -30,7 +30,6 @@ from app.http.openapi import DESCRIPTION, TAGS, describe
 from app.http.problems import install_problems
 from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
-from app.jobs.queue import JobQueue
 from app.observability.metrics import Metrics
 from app.operations.readiness import Readiness, followed_generations
 from app.operations.services import Services
@@ -158,7 +157,6 @@ async def _services(
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
-    queue = await threads.background(JobQueue, settings)
     await threads.background(_tidy_up, engine.home)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
@@ -171,7 +169,6 @@ async def _services(
         decoders,
         readiness,
         metrics,
-        queue,
         threads,
         application.state.stopping,
     )
@@ -186,7 +183,6 @@ async def _services(
         await encoders.close()
         # Work in a thread needs the catalogue; one that is stuck ends with the process.
         if await threads.finish(_FINISH_S):
-            await threads.background(queue.close)
             await threads.background(engine.close)
         else:
             _log.warning("work is left at the stop")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.jobs.queue import JobQueue, give_job
+from app.jobs.queue import give_job
 from app.settings import Settings
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.jobs import Job, get_job
@@ -21,16 +21,15 @@ PATIENCE_SECONDS = 600
 
 @dataclass
 class Jobs:
-    """A home folder, its catalogue and its queue."""
+    """A home folder and its catalogue."""
 
     settings: Settings
     catalogue: Catalogue
-    queue: JobQueue
 
     def give(self, kind: str, *arguments: object, folder: Path | None = None) -> int:
         given = [str(argument) for argument in arguments]
         where = None if folder is None else str(folder)
-        return give_job(self.catalogue, self.queue, kind, given, folder=where).id
+        return give_job(self.catalogue, kind, given, folder=where).id
 
     def get(self, number: int) -> Job:
         with self.catalogue.read() as session:
@@ -70,19 +69,18 @@ class Jobs:
 
 
 @contextmanager
-def opened_jobs(home: Path, queue_url: str | None, train_processes: int = 0) -> Iterator[Jobs]:
+def opened_jobs(home: Path, database_url: str | None, train_processes: int = 0) -> Iterator[Jobs]:
     """The jobs of a home folder; on a busy machine a worker may say nothing for seconds and keep its own."""
     settings = Settings(
         home=home,
         device="cpu",
-        queue_url=queue_url,
+        database_url=database_url,
         job_lease_s=15,
         job_stop_s=8,
         train_processes=train_processes,
     )
-    catalogue, queue = open_catalogue(settings.catalogue_url), JobQueue(settings)
+    catalogue = open_catalogue(settings.catalogue_url)
     try:
-        yield Jobs(settings, catalogue, queue)
+        yield Jobs(settings, catalogue)
     finally:
-        queue.close()
         catalogue.close()

@@ -64,9 +64,8 @@ async def post_job(request: NewJob, services: InjectedServices, response: Respon
             await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
-    job = await services.threads.write(
-        give_job, services.engine.home.catalogue, services.queue, request.kind, request.arguments()
-    )
+    catalogue = services.engine.home.catalogue
+    job = await services.threads.write(give_job, catalogue, request.kind, request.arguments())
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return JobEntry.of(job)
 

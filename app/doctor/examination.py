@@ -1,4 +1,4 @@
-"""The examination of an installation: settings, machine, disk, queue, catalogue, images and encoders."""
+"""The examination of an installation: settings, machine, disk, catalogue, jobs, images and encoders."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,7 +10,6 @@ import torch
 from app.doctor.finding import Finding
 from app.doctor.home import examine_home
 from app.doctor.indexed import examine_indexed
-from app.doctor.jobs import examine_queue
 from app.doctor.versions import examine_versions
 from app.settings import PREFIX, Settings, unknown_variables
 from index.views.memory import free_memory
@@ -30,7 +29,6 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield examine_versions()
     for subject, look in (("memory", _memory), ("device", _device), ("home", examine_home)):
         yield _guarded(subject, settings, look)
-    yield examine_queue(settings)
     yield from examine_indexed(settings)
 
 

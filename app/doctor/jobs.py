@@ -1,12 +1,10 @@
-"""The examination of jobs: the queue that wakes workers, and whether these work and retrain as told."""
+"""The examination of jobs: how many wait, and whether workers work and retrain as told."""
 
 import time
 from collections.abc import Collection
 from typing import Final
 
 from app.doctor.finding import Finding
-from app.doctor.versions import judge_redis
-from app.jobs.queue import JobQueue, QueueDiskFullError, QueueError, queue_file
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, get_job, list_jobs
@@ -14,29 +12,6 @@ from index.catalogue.jobs import Job, get_job, list_jobs
 # A worker takes what waits, or says that it is at work, within 5 seconds.
 _WATCH_SECONDS: Final = 8.0
 _LOOK_SECONDS: Final = 0.25
-
-
-def examine_queue(settings: Settings) -> Finding:
-    """Look whether workers can be woken; a queue that no job has been given to is not made."""
-    file = queue_file(settings)
-    if settings.queue_url is not None:
-        where, advice = settings.printable()["queue_url"], "start that Redis, or mend RECOQUEST_QUEUE_URL"
-    elif file.exists():
-        where, advice = str(file), "stop the workers and remove it; no job is in it, and it is made again"
-    else:
-        return Finding("queue", "ok", "no job was given yet")
-    try:
-        queue = JobQueue(settings)
-        try:
-            queue.is_empty()
-            version = queue.server_version()
-        finally:
-            queue.close()
-    except QueueError as error:
-        if isinstance(error, QueueDiskFullError):
-            advice = "free some space there; jobs that are given wait until then"
-        return Finding("queue", "wrong", f"{str(error).removesuffix('.')}: {advice}.")
-    return Finding("queue", "ok", where) if version is None else judge_redis(where, version)
 
 
 def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Finding:
@@ -61,7 +36,7 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
         "jobs",
         "doubtful",
         f"{found}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
-        "the settings of the service (home folder, database and queue).",
+        "the settings of the service (home folder and database).",
     )
 
 

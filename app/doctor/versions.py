@@ -16,8 +16,6 @@ _SHOWN: Final = ("recoquest", "torch", "transformers", "sqlalchemy", "fastapi")
 _FAISS: Final = ("faiss-cpu", "faiss-gpu")
 # The first one with `pg_current_snapshot`.
 _OLDEST_POSTGRESQL: Final = 13
-# The oldest that jobs are tested with.
-_OLDEST_REDIS: Final = 7
 
 
 def examine_versions() -> Finding:
@@ -43,14 +41,6 @@ def judge_postgresql(where: str, said: str) -> Finding:
         advice = f"use PostgreSQL {_OLDEST_POSTGRESQL} or newer"
         return Finding("catalogue", "wrong", f"{where} is PostgreSQL {said}, too old: {advice}.")
     return Finding("catalogue", "ok", f"{where}, PostgreSQL {said}")
-
-
-def judge_redis(where: str, said: str) -> Finding:
-    """Say whether a Redis is new enough, by its version."""
-    if _major(said) < _OLDEST_REDIS:
-        advice = f"use Redis {_OLDEST_REDIS} or newer"
-        return Finding("queue", "doubtful", f"{where} is Redis {said}, too old to be tested with: {advice}.")
-    return Finding("queue", "ok", f"{where}, Redis {said}")
 
 
 def _requirements() -> Iterator[Requirement]:

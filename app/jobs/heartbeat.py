@@ -10,7 +10,7 @@ from typing import Final
 
 from app.settings import Settings
 
-# A worker beats every 5 seconds, later where a catalogue or a queue lets it wait.
+# A worker beats every 5 seconds, later where a catalogue lets it wait.
 _SILENT_SECONDS: Final = 30.0
 # The files of workers that were killed are kept no longer.
 _GONE_SECONDS: Final = 3600.0

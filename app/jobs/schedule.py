@@ -7,7 +7,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.crontab import Crontab
-from app.jobs.queue import JobQueue
 from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
 from index.catalogue import Catalogue
@@ -17,20 +16,16 @@ from index.catalogue.tables import CollectionRow, ModelRow
 from index.feedback.judgements import count_usable
 
 
-def give_retrainings(
-    settings: Settings, catalogue: Catalogue, queue: JobQueue, at: datetime | None = None
-) -> list[Job]:
+def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
     """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
 
     Args:
         settings: Say which, and when.
         catalogue: Where jobs and feedback are.
-        queue: What wakes workers.
         at: The time, in UTC; None: now.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        QueueError: The queue cannot be reached; a worker finds the jobs nevertheless.
     """
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
     given = []
@@ -40,8 +35,6 @@ def give_retrainings(
             if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
                 promote = ["--promote"] if settings.retrain_promote else []
                 given.append(add_job(session, KIND, [collection, *promote]))
-    for job in given:
-        queue.put(job.id)
     return given
 
 

@@ -1,9 +1,12 @@
 """A worker: takes jobs one after another, and takes over those whose worker is lost."""
 
 import os
+import random
 import secrets
+import signal
 import socket
 import time
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Final
 
@@ -11,14 +14,17 @@ import structlog
 
 from app.jobs.attempt import Attempt
 from app.jobs.heartbeat import Presence
-from app.jobs.queue import JobQueue
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings
 from index.catalogue import open_catalogue
-from index.catalogue.jobs import Job, claim_job, lapse_job, list_jobs
+from index.catalogue.jobs import Job, claim_job, lapse_job, list_jobs, next_job
 from training.errors import RecoquestError
 
-_MOST_LOOK_SECONDS: Final = 5.0
+# Pause of a thread that has found no job.
+_LOOK_SECONDS: Final = 1.0
+# Pause of a thread that could not look for a job, or take one.
+_PAUSE_SECONDS: Final = 5.0
+_MOST_WATCH_SECONDS: Final = 5.0
 # Beyond the time that a job has to stop, what ending it takes.
 _LAST_SECONDS: Final = 10.0
 
@@ -30,82 +36,96 @@ class Worker:
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        QueueError: The address of the Redis cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalogue = open_catalogue(settings.catalogue_url)
-        self._queue = JobQueue(settings, self._run)
         self._presence = Presence(settings)
         self._stop = Event()
         self._seen: dict[int, tuple[Job, float]] = {}
 
     def work(self, at_once: int = 1) -> None:
-        """Do jobs, so many at once; stopped, what was begun is queued again and goes on later.
+        """Do jobs, so many at once, until SIGTERM or SIGINT; what was begun is queued again.
 
-        Raises:
-            QueueError: The queue's file cannot be made.
+        Call it in the main thread, which gets the signals. A second SIGINT waits for no job.
         """
-        consumer = self._queue.consumer(at_once)
-        self._stop = consumer.stop_flag
-        watch = Thread(target=self._look_after, name="watch", daemon=True)
-        watch.start()
-        consumer.run()
+        # A handler may run within anything that this thread does, so it takes no lock as an event would.
+        signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda given, _frame: signals.put(given))
+        tasks = (self._look_after, *(self._take_jobs for _ in range(at_once)))
+        threads = [Thread(target=task, name=task.__name__, daemon=True) for task in tasks]
+        for thread in threads:
+            thread.start()
+        _log.info("worker stops", signal=signal.Signals(signals.get()).name)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._stop.set()
         patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
-        for thread in (*(thread for _, thread in consumer.worker_threads), watch):
+        for thread in threads:
             thread.join(max(0.0, patience - time.monotonic()))
         self._presence.end()
-        self._queue.close()
         self._catalogue.close()
 
-    def _run(self, number: int) -> None:
-        """Do a job, if it is there to be done."""
-        if self._stop.is_set():
-            return
-        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        with self._catalogue.write() as session:
-            job = claim_job(session, number, name)
-        if job is None:
-            return
-        _log.info("job taken", job=job.id, kind=job.kind, attempt=job.attempts)
-        Attempt(self._catalogue, self._settings, job, self._stop).run()
-        if self._stop.is_set():
-            # Whoever works next is woken; it does nothing where the job has ended.
-            self._queue.put(job.id)
+    def _take_jobs(self) -> None:
+        """Do one job after another; what fails is logged and tried again."""
+        while not self._stop.is_set():
+            try:
+                job = self._claimed()
+                if job is not None:
+                    Attempt(self._catalogue, self._settings, job, self._stop).run()
+                    continue
+                # Drawn, lest all threads look at the same moment.
+                pause_s = _LOOK_SECONDS * random.uniform(0.9, 1.1)
+            except RecoquestError as error:
+                _log.warning("no job can be taken", reason=str(error))
+                pause_s = _PAUSE_SECONDS
+            except Exception:  # noqa: BLE001 - a thread that ended would leave jobs waiting
+                _log.exception("a job was left")
+                pause_s = _PAUSE_SECONDS
+            self._stop.wait(pause_s)
+
+    def _claimed(self) -> Job | None:
+        """The oldest job that waits, given to this worker; None when none waits."""
+        while not self._stop.is_set():
+            with self._catalogue.read() as session:
+                number = next_job(session)
+            if number is None:
+                return None
+            name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+            with self._catalogue.write() as session:
+                job = claim_job(session, number, name)
+            # Another worker was first where it is None: the next one may wait.
+            if job is not None:
+                _log.info("job taken", job=job.id, kind=job.kind, attempt=job.attempts)
+                return job
+        return None
 
     def _look_after(self) -> None:
-        every_s = min(_MOST_LOOK_SECONDS, self._settings.job_lease_s / 5)
+        every_s = min(_MOST_WATCH_SECONDS, self._settings.job_lease_s / 5)
         while not self._stop.is_set():
             try:
                 self.look()
-                # Last: who cannot use the catalogue or the queue is of no use to any job.
+                # Last: who cannot use the catalogue is of no use to any job.
                 self._presence.beat()
             except (RecoquestError, OSError) as error:
                 _log.warning("jobs cannot be looked after", reason=str(error))
             self._stop.wait(every_s)
 
     def look(self) -> None:
-        """Queue again what lost its worker, give what is due, and wake somebody for what waits unheard.
+        """Queue again what lost its worker, and give what is due.
 
         Raises:
             CatalogueError: The catalogue cannot be used.
-            QueueError: The queue cannot be reached.
         """
         with self._catalogue.read() as session:
             running = list_jobs(session, state="running")
-            queued = list_jobs(session, state="queued")
         for job in self._silent(running):
             with self._catalogue.write() as session:
                 lapsed = lapse_job(session, job)
             if lapsed is not None:
                 _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
-                queued.append(lapsed)
-        # First: what is due at this minute would be lost with a queue that cannot be reached.
-        give_retrainings(self._settings, self._catalogue, self._queue)
-        if queued and self._queue.is_empty():
-            for job in reversed(queued):
-                self._queue.put(job.id)
+        give_retrainings(self._settings, self._catalogue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
         """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""

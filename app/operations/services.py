@@ -9,7 +9,6 @@ from fastapi import Depends, Request
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
 from app.encoding.pool import Encoders
-from app.jobs.queue import JobQueue
 from app.observability.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
@@ -30,7 +29,6 @@ class Services:
     images: ImageDecoders
     readiness: Readiness
     metrics: Metrics
-    queue: JobQueue
     threads: Threads
     stopping: asyncio.Event
 

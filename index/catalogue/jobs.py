@@ -96,6 +96,12 @@ def job_that_made(session: Session, bundle: str) -> Job | None:
     return None if row is None else _job(row)
 
 
+def next_job(session: Session) -> int | None:
+    """Return the number of the oldest job that waits for a worker; None when none does."""
+    query = select(JobRow.id).where(JobRow.state == "queued").order_by(JobRow.id).limit(1)
+    return session.execute(query).scalar()
+
+
 def claim_job(session: Session, job: int, worker: str) -> Job | None:
     """Give a queued job to a worker; None when it is not, or no longer, queued."""
     return _change(

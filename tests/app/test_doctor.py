@@ -42,8 +42,7 @@ def states(home: Path) -> dict[str, str]:
 
 def test_a_sound_installation(home: Path) -> None:
     found = states(home)
-    assert [*found][-7:] == [
-        "queue",
+    assert [*found][-6:] == [
         "catalogue",
         "jobs",
         "retraining",

@@ -35,9 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 @pytest.fixture
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    url = request.getfixturevalue("redis_url") if request.param == "redis" else None
-    processes = 2 if request.param == "two processes" else 1
-    with opened_jobs(tmp_path / "home", url, train_processes=processes) as opened:
+    with opened_jobs(tmp_path / "home", None, train_processes=request.param) as opened:
         yield opened
 
 
@@ -80,11 +78,10 @@ def _killed(jobs: Jobs, number: int, when: str) -> None:
 @pytest.mark.parametrize(
     ("jobs", "killed_in"),
     [
-        ("sqlite", ""),
-        ("sqlite", "training"),
-        ("sqlite", "embedding"),
-        ("redis", "training"),
-        ("two processes", "training"),
+        (1, ""),
+        (1, "training"),
+        (1, "embedding"),
+        (2, "training"),
     ],
     indirect=["jobs"],
 )

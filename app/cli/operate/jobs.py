@@ -45,16 +45,12 @@ def start(
     home: Home = None,
 ) -> None:
     """Have a worker run a command: `recoquest jobs start train RECIPE --data FOLDER`."""
-    from app.jobs.queue import JobQueue, give_job
+    from app.jobs.queue import give_job
 
     given = arguments or []
     _check(context.find_root(), kind, given)
-    with _opened(home) as (settings, catalogue):
-        queue = JobQueue(settings)
-        try:
-            job = give_job(catalogue, queue, kind, given, folder=str(Path.cwd()))
-        finally:
-            queue.close()
+    with _opened(home) as (_, catalogue):
+        job = give_job(catalogue, kind, given, folder=str(Path.cwd()))
     typer.echo(f"{job.id}")
     typer.echo(f"To see it: recoquest jobs watch {job.id}", err=True)
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.doctor.finding import Finding
 from app.doctor.indexed import examine_indexed
-from app.doctor.versions import examine_versions, judge_postgresql, judge_redis
+from app.doctor.versions import examine_versions, judge_postgresql
 from app.settings import Settings
 
 
@@ -75,12 +75,6 @@ def test_a_database_server_that_is_too_old_is_told_of(said: str, state: str) -> 
     found = judge_postgresql("postgresql://db/x", said)
     assert (found.subject, found.state, f"PostgreSQL {said}" in found.found) == ("catalogue", state, True)
     assert ("use PostgreSQL 13 or newer" in found.found) == (state == "wrong")
-
-
-@pytest.mark.parametrize(("said", "state"), [("6.2.14", "doubtful"), ("7.0.15", "ok"), ("8.2.1", "ok")])
-def test_a_redis_that_is_too_old_is_told_of(said: str, state: str) -> None:
-    found = judge_redis("redis://host", said)
-    assert (found.subject, found.state, f"Redis {said}" in found.found) == ("queue", state, True)
 
 
 @pytest.mark.slow

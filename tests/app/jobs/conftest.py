@@ -1,4 +1,4 @@
-"""Jobs that are queued in a file, or in Redis."""
+"""Jobs in a catalogue on either database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +11,9 @@ from tests.jobs import Jobs, opened_jobs
 from training.samples import write_sample_data
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    url = None if request.param == "sqlite" else request.getfixturevalue("redis_url")
+    url = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
     with opened_jobs(tmp_path / "home", url) as opened:
         yield opened
 

@@ -145,8 +145,7 @@ def test_strangers_learn_and_change_nothing(on_either: Indexed, method: str) -> 
 
 @pytest.mark.slow
 def test_a_job_is_followed_while_a_worker_does_it(jobs: Jobs, tmp_path: Path) -> None:
-    settings = {"queue_url": jobs.settings.queue_url} if jobs.settings.queue_url else {}
-    with service(Work(tmp_path), **settings) as (client, _):
+    with service(Work(tmp_path), database_url=jobs.settings.catalogue_url) as (client, _):
         number = client.post("/v1/jobs", json={"kind": "tidy"}).json()["id"]
         with client.stream("GET", f"/v1/jobs/{number}/events") as stream, jobs.worker():
             lines = [line for line in stream.iter_lines() if line.startswith("data: ")]

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Update, update
 
 from app.engine import open_engine
-from app.jobs.queue import JobQueue, QueueError
 from app.jobs.schedule import give_retrainings
-from app.jobs.worker import Worker
 from app.settings import Settings, SettingsError, load_settings
-from index.catalogue.jobs import Job, add_job, claim_job, end_job, list_jobs
+from index.catalogue.jobs import Job, add_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow
 from index.feedback.judgements import JudgedQuery, judge
 from tests.app.conftest import COLLECTION, Indexed
@@ -29,11 +26,7 @@ def give(own: Indexed) -> Give:
 
     def give_at(at: datetime = NIGHT, **settings: Any) -> list[Job]:
         changed = Settings(home=own.settings.home, retrain=(COLLECTION,), **settings)
-        queue = JobQueue(changed)
-        try:
-            return give_retrainings(changed, engine.home.catalogue, queue, at)
-        finally:
-            queue.close()
+        return give_retrainings(changed, engine.home.catalogue, at)
 
     return give_at
 
@@ -77,25 +70,6 @@ def test_none_is_given_beside_one_that_somebody_else_gave(own: Indexed, give: Gi
     assert len(give(retrain_at="* * * * *")) == 1
 
 
-def test_what_is_due_is_given_also_while_the_queue_cannot_be_reached(own: Indexed, tmp_path: Path) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
-        waiting = add_job(session, "tidy", [])
-    settings = Settings(
-        home=own.settings.home,
-        retrain=(COLLECTION,),
-        retrain_at="* * * * *",
-        queue_url=f"unix://{tmp_path}/no-redis",
-    )
-    with pytest.raises(QueueError):
-        Worker(settings).look()
-    with engine.home.catalogue.read() as session:
-        given = list_jobs(session, state="queued")
-    engine.close()
-    assert [(job.kind, job.arguments) for job in given] == [("retrain", [COLLECTION]), ("tidy", [])]
-    assert given[-1] == waiting
-
-
 def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> None:
     now = datetime.now(UTC)
     (job,) = give(now, retrain_at="* * * * *")
@@ -137,10 +111,9 @@ def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: In
     _judge(own, 5, "first")
     assert give() == []
     settings = Settings(home=own.settings.home, retrain=("none",), retrain_at="* * * * *")
-    queue, engine = JobQueue(settings), open_engine(own.settings)
-    assert give_retrainings(settings, engine.home.catalogue, queue, NIGHT) == []
+    engine = open_engine(own.settings)
+    assert give_retrainings(settings, engine.home.catalogue, NIGHT) == []
     engine.close()
-    queue.close()
 
 
 @pytest.mark.parametrize(

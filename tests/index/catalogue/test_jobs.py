@@ -16,6 +16,7 @@ from index.catalogue.jobs import (
     job_that_made,
     lapse_job,
     list_jobs,
+    next_job,
     release_job,
 )
 from index.engine import SearchEngine
@@ -66,16 +67,32 @@ def test_a_job_goes_from_queued_to_done(catalogue: Catalogue) -> None:
     assert job.created <= (claimed.started or "") <= (ended.ended or "")
 
 
+def test_the_oldest_job_that_waits_is_next(catalogue: Catalogue) -> None:
+    numbers = [_added(catalogue).id for _ in range(3)]
+    with catalogue.write() as session:
+        assert next_job(session) == numbers[0]
+        claim_job(session, numbers[0], "w")
+        assert next_job(session) == numbers[1]
+        release_job(session, numbers[0], "w")
+        assert next_job(session) == numbers[0]
+        for number in numbers:
+            cancel_job(session, number)
+        assert next_job(session) is None
+
+
 def test_of_many_that_claim_a_job_one_gets_it(catalogue: Catalogue) -> None:
     jobs = [_added(catalogue) for _ in range(5)]
 
     def claim_all(worker: str) -> list[int]:
-        won = []
-        for job in jobs:
+        won: list[int] = []
+        while True:
+            with catalogue.read() as session:
+                number = next_job(session)
+            if number is None:
+                return won
             with catalogue.write() as session:
-                if claim_job(session, job.id, worker) is not None:
-                    won.append(job.id)
-        return won
+                if claim_job(session, number, worker) is not None:
+                    won.append(number)
 
     names = [f"worker-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(names)) as pool:
