@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
@@ -17,6 +17,9 @@ from training.errors import RecoquestError
 PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
+
+# Settings of older versions: files that have them are read as before.
+GONE = frozenset({PREFIX + "QUEUE_URL"})
 
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
@@ -107,10 +110,6 @@ class Settings(BaseSettings):
     )
     max_feedback: int = Field(default=100_000, ge=0, description="Most judgements that a collection keeps.")
 
-    queue_url: str | None = Field(
-        default=None,
-        description="Redis that wakes workers, such as redis://host:6379/0; None: a file in the home folder.",
-    )
     job_lease_s: float = Field(
         default=30.0, ge=1, description="How long a worker may say nothing before it loses its job."
     )
@@ -156,6 +155,11 @@ class Settings(BaseSettings):
         default="info", description="Least severe lines of the log that are written."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_gone(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name.upper() not in GONE}
+
     @field_validator("allowed_hosts", "cors_origins", "frame_ancestors", "retrain", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
@@ -186,13 +190,6 @@ class Settings(BaseSettings):
             Crontab(value)
         return value
 
-    @field_validator("queue_url")
-    @classmethod
-    def _is_redis(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("give the address of a Redis server, such as redis://host:6379/0")
-        return value
-
     @property
     def catalogue_url(self) -> str:
         """The catalogue's SQLAlchemy URL, the default one filled in."""
@@ -217,8 +214,6 @@ class Settings(BaseSettings):
         """Every setting resolved, as JSON values and without a password."""
         values = self.model_dump(mode="json")
         values["database_url"] = without_password(self.catalogue_url)
-        if self.queue_url is not None:
-            values["queue_url"] = without_password(self.queue_url)
         return values
 
 

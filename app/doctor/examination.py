@@ -11,7 +11,7 @@ from app.doctor.finding import Finding
 from app.doctor.home import examine_home
 from app.doctor.indexed import examine_indexed
 from app.doctor.versions import examine_versions
-from app.settings import PREFIX, Settings, unknown_variables
+from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.views.memory import free_memory
 from training.errors import RecoquestError
 from training.models.encoder import choose_device
@@ -50,6 +50,8 @@ def _settings() -> Finding:
 
 def _slip(name: str) -> str:
     """A variable that is no setting, with the setting that it may have been meant for."""
+    if name.upper() in GONE:
+        return f"{name} (of an older version)"
     near = get_close_matches(name, [PREFIX + field.upper() for field in Settings.model_fields], n=1)
     return f"{name} (for {near[0]}?)" if near else name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from check.compose import resolved
 from check.containers import CheckError, Container, Service, ask, free_port
-from check.servers import find_postgresql, postgresql, redis
+from check.servers import find_postgresql, postgresql
 
 _JOB_SECONDS = 600
 # As little as shows that the image has all that training needs.
@@ -45,24 +45,19 @@ def check_alone(container: Container, home: Path) -> None:
 
 
 def check_production(container: Container, home: Path) -> None:
-    """Service and worker of compose.production.yml, on PostgreSQL and Redis of this machine."""
+    """Service and worker of compose.production.yml, on PostgreSQL of this machine."""
     programs = find_postgresql()
-    if programs is None or shutil.which("redis-server") is None:
-        _say("left out: the production file, for PostgreSQL or Redis is not installed")
+    if programs is None:
+        _say("left out: the production file, for PostgreSQL is not installed")
         return
     password, key, port = secrets.token_hex(24), secrets.token_hex(24), free_port()
     services = resolved("production", POSTGRES_PASSWORD=password, RECOQUEST_ADMIN_KEY=key)
     with contextlib.ExitStack() as stack:
         user = services["postgres"]["environment"]["POSTGRES_USER"]
-        addresses = {
-            "@postgres/": f"@127.0.0.1:{stack.enter_context(postgresql(programs, user, password))}/",
-            "//redis:6379/": f"//127.0.0.1:{stack.enter_context(redis(services['redis']['command']))}/",
-        }
-        service, worker = (_with_addresses(services[name], addresses) for name in ("recoquest", "worker"))
+        address = f"@127.0.0.1:{stack.enter_context(postgresql(programs, user, password))}/"
+        service, worker = (_with_address(services[name], address) for name in ("recoquest", "worker"))
         running = stack.enter_context(container.started(service, home, port))
-        _say(
-            f"ready after {running.wait_until_ready(port, _ready_seconds()):.1f} s, with PostgreSQL and Redis"
-        )
+        _say(f"ready after {running.wait_until_ready(port, _ready_seconds()):.1f} s, with PostgreSQL")
         stack.enter_context(container.started(worker, home, port))
         status, _ = ask(port, "POST", "/v1/jobs", {"kind": "tidy"})
         _expect(status == 401, f"a job without the key was answered {status}")
@@ -81,12 +76,10 @@ def check_gpu() -> None:
     _say("compose.gpu.yml gives service and worker the GPUs")
 
 
-def _with_addresses(service: Service, addresses: dict[str, str]) -> Service:
-    environment = dict(service["environment"])
-    for name, value in environment.items():
-        for old, new in addresses.items():
-            value = value.replace(old, new)
-        environment[name] = value
+def _with_address(service: Service, address: str) -> Service:
+    """Returns the service with this address of PostgreSQL in its settings."""
+    given = service["environment"].items()
+    environment = {name: value.replace("@postgres/", address) for name, value in given}
     return {**service, "environment": environment}
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis of this machine on loopback ports, in place of the compose file's."""
+"""PostgreSQL of this machine on a loopback port, in place of the compose file's."""
 
 import contextlib
 import os
@@ -45,17 +45,7 @@ def postgresql(programs: Path, user: str, password: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def redis(command: Sequence[str]) -> Iterator[int]:
-    """Runs the compose file's command of Redis until the block ends; gives its port."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        port = str(free_port())
-        with _running([*command, "--bind", "127.0.0.1", "--port", port], Path(name), None):
-            _wait_for(["redis-cli", "-p", port, "ping"])
-            yield int(port)
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], folder: Path, user: str | None) -> Iterator[None]:
+def _running(command: Sequence[str], folder: Path, user: str) -> Iterator[None]:
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, user=user, stdout=log, stderr=subprocess.STDOUT)
     try:

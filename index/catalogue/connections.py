@@ -206,7 +206,7 @@ def use_write_ahead_log(engine: Engine, patience: Patience) -> None:
 
 
 def without_password(url: str) -> str:
-    """A database's or Redis's URL to be shown; both take passwords before the host and as parameters."""
+    """A database's URL to be shown; it takes passwords before the host and as parameters."""
     scheme, separator, rest = url.partition("://")
     credentials, at, address = rest.rpartition("@")
     # A path begins with a slash, and may have an @ as well.

@@ -122,13 +122,14 @@ def test_the_command_ends_with_one_where_something_is_wrong(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RECOQUEST_PROT", "1")
+    monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
     monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home)])
     with pytest.raises(SystemExit) as ended:
         run()
     said = capsys.readouterr().out
     slip = (
-        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?): not a setting, and without effect: "
-        "mend the name or remove it"
+        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?), RECOQUEST_QUEUE_URL (of an older version): "
+        "not a setting, and without effect: mend the name or remove it"
     )
     assert (ended.value.code, slip in said) == (0, True)
     _lose_an_image(home)

@@ -43,7 +43,6 @@ OTHERS: Final[dict[str, Any]] = {
     "keep_generations": 10,
     "open_feedback": not Settings.model_fields["open_feedback"].default,
     "max_feedback": 11,
-    "queue_url": "redis://:secret@host:6379/1?password=x",
     "job_lease_s": 12.5,
     "job_stop_s": 13.5,
     "train_processes": 14,
@@ -90,6 +89,15 @@ def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, line: str, said: str)
     env_file.write_text(f"{line}\n")
     with pytest.raises(SettingsError, match=said):
         load_settings(env_file)
+
+
+def test_a_setting_of_an_older_version_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env_file = tmp_path / "settings.env"
+    env_file.write_text("RECOQUEST_QUEUE_URL=redis://redis:6379/0\nRECOQUEST_PORT=1\n")
+    assert load_settings(env_file).port == 1
+    monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
+    assert load_settings(env_file).port == 1
+    assert unknown_variables() == ["RECOQUEST_QUEUE_URL"]
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,13 +160,6 @@ def test_sentences_about_the_catalogue_hold_no_password() -> None:
     catalogue = Catalogue("postgresql+psycopg://me:se%40cret@db/x?password=se@cret&port=1")
     assert catalogue.url == "postgresql+psycopg://me:***@db/x?password=***&port=1"
     catalogue.close()
-
-
-def test_a_printed_queue_holds_no_password() -> None:
-    queue = Settings(queue_url="redis://host:6379/0?password=secret&db=1").printable()["queue_url"]
-    assert queue == "redis://host:6379/0?password=***&db=1"
-    queue = Settings(queue_url="unix://:secret@/run/redis?db=1").printable()["queue_url"]
-    assert queue == "unix://:***@/run/redis?db=1"
 
 
 def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

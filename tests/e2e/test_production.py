@@ -1,4 +1,4 @@
-"""Service and worker by the settings of docker/compose.production.yml, on PostgreSQL and Redis."""
+"""Service and worker by the settings of docker/compose.production.yml, on PostgreSQL."""
 
 import os
 import subprocess
@@ -19,7 +19,6 @@ from tests.docker.compose import merged_services
 from tests.e2e.work import COMMAND, FURTHER, TINY, Work, service
 from tests.index.samples import make_bundle
 from tests.postgresql import PostgresqlServer
-from tests.redis_server import find_redis, redis_on_loopback
 from training.models.encoder import load_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,20 +42,17 @@ class Production:
 
 
 @pytest.fixture
-def production(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Production]:
+def production(postgresql: PostgresqlServer) -> Iterator[Production]:
     services = merged_services("production", **SECRETS)
-    database, queue = services["postgres"]["environment"], services["redis"]["command"]
-    find_redis(queue[0])
+    database = services["postgres"]["environment"]
     owner = (database["POSTGRES_USER"], database["POSTGRES_PASSWORD"], database["POSTGRES_DB"])
-    with postgresql.owned(*owner), redis_on_loopback(queue, tmp_path) as redis:
+    with postgresql.owned(*owner):
         for name in ("recoquest", "worker"):
             environment = services[name]["environment"]
             url = make_url(environment["RECOQUEST_DATABASE_URL"])
             assert (url.host, url.username, url.password, url.database) == ("postgres", *owner)
             local = url.set(host=None, query={"host": str(postgresql.folder)})
             environment["RECOQUEST_DATABASE_URL"] = local.render_as_string(hide_password=False)
-            before, after = environment["RECOQUEST_QUEUE_URL"].split("redis:6379")
-            environment["RECOQUEST_QUEUE_URL"] = f"{before}{redis}{after}"
         yield Production(services["recoquest"], services["worker"])
 
 
