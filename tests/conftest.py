@@ -8,11 +8,9 @@ import anyio
 import pytest
 import torch
 from hypothesis import settings
-from redis import Redis
 
 from tests.needed import needed, needed_module
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
-from tests.redis_server import find_redis, serve_redis
 from training.host import keep_order_of_sums
 
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
@@ -59,18 +57,3 @@ def postgresql_url(postgresql: PostgresqlServer) -> Iterator[str]:
     url = postgresql.new_database()
     yield url
     postgresql.drop(url)
-
-
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[str]:
-    """The URL of a server for the tests that need one; it starts with the first of them."""
-    with serve_redis(find_redis("redis-server")) as url:
-        yield url
-
-
-@pytest.fixture
-def redis_url(redis_server: str) -> str:
-    """A server without any keys."""
-    with Redis.from_url(redis_server) as client:
-        client.flushall()
-    return redis_server

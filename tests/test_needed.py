@@ -9,7 +9,7 @@ import pytest
 from tests.needed import VARIABLE, needed, needed_module
 
 _CI = Path(__file__).parents[1] / ".ci" / "run"
-_PROGRAMS = ("chromium", "initdb", "redis-server", "python3.11")
+_PROGRAMS = ("chromium", "initdb", "python3.11")
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ def test_what_is_missing_is_named(
     monkeypatch.delenv(VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
-    with pytest.raises(outcome, match="Redis is not installed: `apt-get install redis-server`"):
-        needed(None, "Redis", "`apt-get install redis-server`")
+    with pytest.raises(outcome, match="PostgreSQL is not installed: `apt-get install postgresql`"):
+        needed(None, "PostgreSQL", "`apt-get install postgresql`")
     with pytest.raises(outcome, match="no_such_module is not installed: `pip install it`"):
         needed_module("no_such_module", "`pip install it`")
-    assert needed("/usr/bin/redis-server", "Redis", "") == "/usr/bin/redis-server"
+    assert needed("/usr/bin/initdb", "PostgreSQL", "") == "/usr/bin/initdb"
     assert needed_module("pytest", "") is pytest
 
 
