@@ -30,6 +30,7 @@ from app.http.openapi import DESCRIPTION, TAGS, describe
 from app.http.problems import install_problems
 from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
+from app.jobs.housekeeping import remove_old_queue
 from app.observability.metrics import Metrics
 from app.operations.readiness import Readiness, followed_generations
 from app.operations.services import Services
@@ -157,7 +158,7 @@ async def _services(
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
-    await threads.background(_tidy_up, engine.home)
+    await threads.background(_tidy_up, settings, engine.home)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
@@ -189,9 +190,10 @@ async def _services(
         threads.close()
 
 
-def _tidy_up(home: Home) -> None:
-    """Remove what a killed process has left; a disk that is full keeps nobody from searching."""
+def _tidy_up(settings: Settings, home: Home) -> None:
+    """Remove what a killed process or an older version has left; a full disk keeps nobody from searching."""
     try:
+        remove_old_queue(settings)
         remove_leftovers(home)
     except RecoquestError as error:
         _log.warning("leftovers are not removed", error=type(error).__name__)

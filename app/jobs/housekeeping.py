@@ -1,4 +1,4 @@
-"""Old jobs: how long their folders are kept, and generations that nobody has activated."""
+"""Old jobs: how long their folders are kept, generations that nobody has activated, an old queue."""
 
 import json
 import os
@@ -76,6 +76,13 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
         old = _ended_long_ago(settings, list_jobs(session))
         registered = set(session.execute(select(ModelRow.digest)).scalars())
     return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
+
+
+def remove_old_queue(settings: Settings) -> None:
+    """Remove the file by which older versions woke workers; no job was in it."""
+    for end in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            (settings.home / f"queue.sqlite3{end}").unlink()
 
 
 def _ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
