@@ -40,8 +40,3 @@ export function metadataText(value) {
   if (value === false) return 'no';
   return String(value);
 }
-
-/** @param {number} count @returns {string} */
-export function countText(count) {
-  return count.toLocaleString('en');
-}

@@ -1,7 +1,7 @@
 /** What the page shows before a search: how to begin, and examples from the collection. */
 
+import { countText } from './count-text.js';
 import { h } from './dom.js';
-import { countText } from './hit.js';
 
 const MOST_TEXTS = 6;
 const MOST_PICTURES = 8;

@@ -9,9 +9,9 @@ import { icon } from './icons.js';
 import { JobList } from './job-list.js';
 import { keyForm } from './key-form.js';
 import { ModelList } from './model-list.js';
-import { problemNotice } from './notices.js';
 import { OperatorApi } from './operator-api.js';
 import { OperatorSteps } from './operator-steps.js';
+import { problemNotice } from './problem-notice.js';
 
 const JOBS_MS = 3000;
 const MODELS_MS = 30000;

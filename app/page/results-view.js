@@ -4,7 +4,8 @@ import { showAnswer, spokenAnswer } from './answer-line.js';
 import { fill, h } from './dom.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
-import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, problemNotice, truncationNotice } from './notices.js';
+import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
+import { problemNotice } from './problem-notice.js';
 
 const SKELETON_TILES = 12;
 
