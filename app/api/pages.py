@@ -44,13 +44,13 @@ def swagger_ui_folder() -> Path:
 @router.get("/")
 async def get_page() -> Response:
     """The search page."""
-    return _page("index.html")
+    return _page("search/index.html")
 
 
 @router.get("/operate")
 async def get_operate() -> Response:
     """The operator's page; what it shows beyond lists is asked for with the admin key, where there is one."""
-    return _page("operate.html")
+    return _page("operate/operate.html")
 
 
 @router.get("/docs")

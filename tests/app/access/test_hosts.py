@@ -17,7 +17,8 @@ _PICTURE = f"/v1/collections/{COLLECTION}/images/image-1/content"
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/operate", "/docs", "/openapi.json", "/page/page.js", "/livez", "/readyz", "/metrics"]
+    "path",
+    ["/", "/operate", "/docs", "/openapi.json", "/page/search/page.js", "/livez", "/readyz", "/metrics"],
 )
 @pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:8000", "192.168.0.7", "testserver"])
 def test_under_another_name_nothing_is_answered(client: TestClient, path: str, host: str) -> None:

@@ -70,7 +70,7 @@ def test_two_origins_are_refused(shared: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/collections", f"{_IMAGES}/image-1/thumbnail", "/page/page.js", "/metrics"]
+    "path", ["/v1/collections", f"{_IMAGES}/image-1/thumbnail", "/page/search/page.js", "/metrics"]
 )
 def test_elements_of_foreign_pages_load_nothing(client: TestClient, path: str) -> None:
     problem(client.get(path, headers=_ELEMENT), 403, "foreign-page")
@@ -101,7 +101,7 @@ def test_elements_of_an_embedding_page_load_files_and_pictures(
     assert shared.get(path, headers=headers).headers["access-control-allow-origin"] == _VIEWER
 
 
-@pytest.mark.parametrize("path", ["/", "/?text=dogs", "/operate", "/docs", "/page/page.js"])
+@pytest.mark.parametrize("path", ["/", "/?text=dogs", "/operate", "/docs", "/page/search/page.js"])
 def test_links_of_other_sites_lead_to_the_pages(client: TestClient, path: str) -> None:
     assert client.get(path, headers=_LINK).status_code == 200
 

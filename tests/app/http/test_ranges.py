@@ -9,7 +9,7 @@ from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
 
 _CONTENT = f"/v1/collections/{COLLECTION}/images/image-1/content"
-_PATHS = (_CONTENT, "/page/page.js", "/")
+_PATHS = (_CONTENT, "/page/search/page.js", "/")
 
 
 @pytest.mark.parametrize("path", _PATHS)

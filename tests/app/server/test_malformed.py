@@ -230,7 +230,7 @@ def test_no_malformed_head_is_answered_with_a_defect(local: TestClient, seed: in
         "/v1/collections",
         f"{_IMAGES}/image-1/content",
         f"{_IMAGES}/%ff%00",
-        "/page/page.js",
+        "/page/search/page.js",
         "/page/%00",
         "/v1/models/%ed%a0%80",
         "/v1/jobs?limit=\ud7ff&state=%ff",

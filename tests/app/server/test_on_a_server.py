@@ -55,7 +55,9 @@ def test_a_check_without_a_host_in_old_http_is_answered(address: httpx.URL) -> N
     assert _ask(address, "GET /livez HTTP/1.0\r\n\r\n").split()[1] == b"200"
 
 
-@pytest.mark.parametrize("path", ["/v1/collections", _CONTENT, "/page/page.js", "/metrics", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/v1/collections", _CONTENT, "/page/search/page.js", "/metrics", "/nothing"]
+)
 def test_after_the_headers_for_head_comes_the_next_answer(address: httpx.URL, path: str) -> None:
     head = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     last = "OPTIONS /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

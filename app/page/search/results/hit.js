@@ -1,6 +1,6 @@
 /** How a hit is put into words. */
 
-/** @typedef {import('./api.js').Hit} Hit */
+/** @typedef {import('../api.js').Hit} Hit */
 
 /**
  * A cosine with three decimals. It is a place in a ranking, so it is never turned into a percentage.

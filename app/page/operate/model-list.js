@@ -1,7 +1,7 @@
 /** The registered models with their metrics; each opens to its card. */
 
-import { fill, h } from './dom.js';
-import { problemFrom } from './http.js';
+import { fill, h } from '../shared/dom.js';
+import { problemFrom } from '../shared/http.js';
 import { figureText, judgementText, shortDigest, sortedMetrics, standingText, timeText } from './operator-words.js';
 
 /**

@@ -1,25 +1,25 @@
 /** The area of results: the landing, the hits, or a notice; and the button for more hits. */
 
+import { fill, h } from '../../shared/dom.js';
+import { problemNotice } from '../../shared/problem-notice.js';
 import { showAnswer, spokenAnswer } from './answer-line.js';
-import { fill, h } from './dom.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
 import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
-import { problemNotice } from './problem-notice.js';
 
 const SKELETON_TILES = 12;
 
 /**
- * @typedef {import('./api.js').Hit} Hit
- * @typedef {import('./api.js').HitPage} HitPage
- * @typedef {import('./http.js').ProblemError} ProblemError
+ * @typedef {import('../api.js').Hit} Hit
+ * @typedef {import('../api.js').HitPage} HitPage
+ * @typedef {import('../../shared/http.js').ProblemError} ProblemError
  */
 
 export class ResultsView {
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void, more: () => void, clearFilter: () => void}} actions
-   * @param {import('./judgements.js').Judgements} judgements
+   * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
     this.actions = actions;

@@ -1,6 +1,6 @@
 /** What an operator sees and does over HTTP: models, generations, jobs. */
 
-import { fetchAnswer, fetchJson, sentJson } from './http.js';
+import { fetchAnswer, fetchJson, sentJson } from '../shared/http.js';
 
 /**
  * @typedef {{queries: number, active: Record<string, number>, new: Record<string, number>, overlap: number}} TextComparison

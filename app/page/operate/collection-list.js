@@ -1,7 +1,7 @@
 /** The collections with their generations: which one is searched, and which could be. */
 
-import { countText } from './count-text.js';
-import { fill, h } from './dom.js';
+import { countText } from '../shared/count-text.js';
+import { fill, h } from '../shared/dom.js';
 import { comparisonText, generationBefore, shortDigest, standingOf, standingText, timeText } from './operator-words.js';
 
 /**

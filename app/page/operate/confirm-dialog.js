@@ -1,7 +1,7 @@
 /** Asks before something is changed, shows that it is under way, and why it was refused. */
 
-import { fill, h } from './dom.js';
-import { problemFrom } from './http.js';
+import { fill, h } from '../shared/dom.js';
+import { problemFrom } from '../shared/http.js';
 
 /**
  * @typedef {{title: string, text: string, act: string, busy: string, run: () => Promise<string>}} Step

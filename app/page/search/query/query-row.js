@@ -1,8 +1,8 @@
 /** The row below the field: the switch for exact words, and chips of the examples and the filter. */
 
-import { fill, h } from './dom.js';
+import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
-import { icon } from './icons.js';
 
 /**
  * @typedef {import('./filter.js').Filter} Filter

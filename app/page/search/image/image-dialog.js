@@ -1,15 +1,15 @@
 /** The dialog with one image: large, with its texts, labels and metadata. */
 
-import { fill, h } from './dom.js';
-import { combines, kindText, metadataText, scoreText } from './hit.js';
-import { icon } from './icons.js';
+import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
+import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
+import { combines, kindText, metadataText, scoreText } from '../results/hit.js';
 import { ImageViewer } from './image-viewer.js';
-import { judgeButtons, pressJudged, verdictOf } from './judge-buttons.js';
 
 /**
- * @typedef {import('./api.js').Hit} Hit
- * @typedef {import('./api.js').SearchApi} SearchApi
- * @typedef {import('./query.js').Side} Side
+ * @typedef {import('../api.js').Hit} Hit
+ * @typedef {import('../api.js').SearchApi} SearchApi
+ * @typedef {import('../query/query.js').Side} Side
  */
 
 const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key: 'm' }, { side: 'unlike', name: 'Less like this', key: 'l' }]);
@@ -25,7 +25,7 @@ export class ImageDialog {
   /**
    * @param {{api: SearchApi, mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
    *   `mark` makes an example of an image, or takes it back
-   * @param {import('./judgements.js').Judgements} judgements
+   * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
     this.actions = actions;

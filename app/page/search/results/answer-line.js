@@ -1,6 +1,6 @@
 /** The line above the hits: what was found, by which model, and how long it took. */
 
-import { fill, h } from './dom.js';
+import { fill, h } from '../../shared/dom.js';
 import { kindText, scoreText } from './hit.js';
 
 const COSINE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability. Beside examples all may lie below 0.';
@@ -8,8 +8,8 @@ const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness a
 
 /**
  * @param {HTMLElement} line
- * @param {import('./api.js').HitPage} page the latest page
- * @param {import('./api.js').Hit[]} hits all hits shown
+ * @param {import('../api.js').HitPage} page the latest page
+ * @param {import('../api.js').Hit[]} hits all hits shown
  */
 export function showAnswer(line, page, hits) {
   const { served_by: by, took_ms: took } = page;
@@ -24,7 +24,7 @@ export function showAnswer(line, page, hits) {
     h('span', { class: 'answer-part', title: `Encoding ${millis(took.encode)}, search ${millis(took.search)}` }, millis(took.total)));
 }
 
-/** @param {import('./api.js').Hit[]} hits @param {boolean} more @returns {string} for the live region */
+/** @param {import('../api.js').Hit[]} hits @param {boolean} more @returns {string} for the live region */
 export function spokenAnswer(hits, more) {
   if (hits.length === 0) return 'No images found.';
   const best = hits[0];

@@ -1,6 +1,6 @@
 /** The latest jobs, each followed while it runs. */
 
-import { fill, h } from './dom.js';
+import { fill, h } from '../shared/dom.js';
 import { groupsText, judgementText, progressText, timeText } from './operator-words.js';
 
 /** @typedef {import('./operator-api.js').Job} Job */

@@ -1,9 +1,9 @@
 /** Notices instead of hits, or above them. */
 
-import { h } from './dom.js';
-import { icon } from './icons.js';
+import { h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 
-/** @typedef {import('./http.js').ProblemError} ProblemError */
+/** @typedef {import('../../shared/http.js').ProblemError} ProblemError */
 
 /** @param {boolean} filtered @param {() => void} clearFilter @returns {HTMLElement} */
 export function nothingFound(filtered, clearFilter) {
@@ -28,7 +28,7 @@ export function noCollections() {
     h('pre', {}, 'recoquest index COLLECTION --bundle BUNDLE --data DIR'));
 }
 
-/** @param {import('./api.js').Truncation} truncation @returns {HTMLElement} */
+/** @param {import('../api.js').Truncation} truncation @returns {HTMLElement} */
 export function truncationNotice({ tokens, kept, searched_text: searched }) {
   return h('p', { class: 'strip' }, icon('scissors'),
     h('span', {}, `The text was cut: the model reads ${kept} tokens, yours has ${tokens}. Searched for: `, h('q', {}, searched)));

@@ -1,8 +1,8 @@
 /** The frame of the search: the bar on top, the row below it, the panel, the results, and what lies over them. */
 
-import { fill, h } from './dom.js';
-import { clauseCount } from './filter.js';
-import { icon } from './icons.js';
+import { fill, h } from '../shared/dom.js';
+import { icon } from '../shared/icons.js';
+import { clauseCount } from './query/filter.js';
 
 const SHORTCUTS = [
   ['/', 'go to the search field'],
@@ -16,7 +16,7 @@ const SHORTCUTS = [
   ['Esc', 'close'],
 ];
 
-/** @typedef {import('./filter.js').Filter} Filter */
+/** @typedef {import('./query/filter.js').Filter} Filter */
 
 export class SearchShell {
   /**

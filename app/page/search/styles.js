@@ -1,8 +1,8 @@
 /** The style sheets of the search, linked into its shadow tree. */
 
-import { h } from './dom.js';
+import { h } from '../shared/dom.js';
 
-const SHEETS = ['theme.css', 'controls.css', 'image-search.css', 'hit-grid.css', 'filter-panel.css', 'image-dialog.css'];
+const SHEETS = ['../shared/theme.css', '../shared/controls.css', 'image-search.css', 'results/hit-grid.css', 'query/filter-panel.css', 'image/image-dialog.css'];
 
 /**
  * @param {ShadowRoot} root

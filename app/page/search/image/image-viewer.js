@@ -1,7 +1,7 @@
 /** One image, large: zoom, move, and inverted grey values. */
 
-import { h } from './dom.js';
-import { icon } from './icons.js';
+import { h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 
 const LARGEST_ZOOM = 8;
 const ZOOM_STEP = 1.5;

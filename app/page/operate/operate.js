@@ -1,17 +1,17 @@
 /** The operator's page: jobs as they go on, generations, models, and the steps that change what is searched. */
 
+import { fill, h } from '../shared/dom.js';
+import { problemFrom } from '../shared/http.js';
+import { icon } from '../shared/icons.js';
+import { problemNotice } from '../shared/problem-notice.js';
 import { AdminKey } from './admin-key.js';
 import { CollectionList } from './collection-list.js';
 import { ConfirmDialog } from './confirm-dialog.js';
-import { fill, h } from './dom.js';
-import { problemFrom } from './http.js';
-import { icon } from './icons.js';
 import { JobList } from './job-list.js';
 import { keyForm } from './key-form.js';
 import { ModelList } from './model-list.js';
 import { OperatorApi } from './operator-api.js';
 import { OperatorSteps } from './operator-steps.js';
-import { problemNotice } from './problem-notice.js';
 
 const JOBS_MS = 3000;
 const MODELS_MS = 30000;
@@ -27,7 +27,7 @@ class OperatorPage {
 
   constructor() {
     this.key = new AdminKey();
-    this.api = new OperatorApi(new URL('..', import.meta.url), this.key);
+    this.api = new OperatorApi(new URL('../..', import.meta.url), this.key);
     const steps = new OperatorSteps(this.api);
     const ask = (step) => (...about) => this.dialog.ask(steps[step](...about));
     this.jobs = new JobList({
@@ -114,7 +114,7 @@ class OperatorPage {
     if (this.#collections !== null) this.#show(this.collections, this.#collections);
   }
 
-  /** @param {import('./http.js').ProblemError} problem */
+  /** @param {import('../shared/http.js').ProblemError} problem */
   #refuse(problem) {
     this.noWorker.hidden = true;
     const refused = problem.status === 401 && this.key.isGiven;

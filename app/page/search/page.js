@@ -1,13 +1,13 @@
 /** The page around `<image-search>`: keeps its state in the address, so that it can be shared and gone back to. */
 
 import './image-search.js';
-import { fromAddress, titleOf, toAddress, withPicture } from './query.js';
+import { fromAddress, titleOf, toAddress, withPicture } from './query/query.js';
 
-/** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query.js').Picture>} */
+/** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query/query.js').Picture>} */
 const images = new Map();
 const search = document.querySelector('image-search');
 
-/** @param {'push' | 'replace'} step @param {import('./query.js').SearchState} state @param {boolean} [openedHere] */
+/** @param {'push' | 'replace'} step @param {import('./query/query.js').SearchState} state @param {boolean} [openedHere] */
 function remember(step, state, openedHere = false) {
   const key = step === 'push' ? Date.now() + Math.random() : (history.state?.key ?? Date.now());
   if (state.query.picture) images.set(key, state.query.picture);
@@ -18,7 +18,7 @@ function remember(step, state, openedHere = false) {
   name(state);
 }
 
-/** @param {import('./query.js').SearchState} state */
+/** @param {import('./query/query.js').SearchState} state */
 function name({ query }) {
   const what = titleOf(query);
   document.title = what ? `${what} \u00b7 recoquest` : 'recoquest';

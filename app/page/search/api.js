@@ -1,6 +1,6 @@
 /** The search service over HTTP. */
 
-import { fetchJson, sentJson } from './http.js';
+import { fetchJson, sentJson } from '../shared/http.js';
 
 /**
  * @typedef {{number: number, model: string, digest: string}} Generation

@@ -1,11 +1,11 @@
 /** The grid of hits: one tile an image, walked through with the arrow keys. */
 
-import { fill, h } from './dom.js';
-import { icon } from './icons.js';
-import { judgeButtons, pressJudged, verdictOf } from './judge-buttons.js';
+import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
+import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { combines, hasWords, kindText, scoreText, summaryOf } from './hit.js';
 
-/** @typedef {import('./api.js').Hit} Hit */
+/** @typedef {import('../api.js').Hit} Hit */
 
 export class HitGrid {
   /** @type {Hit[]} */
@@ -13,9 +13,9 @@ export class HitGrid {
   #active = 0;
 
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('./query.js').Side) => void,
+   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void}} actions `mark` makes an example of a hit; `leave` is called when the arrows walk out over the top row
-   * @param {import('./judgements.js').Judgements} judgements
+   * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
     this.actions = actions;
@@ -99,7 +99,7 @@ export class HitGrid {
       judgeButtons(hit, this.judgements));
   }
 
-  /** @param {Hit} hit @param {import('./query.js').Side} side @param {string} word @param {string} key */
+  /** @param {Hit} hit @param {import('../query/query.js').Side} side @param {string} word @param {string} key */
   #mark(hit, side, word, key) {
     return h('button', { class: `hit-mark ${side}`, type: 'button', title: `${word} like this (${key})`, 'aria-label': `${word} like number ${hit.rank}`,
       on: { click: () => this.actions.mark(hit, side) } }, icon(side), h('span', {}, `${word} like this`));

@@ -1,13 +1,13 @@
 /** What the page shows before a search: how to begin, and examples from the collection. */
 
-import { countText } from './count-text.js';
-import { h } from './dom.js';
+import { countText } from '../../shared/count-text.js';
+import { h } from '../../shared/dom.js';
 
 const MOST_TEXTS = 6;
 const MOST_PICTURES = 8;
 
 /**
- * @param {import('./api.js').Collection} collection
+ * @param {import('../api.js').Collection} collection
  * @param {{text: (text: string) => void, like: (id: string) => void, pick: () => void, thumbnail: (id: string) => string}} actions
  * @returns {HTMLElement}
  */

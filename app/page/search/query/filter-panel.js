@@ -1,11 +1,11 @@
 /** The panel of filters, built from the fields that a collection has. */
 
-import { fill, h } from './dom.js';
+import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 import { noFilter, withClause, wordOf } from './filter.js';
-import { icon } from './icons.js';
 
 /**
- * @typedef {import('./api.js').Field} Field
+ * @typedef {import('../api.js').Field} Field
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {import('./filter.js').Clause} Clause
  */
@@ -136,7 +136,7 @@ function checkbox(field, value, count, checked, choose) {
     count !== null && h('span', { class: 'check-count' }, count));
 }
 
-/** @param {Field} field @param {import('./api.js').FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
+/** @param {Field} field @param {import('../api.js').FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
 function moreValues(field, rest, choose) {
   const unseen = field.distinct - field.values.length;
   const option = ({ value, count }, place) => h('option', { value: String(place) }, `${wordOf(value)} (${count})`);

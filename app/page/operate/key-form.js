@@ -1,10 +1,10 @@
 /** Asks for the admin key of a service that has one. */
 
-import { h } from './dom.js';
-import { icon } from './icons.js';
+import { h } from '../shared/dom.js';
+import { icon } from '../shared/icons.js';
 
 /**
- * @param {import('./http.js').ProblemError} problem
+ * @param {import('../shared/http.js').ProblemError} problem
  * @param {boolean} refused whether a key was given and not taken
  * @param {(key: string) => void} give
  * @returns {HTMLElement}

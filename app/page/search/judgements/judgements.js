@@ -1,9 +1,9 @@
 /** What the reader says of hits: the service keeps it to learn from, the tab to show it. */
 
-import { judgedOf } from './query.js';
+import { judgedOf } from '../query/query.js';
 import { Said } from './said.js';
 
-/** @typedef {import('./query.js').Query} Query */
+/** @typedef {import('../query/query.js').Query} Query */
 
 export class Judgements {
   #said = new Said();

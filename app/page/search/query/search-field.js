@@ -1,7 +1,7 @@
 /** The field for a sentence or an image, with the image's chip. */
 
-import { fill, h } from './dom.js';
-import { icon } from './icons.js';
+import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 
 const PAUSE_MS = 700;
 const SHORTEST_TYPED = 3;

@@ -1,10 +1,10 @@
 /** Two buttons that say whether a hit is what was searched for. */
 
-import { h } from './dom.js';
-import { icon } from './icons.js';
+import { h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 
 /**
- * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('../api.js').Hit} Hit
  * @typedef {import('./judgements.js').Judgements} Judgements
  */
 

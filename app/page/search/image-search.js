@@ -1,0 +1,399 @@
+/**
+ * `<image-search>`: a search over the images of a recoquest service, by text and by image.
+ *
+ * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one
+ * collection to search (by default, the reader chooses); `fullpage`, when the element is the whole page: then keys,
+ * dropped and pasted images count wherever they land.
+ *
+ * Events: `image-select` when an image is opened, with the image in `detail` (preventDefault() keeps the element's own
+ * dialog closed); `search-change` when what is searched for or shown has changed, with `detail.state`.
+ */
+
+import { ProblemError, problemFrom } from '../shared/http.js';
+import { SearchApi } from './api.js';
+import { ImageDialog } from './image/image-dialog.js';
+import { Judgements } from './judgements/judgements.js';
+import { FilterPanel } from './query/filter-panel.js';
+import { expressionOf, noFilter } from './query/filter.js';
+import { takeImages } from './query/image-drop.js';
+import { QueryRow } from './query/query-row.js';
+import { bodyOf, isEmpty, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withoutExamples, withPicture, withText } from './query/query.js';
+import { SearchField } from './query/search-field.js';
+import { combines } from './results/hit.js';
+import { landing } from './results/landing.js';
+import { imageIsGone, noCollections } from './results/notices.js';
+import { ResultsView } from './results/results-view.js';
+import { SearchShell } from './search-shell.js';
+import { takeKeys } from './shortcuts.js';
+import { linkStyles } from './styles.js';
+
+/**
+ * @typedef {import('./api.js').Hit} Hit
+ * @typedef {import('./query/query.js').Query} Query
+ * @typedef {import('./query/query.js').SearchState} SearchState
+ * @typedef {import('./query/query.js').Side} Side
+ */
+
+const PAGE_SIZE = 24;
+
+export class ImageSearch extends HTMLElement {
+  static observedAttributes = ['src', 'collection'];
+
+  /** @type {SearchState} */
+  #state = { collection: null, query: NO_QUERY, filter: noFilter(), opened: null };
+  #imageIsGone = false;
+  #typing = false;
+  /** @type {import('./api.js').CollectionSummary[] | null} */
+  #collections = null;
+  /** @type {import('./api.js').Collection | null} */
+  #described = null;
+  /** @type {string | null} */
+  #cursor = null;
+  /** @type {AbortController | null} */
+  #request = null;
+  /** @type {string | null} */
+  #imageAddress = null;
+  /** @type {AbortController | null} */
+  #connection = null;
+  #started = Promise.resolve();
+
+  constructor() {
+    super();
+    const root = this.attachShadow({ mode: 'open' });
+    this.styled = linkStyles(root);
+    this.field = new SearchField({
+      text: (text, typing) => this.#goTo((query) => withText(query, text), typing),
+      image: (image) => this.#goToImage(image),
+      clear: () => this.#goTo((query) => withPicture(query, null)),
+      down: () => this.results.grid.focus(),
+    });
+    this.judgements = new Judgements({
+      send: (collection, judgement) => this.api.judge(collection, judgement),
+      changed: (id) => [this.results.grid, this.dialog].forEach((view) => view.showJudged(id)),
+      refused: (error) => this.results.showNotKept(problemFrom(error)),
+    });
+    this.results = new ResultsView({
+      address: (link) => this.api.resolve(link),
+      open: (hit) => this.#select(hit),
+      mark: (hit, side) => this.#mark(hit.id, side),
+      leave: () => this.field.focus(),
+      more: () => this.#loadMore(),
+      clearFilter: () => this.#go({ filter: noFilter() }),
+    }, this.judgements);
+    this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
+    this.row = new QueryRow({
+      words: (words) => this.#setWords(words),
+      remove: (id) => this.#mark(id, null),
+      clearExamples: () => this.#goTo(withoutExamples),
+      open: (id) => this.#open(id),
+      thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
+      filter: (filter) => this.#go({ filter }),
+      leave: () => this.field.focus(),
+    });
+    this.#makeApi();
+    this.shell = new SearchShell(root, {
+      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
+    }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
+    this.shell.element.hidden = true;
+  }
+
+  /** What is searched for and shown. @returns {SearchState} */
+  get state() {
+    return { ...this.#state };
+  }
+
+  connectedCallback() {
+    const target = this.hasAttribute('fullpage') ? document : this;
+    this.#connection = new AbortController();
+    const stopDrop = takeImages(target, {
+      over: (over) => this.shell.showDrop(over),
+      image: (image) => this.#goToImage(image),
+      refused: (reason) => this.#refuse(reason),
+    });
+    const stopKeys = takeKeys(target, {
+      search: () => this.field.focus(),
+      filters: () => this.#openPanel(this.panel.element.hidden),
+      words: () => this.#setWords(!this.#state.query.words),
+      help: () => this.shell.showShortcuts(),
+    });
+    this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
+    this.styled.then(() => this.#appear());
+    this.#started = this.#start();
+  }
+
+  disconnectedCallback() {
+    this.#connection?.abort();
+    this.#request?.abort();
+  }
+
+  /** @param {string} name @param {string | null} before @param {string | null} now */
+  attributeChangedCallback(name, before, now) {
+    if (before === now) return;
+    if (name === 'src') this.#makeApi();
+    else this.#state.collection = now;
+    if (!this.isConnected || !this.#connection) return;
+    if (name === 'src') this.#start();
+    else this.#enter();
+  }
+
+  /**
+   * Show another state, as when the reader goes back.
+   *
+   * @param {SearchState} state
+   * @param {{imageIsGone?: boolean}} [options] whether the state stood for an image that the browser no longer has
+   */
+  restore(state, { imageIsGone: gone = false } = {}) {
+    const now = this.#state;
+    const collection = this.getAttribute('collection') ?? state.collection ?? now.collection;
+    const same = sameSearch({ ...state, collection }, now) && gone === this.#imageIsGone;
+    this.#state = { ...state, collection, ...(same && { query: now.query, filter: now.filter }) };
+    this.#imageIsGone = gone;
+    this.#typing = false;
+    if (this.#collections === null) return;
+    if (same) this.#showOpened();
+    else this.#enter();
+  }
+
+  /** Said once the beginning is there, which would replace it. @param {string} reason */
+  async #refuse(reason) {
+    await this.#started;
+    this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
+  }
+
+  #makeApi() {
+    this.api = new SearchApi(this.getAttribute('src') ?? new URL('../..', import.meta.url));
+    const mark = (id, side) => this.#mark(id, side);
+    const closed = (id) => {
+      this.#state.opened = null;
+      this.#announce('close');
+      this.results.grid.focusImage(id);
+    };
+    if (this.dialog) this.dialog.actions.api = this.api;
+    else this.dialog = new ImageDialog({ api: this.api, mark, closed, step: (by) => this.#step(by) }, this.judgements);
+  }
+
+  #appear() {
+    this.shell.element.hidden = false;
+    const reads = matchMedia('(hover: hover)').matches;
+    if (this.hasAttribute('fullpage') && reads && isEmpty(this.#state.query) && this.#state.opened === null) this.field.focus();
+  }
+
+  /** Ask for the collections, then show the state that was asked for meanwhile. */
+  async #start() {
+    const api = this.api;
+    try {
+      const collections = await api.collections();
+      if (api !== this.api) return;
+      this.#collections = collections;
+      this.#state.collection ??= this.getAttribute('collection') ?? (collections.find(({ generation }) => generation) ?? collections[0])?.name ?? null;
+      this.#enter({ keepTyped: true });
+    } catch (error) {
+      if (api === this.api) this.results.showProblem(problemFrom(error), () => this.#start());
+    }
+  }
+
+  /** @param {{keepTyped?: boolean}} [options] whether to leave what the reader typed while the page was starting */
+  #enter({ keepTyped = false } = {}) {
+    this.shell.showCollections(this.#collections ?? [], this.#state.collection, this.hasAttribute('collection'));
+    if (this.#state.collection === null) {
+      this.results.showNotice(noCollections());
+      return;
+    }
+    this.#describe();
+    this.#search(keepTyped);
+    this.#showOpened();
+  }
+
+  /** Learn the collection's fields and examples. */
+  async #describe() {
+    const { collection } = this.#state;
+    if (this.#described?.name === collection) return;
+    this.#described = null;
+    this.panel.setFields([]);
+    const described = await this.api.collection(collection).catch(() => null);
+    if (described === null || collection !== this.#state.collection) return;
+    this.#described = described;
+    this.panel.setFields(described.fields);
+    if (isEmpty(this.#state.query) && this.results.isBlank) this.#showBeginning();
+  }
+
+  /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
+  #go(change, typing = false) {
+    const before = this.#state;
+    this.#state = { ...before, query: this.#asked(), ...change, opened: null };
+    this.#imageIsGone = false;
+    this.dialog.dismiss();
+    if (change.query && sameQuery(change.query, before.query) && !typing && this.#typing) {
+      this.#typing = false;
+      return;
+    }
+    const replaces = typing && this.#typing;
+    this.#typing = typing;
+    this.#announce(replaces ? 'replace' : 'push');
+    this.#search();
+  }
+
+  /** @param {(query: Query) => Query} change @param {boolean} [typing] */
+  #goTo(change, typing = false) {
+    this.#go({ query: change(this.#asked()) }, typing);
+  }
+
+  /** What is searched for, with the text as it stands in the field: it may not have been searched for yet. @returns {Query} */
+  #asked() {
+    const { query } = this.#state;
+    return query.picture ? query : withText(query, this.field.input.value);
+  }
+
+  /** @param {File} file */
+  #goToImage(file) {
+    this.#goTo((query) => withPicture(query, { file, name: file.name || 'pasted image' }));
+  }
+
+  /** Make an image an example, or no longer one. @param {string} id @param {Side | null} side */
+  #mark(id, side) {
+    const query = this.#asked();
+    if (sideOf(query, id) === side) return;
+    const alone = this.results.hits.length > 0 && !combines(this.results.hits[0]);
+    this.#go({ query: withExample(alone ? { ...NO_QUERY, words: query.words } : query, id, side) });
+  }
+
+  /** @param {boolean} words */
+  #setWords(words) {
+    const query = { ...this.#asked(), words };
+    if (query.text) this.#go({ query });
+    else {
+      this.#state.query = query;
+      this.row.showQuery(this.#state.query);
+      this.#announce('replace');
+    }
+  }
+
+  /** @param {string} collection */
+  #changeCollection(collection) {
+    const query = this.#asked();
+    this.#state.collection = collection;
+    this.results.grid.clear();
+    this.#described = null;
+    this.#go({ collection, filter: noFilter(), query: withoutExamples(query) });
+    this.#describe();
+  }
+
+  async #search(keepTyped = false) {
+    this.#request?.abort();
+    const request = (this.#request = new AbortController());
+    this.#showQuery(keepTyped);
+    // Until the collections are known nothing is asked: #start searches then.
+    if (this.#collections === null) return;
+    if (isEmpty(this.#state.query) || this.#imageIsGone) {
+      this.#showBeginning();
+      return;
+    }
+    this.results.showSearching();
+    try {
+      const page = await this.#ask(null, request.signal);
+      if (request !== this.#request) return;
+      this.#cursor = page.next_cursor;
+      this.judgements.found(this.api.base.href, this.#state.collection, this.#state.query);
+      this.results.showPage(page);
+      this.#showOpened();
+    } catch (error) {
+      if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null);
+    }
+  }
+
+  async #loadMore() {
+    const request = this.#request;
+    this.results.showLoadingMore();
+    try {
+      const page = await this.#ask(this.#cursor, request.signal);
+      if (request !== this.#request) return;
+      this.#cursor = page.next_cursor;
+      this.results.appendPage(page);
+    } catch (error) {
+      if (request === this.#request) this.results.showMoreProblem(problemFrom(error), () => this.#loadMore());
+    }
+  }
+
+  /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
+  #ask(cursor, signal) {
+    const { collection, query, filter } = this.#state;
+    const body = { ...bodyOf(query), k: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    return this.api.search(collection, body, query.picture ? [query.picture.file] : [], signal);
+  }
+
+  #showBeginning() {
+    if (this.#imageIsGone) this.results.showNotice(imageIsGone());
+    else if (this.#described) {
+      this.results.showNotice(landing(this.#described, {
+        text: (text) => this.#goTo((query) => withText(query, text)),
+        like: (id) => this.#mark(id, 'like'),
+        pick: () => this.field.pickImage(),
+        thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
+      }));
+    } else this.results.showNotice(document.createTextNode(''));
+  }
+
+  #showQuery(keepTyped) {
+    const { collection, query, filter } = this.#state;
+    if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
+    this.#imageAddress = query.picture && URL.createObjectURL(query.picture.file);
+    if (query.picture) this.field.showImage(query.picture.name, this.#imageAddress);
+    else if (query.text || !keepTyped) this.field.showText(query.text);
+    this.row.showQuery(query);
+    this.row.showFilter(filter);
+    this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));
+    this.shell.showFilter(filter);
+    this.panel.show(filter);
+  }
+
+  /** @param {Hit} hit */
+  #select(hit) {
+    const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
+    const detail = { ...hit, collection: this.#state.collection, links };
+    const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
+    if (this.dispatchEvent(event)) this.#open(hit.id);
+  }
+
+  /** @param {string} id of a hit or an example */
+  #open(id) {
+    this.#state.opened = id;
+    this.#announce('push');
+    this.#showOpened();
+  }
+
+  /** Bring the dialog in line with the state. */
+  #showOpened() {
+    const { opened, collection } = this.#state;
+    if (opened === null) {
+      this.dialog.dismiss();
+      return;
+    }
+    const place = this.results.hits.findIndex(({ id }) => id === opened);
+    const hit = this.results.hits[place] ?? null;
+    const ends = { first: place <= 0, last: place < 0 || place === this.results.hits.length - 1 };
+    this.dialog.open(collection, opened, hit, { ...ends, side: sideOf(this.#state.query, opened) });
+  }
+
+  /** @param {number} by */
+  #step(by) {
+    const place = this.results.hits.findIndex(({ id }) => id === this.#state.opened);
+    this.#state.opened = this.results.hits[place + by].id;
+    this.#announce('replace');
+    this.#showOpened();
+  }
+
+  /** @param {boolean} open */
+  #openPanel(open) {
+    this.panel.element.hidden = !open;
+    this.shell.showPanelOpen(open);
+    if (open) this.panel.focus();
+    else this.shell.filterButton.focus();
+  }
+
+  /** Tell the page around. @param {'push' | 'replace' | 'close'} step */
+  #announce(step) {
+    this.dispatchEvent(new CustomEvent('search-change', { detail: { state: this.state, step }, bubbles: true, composed: true }));
+  }
+}
+
+customElements.define('image-search', ImageSearch);
