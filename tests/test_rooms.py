@@ -1,6 +1,7 @@
 """The order of rooms: who may import whom, how many modules a folder has, and no circles."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -9,8 +10,12 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("app", "index", "training")
+# Scripts of the page: rooms of one page each, and a room of both.
+PAGE: Final = ROOT / "app" / "page"
+SHARED: Final = "shared"
+PAGE_ROOMS: Final = ("operate", "search", SHARED)
 MOST_MODULES: Final = 12
 # One of a kind each.
 OF_A_KIND: Final = {"training/objectives"}
@@ -29,6 +34,10 @@ ORDER: Final = {
         "schemas http access operations server api application cli"
     ),
 }
+
+# Imports, exports from another script, and types that a comment imports.
+_SCRIPT_IMPORT: Final = re.compile(r"""\b(?:from|import)\b\s*\(?\s*['"]([^'"\s]+)['"]""")
+_PAGE_FILE: Final = re.compile(r'\b(?:href|src)="page/([^"]+)"')
 
 
 def _modules(package: str) -> Iterator[str]:
@@ -54,6 +63,11 @@ def _imported(module: str) -> Iterator[str]:
             if name.split(".")[0] in PACKAGES:
                 parent = name.rpartition(".")[0]
                 yield name if _file(name).exists() else parent
+
+
+def _imported_by_script(script: Path) -> Iterator[Path]:
+    for name in _SCRIPT_IMPORT.findall(script.read_text(encoding="utf-8")):
+        yield (script.parent / name).resolve()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -83,5 +97,45 @@ def test_no_modules_import_each_other() -> None:
 
 def test_no_folder_has_more_modules_than_can_be_remembered() -> None:
     modules = [_file(module) for package in PACKAGES for module in _modules(package)]
-    folders = Counter(str(path.parent.relative_to(ROOT)) for path in modules if path.name != "__init__.py")
+    counted = [path for path in modules if path.name != "__init__.py"]
+    counted += [script for package in PACKAGES for script in (ROOT / package).rglob("*.js")]
+    folders = Counter(str(path.parent.relative_to(ROOT)) for path in counted)
     assert {folder for folder, count in folders.items() if count > MOST_MODULES} <= OF_A_KIND
+
+
+def test_imports_of_scripts_are_read_in_every_form(tmp_path: Path) -> None:
+    script = tmp_path / "script.js"
+    script.write_text(
+        "import './a.js';\nimport {\n  b,\n} from '../b.js';\nexport { c } from './c.js';\n"
+        "const d = await import('./d.js');\n/** @param {import(\"./e.js\").E} e */\n"
+        "input('from', low, 'to');\n"
+    )
+    names = [path.name for path in _imported_by_script(script)]
+    assert names == ["a.js", "b.js", "c.js", "d.js", "e.js"]
+
+
+@pytest.mark.parametrize("room", PAGE_ROOMS)
+def test_scripts_import_from_their_page_and_from_both(room: str) -> None:
+    scripts = sorted((PAGE / room).rglob("*.js"))
+    assert scripts
+    for script in scripts:
+        for other in _imported_by_script(script):
+            assert other.is_file(), f"{script} imports {other}"
+            assert other.relative_to(PAGE).parts[0] in {room, SHARED}, f"{script} imports {other}"
+
+
+def test_pages_load_files_of_their_room_and_of_both() -> None:
+    pages = sorted(PAGE.rglob("*.html"))
+    assert len(pages) == 2
+    for page in pages:
+        names = _PAGE_FILE.findall(page.read_text(encoding="utf-8"))
+        assert names
+        for name in names:
+            assert (PAGE / name).is_file(), f"{page} loads {name}"
+            assert name.split("/")[0] in {page.relative_to(PAGE).parts[0], SHARED}, f"{page} loads {name}"
+
+
+def test_every_script_of_the_page_is_in_a_room() -> None:
+    assert {path.name for path in PAGE.iterdir() if path.is_dir()} == set(PAGE_ROOMS)
+    # The address for pages of other sites.
+    assert [path.name for path in PAGE.iterdir() if path.is_file()] == ["image-search.js"]
