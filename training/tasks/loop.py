@@ -1,47 +1,20 @@
-"""The loop of a task: batches in, steps, measures on what chooses, checkpoints."""
+"""The loop of a task: one module, with one figure that chooses the best checkpoint."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
 from torch import Tensor, nn
 
-from training.data.pairs import Position
-from training.progress import ProgressBar, progress_bar
-from training.recipes.load import dump_recipe
-from training.tasks.config import TaskRecipe
-from training.trainer.batches import prefetched
+from training.tasks.config import TaskRecipe, TaskTrainConfig
 from training.trainer.optimisation.gradients import gradient_norm
 from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
-from training.trainer.run_state.checkpoint import (
-    Checkpoint,
-    load_weights,
-    random_state,
-    restore_random_state,
-    save_checkpoint,
-)
-from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
-from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.metrics_log import MetricsLog
-from training.trainer.run_state.stopping import StopSignal
-
-Drawn = TypeVar("Drawn")
-DrawnAlone = TypeVar("DrawnAlone", covariant=True)
-
-
-class Batches(Protocol[DrawnAlone]):
-    """The training batches of a run."""
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """How many there are in each epoch."""
-
-    def from_position(self, position: Position) -> Iterator[DrawnAlone]:
-        """All batches from a position on, without an end."""
+from training.trainer.steps import Batches, Drawn, StepLoop
 
 
 class TaskModule(nn.Module):
@@ -77,101 +50,49 @@ class Problem(Generic[Drawn]):
     fingerprint: str
 
 
-@dataclass
-class TaskLoop(Generic[Drawn]):
-    """A run: what it is made of, and where it stands.
+@dataclass(kw_only=True)
+class TaskLoop(StepLoop[Drawn]):
+    """A run of a task, in one process.
 
     Attributes:
         recipe: Resolved.
         fabric: Device and precision.
         problem: What is learned.
         task: The problem's module, set up by Fabric.
-        optimizer: Of the module, set up by Fabric.
-        folder: Of the run.
-        position: Where it stands.
-        metrics: Of the best checkpoint so far; empty before the first.
+        stepping: The optimizer, set up by Fabric.
     """
 
     recipe: TaskRecipe
     fabric: Fabric
     problem: Problem[Drawn]
     task: _FabricModule
-    optimizer: _FabricOptimizer
-    folder: RunFolder
-    position: Position = field(default_factory=Position)
-    metrics: dict[str, float] = field(default_factory=dict)
+    stepping: _FabricOptimizer
 
     def __post_init__(self) -> None:
-        self._batches_per_epoch = self.problem.batches.batches_per_epoch
-        self.total_steps = self.recipe.train.epochs * self._batches_per_epoch
-        self._recipe_yaml = dump_recipe(self.recipe)
-        self._saved_at = time.monotonic()
+        super().__post_init__()
+        self._latest: dict[str, Tensor] = {}
 
-    def run(self, log: MetricsLog, *, show_progress: bool = True) -> None:
-        """Go on from where the run stands to its end.
+    @property
+    def trained(self) -> nn.Module:
+        """The problem's module."""
+        return self.task
 
-        Raises:
-            TrainingInterruptedError: The user or the system asked to stop; the checkpoint is written.
-            TrainingError: A loss or a gradient is not a finite number.
-        """
-        self.task.train()
-        done = self.position.step
-        with (
-            StopSignal() as stop,
-            prefetched(self.problem.batches.from_position(self.position)) as batches,
-            progress_bar("training", self.total_steps, done=done, shown=show_progress) as bar,
-        ):
-            while self.position.step < self.total_steps:
-                figures = self._step(next(batches))
-                self.position = self.position.next(self._batches_per_epoch)
-                self._report(figures, log, bar)
-                measured = self._measure_if_due(log)
-                if measured or stop.received or self._checkpoint_due():
-                    self.save()
-                if stop.received and self.position.step < self.total_steps:
-                    raise TrainingInterruptedError(
-                        f"Stopped after step {self.position.step:,} of {self.total_steps:,}; the checkpoint "
-                        "is written. Repeat the command with --resume to go on.",
-                        stop.received,
-                    )
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.fabric.device
 
-    def save(self, *, best: bool = False) -> None:
-        """Write the checkpoint of this moment."""
-        checkpoint = Checkpoint(
-            position=self.position,
-            task=self.task.state_dict(),
-            optimizer=self.optimizer.state_dict(),
-            random=[random_state(self.fabric.device)],
-            metrics=self.metrics,
-            recipe=self._recipe_yaml,
-            data=self.problem.fingerprint,
-        )
-        save_checkpoint(self.folder.best if best else self.folder.last, checkpoint)
-        self._saved_at = time.monotonic()
+    @property
+    def bookkeeping(self) -> TaskTrainConfig:
+        """The recipe's."""
+        return self.recipe.train
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state of a checkpoint.
-
-        Raises:
-            TrainingError: It was written with other data, another encoder or another module.
-        """
-        if checkpoint.data != self.problem.fingerprint:
-            raise TrainingError(
-                "The training data or the encoder are not those that the run in "
-                f"{self.folder.path} was started with: give the same, or start a new run in another folder."
-            )
-        load_weights(self.task, checkpoint, self.folder.last)
-        self.optimizer.optimizer.load_state_dict(checkpoint.optimizer)
-        restore_random_state(checkpoint.random[0], self.fabric.device)
-        self.position = checkpoint.position
-        self.metrics = checkpoint.metrics
-
-    def _step(self, batch: Drawn) -> dict[str, Tensor]:
+    def _step(self, batch: Drawn) -> None:
         step, module = self.position.step, self.problem.module
         factor = learning_rate_factor(self.recipe.schedule, step, self.total_steps)
-        set_learning_rate(self.optimizer.optimizer, factor)
+        set_learning_rate(self.optimizer, factor)
         total, terms = self.task(*self.problem.inputs(batch, step))
-        self.optimizer.zero_grad()
+        self.stepping.zero_grad()
         self.fabric.backward(total)
         norm = gradient_norm(list(module.parameters()))
         if not torch.isfinite(total + norm):
@@ -182,33 +103,24 @@ class TaskLoop(Generic[Drawn]):
             )
         limit = self.recipe.optimizer.max_grad_norm
         if limit is not None:
-            self.fabric.clip_gradients(self.task, self.optimizer, max_norm=limit, error_if_nonfinite=False)
-        self.optimizer.step()
+            self.fabric.clip_gradients(self.task, self.stepping, max_norm=limit, error_if_nonfinite=False)
+        self.stepping.step()
         module.after_step()
-        return {"loss": total.detach(), **terms}
+        self._latest = {"loss": total.detach(), **terms}
 
-    def _report(self, figures: Mapping[str, Tensor], log: MetricsLog, bar: ProgressBar) -> None:
-        step = self.position.step
-        if step % self.recipe.train.log_every_steps and step != self.total_steps:
-            bar.advance()
-            return
-        values = {name: float(value) for name, value in figures.items()}
-        values["learning_rate"] = self.optimizer.optimizer.param_groups[-1]["lr"]
-        log.write(step, "train", values)
-        bar.advance(note=f"loss {values['loss']:.4g}")
+    def _read_figures(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self._latest.items()}
 
-    def _measure_if_due(self, log: MetricsLog) -> bool:
+    def _measure_if_due(self, log: MetricsLog | None) -> bool:
         if self.position.index:
             return False
         self.task.eval()
         figures = self.problem.measure()
         self.task.train()
-        log.write(self.position.step, "validation", figures)
+        if log is not None:
+            log.write(self.position.step, "validation", figures)
         name = self.problem.chosen_by
         if not self.metrics or figures[name] > self.metrics[name]:
             self.metrics = figures
-            self.save(best=True)
+            self.save("best.pt")
         return True
-
-    def _checkpoint_due(self) -> bool:
-        return time.monotonic() - self._saved_at >= 60 * self.recipe.train.checkpoint_minutes

@@ -8,12 +8,14 @@ from lightning_fabric import Fabric
 
 from training.errors import RecipeError
 from training.tasks.config import TaskRecipe
-from training.tasks.loop import Drawn, Problem, TaskLoop
+from training.tasks.loop import Problem, TaskLoop
 from training.trainer.optimisation.parameter_groups import adam
 from training.trainer.run_state.checkpoint import Checkpoint, seed_everything
 from training.trainer.run_state.devices import build_fabric, pin_threads
+from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.steps import Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,13 @@ class OpenRun(Generic[Drawn]):
         """
         loop = self._loop(problem)
         if self.checkpoint is None:
-            loop.save()
+            loop.save(self.folder.last.name)
             self.folder.write_recipe(self.recipe)
+        elif self.checkpoint.data != loop.fingerprint:
+            raise TrainingError(
+                "The training data or the encoder are not those that the run in "
+                f"{self.folder.path} was started with: give the same, or start a new run in another folder."
+            )
         else:
             loop.restore(self.checkpoint)
         with MetricsLog(self.folder.path, loop.position.step) as log:
@@ -77,7 +84,18 @@ class OpenRun(Generic[Drawn]):
         trained = [parameter for parameter in tower if parameter.requires_grad]
         optimizer = adam(trained, others, self.recipe.optimizer, self.fabric.device)
         task, wrapped = self.fabric.setup(problem.module, optimizer)
-        return TaskLoop(self.recipe, self.fabric, problem, task, wrapped, self.folder)
+        return TaskLoop(
+            recipe=self.recipe,
+            optimizer=optimizer,
+            batches=problem.batches,
+            folder=self.folder.checkpoints,
+            fingerprint=problem.fingerprint,
+            total_steps=self.recipe.train.epochs * problem.batches.batches_per_epoch,
+            fabric=self.fabric,
+            problem=problem,
+            task=task,
+            stepping=wrapped,
+        )
 
 
 def open_run(recipe: TaskRecipe, options: RunOptions) -> OpenRun[Drawn]:

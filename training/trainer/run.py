@@ -151,7 +151,7 @@ def _load_best(loop: TrainingLoop, folder: RunFolder) -> Checkpoint:
     best = load_checkpoint(folder.best)
     if best.data != loop.fingerprint:
         raise TrainingError(f"{folder.best} is from a run on other data: start the run anew.")
-    load_weights(loop.task, best, folder.best)
+    load_weights(loop.trained, best, folder.best)
     return best
 
 

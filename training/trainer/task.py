@@ -7,7 +7,7 @@ from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.objectives.base import LossOutput, Objective
-from training.trainer.momentum import MomentumCopy
+from training.trainer.optimisation.momentum import MomentumCopy
 
 
 class TrainingTask(nn.Module):

@@ -74,7 +74,7 @@ def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> Imag
         ImageTooLargeError: The file, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read.
     """
-    return _open(_read(source, limits or ImageLimits()), limits or ImageLimits())[0]
+    return _open(read_content(source, limits), limits or ImageLimits())[0]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def decode_whole(
         ImageError: It is not an image of a format that can be read, or it is damaged.
         MemoryError: The process may not have as much memory as decoding takes.
     """
-    header, image = _open(_read(source, limits or ImageLimits()), limits or ImageLimits())
+    header, image = _open(read_content(source, limits), limits or ImageLimits())
     try:
         if min_side is not None:
             image.draft(None, (min_side, min_side))
@@ -145,10 +145,17 @@ def check_signature(content: bytes, limits: ImageLimits) -> None:
         ImageTooLargeError: It has too many bytes.
         ImageError: It is not an image of a format that can be read.
     """
-    sniff_format(_read(content, limits))
+    sniff_format(read_content(content, limits))
 
 
-def _read(source: bytes | Path, limits: ImageLimits) -> bytes:
+def read_content(source: bytes | Path, limits: ImageLimits | None = None) -> bytes:
+    """Return the bytes of an image file, of which none are looked at.
+
+    Raises:
+        ImageTooLargeError: The file is over the limit.
+        ImageError: It cannot be read, or is empty.
+    """
+    limits = limits or ImageLimits()
     if isinstance(source, Path):
         source = _read_file(source, limits)
     _check_bytes(len(source), limits)

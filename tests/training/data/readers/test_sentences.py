@@ -19,7 +19,7 @@ from training.data.readers.sentences import report_sentences, split_sentences
             ("Edema vs. Pneumonia.", "Is it worse?", "Yes it is!"),
         ),
         ("Compared to ___. ___ is clear now.", ("Compared to ___.", "___ is clear now.")),
-        ("- Right effusion. - Left nodule.", ("Right effusion. - Left nodule.",)),
+        ("- Right effusion. - Left nodule.", ("Right effusion.", "Left nodule.")),
         ("no full stop at all", ("no full stop at all",)),
         ("___. 12. OK.", ()),
     ],

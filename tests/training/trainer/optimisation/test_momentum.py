@@ -18,7 +18,7 @@ from training.objectives.registry import parse_objective
 from training.recipes.load import parse_recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs
-from training.trainer.momentum import MomentumCopy
+from training.trainer.optimisation.momentum import MomentumCopy
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_requirements
