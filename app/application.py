@@ -15,7 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.middleware.cors import CORSMiddleware
 
 from app.access.hosts import AllowedHosts, HostCheck
-from app.access.key_guesses import KeyGuesses
+from app.access.key_guesses import BruteForceLimiter
 from app.access.origins import OriginCheck
 from app.access.security import SecurityHeaders
 from app.api import collections, feedback, generations, health, images, jobs, models, pages, search, writes
@@ -85,7 +85,7 @@ def create_app(
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.state.admin_key = settings.admin_key
-    application.state.key_guesses = KeyGuesses(metrics.key_refused)
+    application.state.key_guesses = BruteForceLimiter(metrics.key_refused)
     application.state.open_feedback = settings.open_feedback
     application.state.stopping = asyncio.Event()
     application.state.connections = Connections(
@@ -174,7 +174,7 @@ async def _services(
         application.state.stopping,
     )
     application.state.services = services
-    following = (asyncio.create_task(_follow(services)), asyncio.create_task(_keep_warm(services)))
+    following = (asyncio.create_task(_follow(services)), asyncio.create_task(_refresh_views(services)))
     try:
         yield
     finally:
@@ -210,7 +210,7 @@ async def _follow(services: Services) -> None:
         await asyncio.sleep(services.settings.refresh_s)
 
 
-async def _keep_warm(services: Services) -> None:
+async def _refresh_views(services: Services) -> None:
     """Keep the views of these generations current, so that no search has to load one or catch much up.
 
     What other processes have removed is freed. The service is ready once every view has been tried.
@@ -227,11 +227,11 @@ async def _keep_warm(services: Services) -> None:
             services.readiness.views_were_tried()
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
-            await _tell_recalls(services)
+            await _export_recalls(services)
         await asyncio.sleep(services.settings.refresh_s)
 
 
-async def _tell_recalls(services: Services) -> None:
+async def _export_recalls(services: Services) -> None:
     try:
         recalls = await services.threads.background(services.engine.measured_recalls)
     except Exception as error:  # noqa: BLE001 - a failed look is repeated

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Remembered
+from index.catalogue import ReadThroughCache
 from index.catalogue.collections import (
     IN_SIGHT,
     Generation,
@@ -57,7 +57,7 @@ class SearchEngine:
         self._catalogue = home.catalogue
         self._views = Views(home.snapshots_folder, gpu)
         self._searcher = Searcher(self._catalogue, self._views)
-        self._active = Remembered(self._catalogue, self._read_active)
+        self._active = ReadThroughCache(self._catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}
         self._overviews = Overviews(self._catalogue)
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
-from index.files.orphans import keep_files, note_loose, remove_loose
+from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_abandoned
 from index.generations.activation import activate, require_complete
 from index.generations.swap import swap
@@ -131,7 +131,7 @@ def ingest_manifest(
         )
     elif place == "first" or run.embedded:
         engine.save_snapshot(collection)
-    remove_loose(engine.home.catalogue, engine.home.store)
+    collect_orphans(engine.home.catalogue, engine.home.store)
     return run.report(generation if place == "beside" else None)
 
 
@@ -193,7 +193,7 @@ class _Run:
             lacking = {item.sha256 for _, item in batch if isinstance(item, Judged) and not item.kept}
             if lacking:
                 with self._engine.home.catalogue.write() as session:
-                    note_loose(session, lacking)
+                    mark_orphans(session, lacking)
             yield from batch
 
     def _keep(self, item: _Item) -> _Outcome:

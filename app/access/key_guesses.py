@@ -43,7 +43,7 @@ class _Guesser:
         return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _LONGEST_WAIT_S) - now)
 
 
-class KeyGuesses:
+class BruteForceLimiter:
     """Slows guesses of the admin key down, by the client's address.
 
     Behind a proxy all clients have its address, so they are told apart by the last address in

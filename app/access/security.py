@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.hosts import is_loopback, parse_authority
-from app.access.key_guesses import KeyGuesses, clients_of
+from app.access.key_guesses import BruteForceLimiter, clients_of
 from app.access.origins import is_own_origin
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -74,7 +74,7 @@ async def require_admin(
         return
     if credentials is None:
         raise _no_key()
-    guesses: KeyGuesses = request.app.state.key_guesses
+    guesses: BruteForceLimiter = request.app.state.key_guesses
     clients = clients_of(request)
     wait_s = guesses.wait_s(clients)
     if wait_s:

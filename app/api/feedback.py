@@ -1,4 +1,4 @@
-"""What people say of hits: taken from who may say it, counted for whoever runs the service."""
+"""Relevance judgements of hits: writes for authorized callers, counts for operators."""
 
 from http import HTTPStatus
 

@@ -59,5 +59,5 @@ async def activate_generation(
 async def roll_back(
     collection: str, services: InjectedServices, later: BackgroundTasks
 ) -> ActivatedGeneration:
-    """Search again in the generation that was active before; refused while it lacks images."""
+    """Embed what the generation before lacks, and search in it again; 409 if it lacks too much."""
     return await swap_to(services, partial(generation_before, collection=collection), later)

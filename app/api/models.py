@@ -74,7 +74,7 @@ async def post_model(request: NewModel, services: InjectedServices, response: Re
 async def activate_model(
     digest: _Digest, place: ModelPlace, services: InjectedServices, later: BackgroundTasks
 ) -> ActivatedGeneration:
-    """Search a collection in its generation by this model; refused where that lacks images."""
+    """Embed what the generation by this model lacks, and search in it; 409 if it lacks too much."""
     find = partial(generation_by, collection=place.collection, digest=digest)
     return await swap_to(services, find, later)
 

@@ -8,7 +8,7 @@ from app.cli.errors import ended
 from app.cli.main import build
 from app.jobs.environment import write_environment
 from app.jobs.kinds import command_line
-from app.launch.parent_death import end_with
+from app.launch.parent_death import end_with_parent
 from app.settings import load_settings
 from training.host import keep_order_of_sums
 
@@ -25,7 +25,7 @@ def main(parent: int, folder: Path, kind: str, arguments: list[str]) -> None:
         kind: Of the job.
         arguments: As the job was given.
     """
-    end_with(parent)
+    end_with_parent(parent)
     os.nice(_NICENESS)
     keep_order_of_sums()
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from app.cli.errors import ended
 from app.cli.main import build
-from app.launch.parent_death import end_with
+from app.launch.parent_death import end_with_parent
 from training.host import keep_order_of_sums
 
 
 def main(parent: int, arguments: Sequence[str]) -> None:
     """Train with the others, and leave the process with the command's exit code."""
-    end_with(parent)
+    end_with_parent(parent)
     keep_order_of_sums()
     ended(lambda: build()(["train", *arguments]))
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
-from app.launch.parent_death import end_with
+from app.launch.parent_death import end_with_parent
 from index.files.thumbnails import make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
@@ -39,7 +39,7 @@ def main(parent: int, descriptor: int, memory_bytes: int, cpu_s: int) -> None:
         memory_bytes: Address space that the process may have beyond what it has now.
         cpu_s: CPU seconds that a task may take.
     """
-    end_with(parent)
+    end_with_parent(parent)
     os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

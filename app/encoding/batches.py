@@ -33,7 +33,7 @@ class AbandonedError(Exception):
     """The thread was given up while its pass hung; its queries have their answers."""
 
 
-class Clocked(Protocol):
+class PassTimer(Protocol):
     """The thread of a pass, as the supervisor watches it."""
 
     def begin_pass(self) -> None:
@@ -66,7 +66,7 @@ class Batches:
         """Most queries of a batch: fewer for a minute after memory was short."""
         return self._smaller if time.monotonic() < self._smaller_until else self._size
 
-    def encode(self, batch: list[Job], thread: Clocked) -> None:
+    def encode(self, batch: list[Job], thread: PassTimer) -> None:
         """Answer all queries of a batch.
 
         Raises:
@@ -79,7 +79,7 @@ class Batches:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    def _answered(self, part: list[Job], thread: Clocked) -> bool:
+    def _answered(self, part: list[Job], thread: PassTimer) -> bool:
         """Pass a part of a batch through the encoder; False asks for its halves."""
         started = time.perf_counter()
         thread.begin_pass()

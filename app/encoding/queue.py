@@ -25,7 +25,7 @@ from app.encoding.errors import (
     QueueClosedError,
 )
 from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
-from app.encoding.waiting import WaitingLine
+from app.encoding.waiting import PriorityQueue
 from app.encoding.worker import Worker
 
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ class EncodingQueue:
         self._enter = enter
         self._give_up = give_up
         self._batches = Batches(encoder, self._limits.batch_size, observer)
-        self._line = WaitingLine(self._limits.capacity)
+        self._line = PriorityQueue(self._limits.capacity)
         self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
         self._hanging: list[Worker] = []
         self._lock = threading.Lock()

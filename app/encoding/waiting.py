@@ -9,11 +9,11 @@ from app.encoding.jobs import Job, Priority, fail
 # behind few of them, and no upload waits for ever.
 _SEARCH_PASSES_IN_A_ROW = 4
 _UPLOAD_SHARE = 4
-# Batches from which the texts of one are chosen.
+# Oldest batches among which the texts of a batch are chosen by length.
 _CHOICE = 2
 
 
-class WaitingLine:
+class PriorityQueue:
     """Queries in order of arrival for each priority; its owner's lock guards it.
 
     Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as

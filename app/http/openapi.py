@@ -17,7 +17,7 @@ that say what to do.
 TAGS = [
     {"name": "search", "description": "Pages of hits."},
     {"name": "images", "description": "What a hit points to."},
-    {"name": "feedback", "description": "What people say of hits, to be learned from."},
+    {"name": "feedback", "description": "Relevance judgements of hits, for retraining."},
     {"name": "writes", "description": "Changes, which are taken from the service's own machine only."},
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},

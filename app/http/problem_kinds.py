@@ -196,7 +196,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         retry_after_s=2,
     ),
     UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
-    JobExistsError: Kind("job-exists", "There is such a job", HTTPStatus.CONFLICT),
+    JobExistsError: Kind("job-exists", "A job for this collection is already running", HTTPStatus.CONFLICT),
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",

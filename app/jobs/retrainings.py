@@ -29,7 +29,7 @@ def retrained_collection(arguments: Sequence[str]) -> str | None:
 def last_retraining(session: Session, collection: str) -> Job | None:
     """The job that retrains a collection, or did so last.
 
-    Held until the transaction ends: of several that look, one after another does.
+    The row lock serializes lookups until the transaction ends.
     """
     session.execute(select(CollectionRow.id).where(CollectionRow.name == collection).with_for_update())
     return latest_job(session, KIND, lambda arguments: retrained_collection(arguments) == collection)

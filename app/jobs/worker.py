@@ -17,7 +17,7 @@ from app.jobs.heartbeat import Presence
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings
 from index.catalogue import open_catalogue
-from index.catalogue.jobs import Job, claim_job, lapse_job, list_jobs, next_job
+from index.catalogue.jobs import Job, claim_job, expire_lease, list_jobs, next_job
 from training.errors import RecoquestError
 
 # Pause of a thread that has found no job.
@@ -122,7 +122,7 @@ class Worker:
             running = list_jobs(session, state="running")
         for job in self._silent(running):
             with self._catalogue.write() as session:
-                lapsed = lapse_job(session, job)
+                lapsed = expire_lease(session, job)
             if lapsed is not None:
                 _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
         give_retrainings(self._settings, self._catalogue)

@@ -7,7 +7,7 @@ import signal
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Have the system kill this process when its parent ends, also now if that has happened already.
 
     Args:

@@ -46,7 +46,7 @@ def write_kept(path: Path, content: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class Promotion:
     """Decides what becomes of a retrained model.
 
     A model passes against the one that is searched when it is judged, and takes the place of that one only.

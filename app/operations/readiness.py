@@ -135,7 +135,7 @@ class Readiness:
                     loaded.prepare(Image.new("RGB", (8, 8))), priority=Priority.PROBE
                 )
         except QueueFullError:
-            # A full queue that moves is busy, not broken: others' queries have just been a real pass.
+            # A full queue that moves is busy, not broken: a recent batch counts as a pass of the encoder.
             return "ok" if loaded.queue.seconds_since_success < self._timeout_s else "stuck"
         return "ok"
 

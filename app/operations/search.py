@@ -3,20 +3,26 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
 
 from app.http.disconnect import unless_disconnected
 from app.http.request_context import milliseconds_since_arrival
+from app.operations.query_sources import (
+    ImageFile,
+    QuerySources,
+    Source,
+    StoredSource,
+    TextSource,
+    stored_part,
+)
 from app.operations.read_search import SentSearch
 from app.operations.services import Services
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
-from app.schemas.search_query import Example, given_vector
 from index.engine import SearchEngine
-from index.search.query_vector import Part, Parts
-from index.search.request import SearchRequest
+from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, SearchPage
 from training.errors import ImageError
 
@@ -34,16 +40,14 @@ async def answer_search(
 ) -> SearchResponse:
     """Make the query vector, search with it, and make the page of hits."""
     query, engine = sent.query, services.engine
-    plain = query.request()
+    sources = QuerySources.of(query, _named("image", sent.images), _named("unlike_image", sent.unlike_images))
     # Taken before anything is encoded, so that query and collection are of one model.
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
-    parts, truncations = await _make_parts(request, services, active, sent)
+    maker = _PartMaker(services, active)
+    made = await unless_disconnected(request, _all([maker.make(source) for source in sources.all]))
     encoded = time.perf_counter()
-    asked = replace(plain, kind=parts.kind)
-    if parts.single is None:
-        asked = replace(asked, parts=query.parts(sent.images, sent.unlike_images))
-    page = await services.threads.read(_find, engine, active, parts, asked)
+    page = await services.threads.read(_find, engine, active, sources, [one.part for one in made])
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     took = TookMs(
@@ -57,36 +61,27 @@ async def answer_search(
         k=query.k,
         filter=query.filter,
         took_ms=took,
-        truncations=truncations,
+        truncations=[one.truncation for one in made if one.truncation is not None],
         prefix=request.scope.get("root_path", ""),
     )
 
 
-def _find(engine: SearchEngine, active: ActiveGeneration, parts: Parts, asked: SearchRequest) -> SearchPage:
-    page = engine.search(active, engine.compose(active, parts, asked.target), asked, parts.text)
+def _find(
+    engine: SearchEngine, active: ActiveGeneration, sources: QuerySources, made: Sequence[Part]
+) -> SearchPage:
+    page = sources.find(engine, active, made)
     # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
     _ = page.next_cursor, page.unusual
     return page
 
 
-async def _make_parts(
-    request: Request, services: Services, active: ActiveGeneration, sent: SentSearch
-) -> tuple[Parts, list[Truncation]]:
-    """Make the vectors of everything that was sent, together."""
-    maker = _PartMaker(services, active)
-    query = sent.query
-    asked = [] if query.text is None else [maker.of_text(query.text, "text")]
-    asked += maker.of_images(sent.images, "image")
-    liked = [maker.of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
-    disliked = [maker.of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)]
-    disliked += maker.of_images(sent.unlike_images, "unlike_image")
-    made = await unless_disconnected(request, _all((*asked, *liked, *disliked)))
-    found = [one.part for one in made]
-    first, last = len(asked), len(asked) + len(liked)
-    return (
-        Parts(found[:first], found[first:last], found[last:]),
-        [one.truncation for one in made if one.truncation is not None],
-    )
+def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+    """Name the image files of a form's field where there are several."""
+    several = len(files) > 1
+    return [
+        ImageFile(f"File {number} of `{field}`" if several else "", content)
+        for number, content in enumerate(files, 1)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,41 +91,33 @@ class _PartMaker:
     services: Services
     active: ActiveGeneration
 
-    async def of_text(self, text: str, field: str) -> _Made:
-        """Encode a text; `field` is where it stands in the query."""
+    async def make(self, source: Source) -> _Made:
+        """Encode a text or an image file, or look up the vector of an example."""
+        match source:
+            case TextSource():
+                return await self._of_text(source)
+            case ImageFile():
+                return await self._of_image(source)
+            case StoredSource():
+                engine, threads = self.services.engine, self.services.threads
+                return _Made(await threads.read(stored_part, engine, self.active, source))
+
+    async def _of_text(self, source: TextSource) -> _Made:
         loaded = await self.services.encoders.of(self.active)
-        encoded = await loaded.queue.encode_text(text)
+        encoded = await loaded.queue.encode_text(source.text)
         cut = encoded.truncation
-        judged = text if loaded.encoder.knows_only_its_texts else None
-        return _Made(Part(encoded.vector, "text", judged), None if cut is None else Truncation.of(field, cut))
+        judged = source.text if loaded.encoder.knows_only_its_texts else None
+        part = Part(encoded.vector, "text", judged)
+        return _Made(part, None if cut is None else Truncation.of(source.field, cut))
 
-    def of_images(self, files: Sequence[bytes], field: str) -> list[Coroutine[Any, Any, _Made]]:
-        """Encode the image files of a form's field."""
-        several = len(files) > 1
-        return [
-            self.of_image(content, f"File {number} of `{field}`" if several else "")
-            for number, content in enumerate(files, 1)
-        ]
-
-    async def of_image(self, content: bytes, name: str) -> _Made:
-        """Encode an image file; `name` tells it from others, and is empty for the only one."""
+    async def _of_image(self, file: ImageFile) -> _Made:
         loaded = await self.services.encoders.of(self.active)
         try:
-            prepared = await self.services.images.prepare(content, loaded.image_config)
+            prepared = await self.services.images.prepare(file.content, loaded.image_config)
         except ImageError as error:
-            raise type(error)(f"{name}: {error}" if name else str(error)) from error
+            raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
         encoded = await loaded.queue.encode_image(prepared)
         return _Made(Part(encoded.vector, "image"))
-
-    async def of_example(self, example: Example, field: str) -> _Made:
-        """Encode an example, or look its vector up."""
-        if example.text is not None:
-            return await self.of_text(example.text, f"{field}.text")
-        if example.id is not None:
-            engine = self.services.engine
-            vector = await self.services.threads.read(engine.vector_of, self.active, example.id)
-            return _Made(Part(vector, "image"))
-        return _Made(Part(given_vector(example, self.active.dim, field), None))
 
 
 async def _all(works: Sequence[Coroutine[Any, Any, _Made]]) -> list[_Made]:

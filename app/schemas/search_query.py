@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
-from app.schemas.whole_text import refuse_halves
+from app.schemas.whole_text import refuse_lone_surrogates
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.search.request import SearchRequest
@@ -67,7 +67,7 @@ class Request(BaseModel):
     @classmethod
     def _are_known(cls, value: Any) -> Any:
         """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
-        refuse_halves(value)
+        refuse_lone_surrogates(value)
         if isinstance(value, dict):
             for name in value:
                 if name not in cls.model_fields:

@@ -15,7 +15,7 @@ _Place = tuple[str | int, ...]
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
-def refuse_halves(value: Any) -> None:
+def refuse_lone_surrogates(value: Any) -> None:
     """Refuse a JSON value in which a text, or the name of a field, holds a lone surrogate.
 
     Raises:
@@ -39,7 +39,7 @@ def parse_json(parse: Callable[[str | bytes], _Parsed], content: str | bytes) ->
         return parse(content)
     except ValidationError as error:
         if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
-            refuse_halves(_loaded(content))
+            refuse_lone_surrogates(_loaded(content))
         raise
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.http.problem_kinds import BUSY, LATE
 from app.http.problems import problem_response
 from app.server.answers import raw_answer
-from app.server.places import Budget, Place, Places
+from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.settings import Settings
 
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
@@ -42,7 +42,7 @@ class BusyError(HTTPException):
 class Stage:
     """Where one kind of request works: its places, and room for its bodies."""
 
-    places: Places
+    places: ConcurrencyLimiter
     bodies: Budget
     refused: Callable[[str], None]
 
@@ -62,7 +62,7 @@ class Stages:
         searches = settings.encode_queue_size + settings.encode_batch_size
 
         def stage(kind: str, limit: int, deadline_s: float) -> Stage:
-            return Stage(Places(kind, limit, deadline_s), bodies, refused)
+            return Stage(ConcurrencyLimiter(kind, limit, deadline_s), bodies, refused)
 
         self.searches = stage("search", searches, deadline + _GRACE_S)
         # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.
@@ -104,7 +104,7 @@ class Admission:
             await self.app(scope, receive, send)
             return
         stage, declared = self._stages.of(scope), _declared(scope)
-        if stage.places.are_taken or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
+        if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             refusal = problem_response(BUSY, stage.refusal().detail, request_id=_request_id(scope))
             await refusal(scope, receive, send)

@@ -1,10 +1,10 @@
-"""Places for requests at work, and a budget of bytes for their bodies."""
+"""Limits of requests at work, and a budget of bytes for their bodies."""
 
 import time
 from dataclasses import dataclass
 from typing import Final
 
-# Of the deadline: what a newcomer may be expected to wait. The mean is exceeded by half of the requests.
+# Share of the deadline that a new request may be expected to wait. Half of the requests exceed the mean.
 _EXPECTED: Final = 0.5
 # Of the latest request in the mean.
 _WEIGHT: Final = 0.1
@@ -22,8 +22,8 @@ class Place:
     number: int
 
 
-class Places:
-    """Places of one kind of request.
+class ConcurrencyLimiter:
+    """Limits the requests of one kind that are at work.
 
     They are taken when so many requests are at work, or earlier on a machine that is slow: a request waits
     for those before it, so it is expected to take as many times the seconds that each has taken of late.
@@ -43,7 +43,7 @@ class Places:
         self._arriving: dict[int, float] = {}
 
     @property
-    def are_taken(self) -> bool:
+    def is_full(self) -> bool:
         """Whether one more request would be too many, with those whose bodies are about to have come."""
         begun = time.monotonic() - _SOON_S
         while self._arriving and next(iter(self._arriving.values())) < begun:

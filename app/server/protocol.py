@@ -17,7 +17,7 @@ from app.server.answers import raw_answer
 from app.server.connections import Connections, Reason
 from app.server.heads import MOST_DISCARDED, BoundedConnection, OverBoundError
 from app.server.shedding import Shedding
-from app.server.transport import GentleTransport
+from app.server.transport import LingeringTransport
 
 _SLOW: Final = Kind("request-timeout", "The request came too slowly", HTTPStatus.REQUEST_TIMEOUT)
 _CROWDED: Final = Kind(
@@ -76,7 +76,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
-        self._gentle = GentleTransport(transport, self._close_gently)
+        self._gentle = LingeringTransport(transport, self._close_gently)
         super().connection_made(self._gentle)
         now = self.loop.time()
         self._head_since = self._last_byte = now

@@ -27,7 +27,7 @@ _LISTENERS: Final = 16
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class EndingServer(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """uvicorn's server, with an end that no stream, upload or thread delays.
 
     The first signal is an order to end. Streams see `stopping` and end by themselves; other requests have

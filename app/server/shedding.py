@@ -45,13 +45,13 @@ class Shedding:
     def refuse(self, received: bytes) -> Refusal | None:
         """The refusal of a request that begins with these bytes; None: it goes the usual way."""
         by_text, by_image = self._stages.searches, self._stages.image_searches
-        if not (by_text.places.are_taken or by_image.places.are_taken) or not _SEARCH.match(received):
+        if not (by_text.places.is_full or by_image.places.is_full) or not _SEARCH.match(received):
             return None
         end = received.find(_END)
         if end < 0 or _SPECIAL.search(received, 0, end):
             return None
         stage = by_image if _FORM.search(received, 0, end) else by_text
-        if not stage.places.are_taken:
+        if not stage.places.is_full:
             return None
         self._count(stage)
         length = _LENGTH.search(received, 0, end + 2)

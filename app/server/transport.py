@@ -8,7 +8,7 @@ from typing import Any, Final
 _MOST_HELD: Final = 64 << 10
 
 
-class GentleTransport(asyncio.Transport):
+class LingeringTransport(asyncio.Transport):
     """Hands everything on; `close` first asks whether it may.
 
     Small writes are joined until the event loop gets to its next callback: a system call for each would cost

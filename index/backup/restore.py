@@ -21,7 +21,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError
 from index.files.bundles import check_digest, install_bundle
-from index.files.orphans import forget_used, note_loose
+from index.files.orphans import forget_used, mark_orphans
 from index.files.unused_bundles import changing_models
 from index.home import Home
 from training.models.bundle import read_bundle
@@ -125,7 +125,9 @@ def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
     members = iter(tar)
     while some := list(islice(members, _NOTED_AT_ONCE)):
         with home.catalogue.write() as session:
-            note_loose(session, {sha256 for member in some if (sha256 := image_of(member.name)) is not None})
+            mark_orphans(
+                session, {sha256 for member in some if (sha256 := image_of(member.name)) is not None}
+            )
         yield from some
 
 

@@ -1,6 +1,6 @@
 """The catalogue: an SQL database that is the source of truth for all that can be searched."""
 
-from index.catalogue.cache import Kept, Remembered
+from index.catalogue.cache import ReadThroughCache, VersionedCache
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
 from index.catalogue.reading import DirectRead, Reading
@@ -10,9 +10,9 @@ __all__ = [
     "PAUSE_SECONDS",
     "Catalogue",
     "DirectRead",
-    "Kept",
     "Patience",
+    "ReadThroughCache",
     "Reading",
-    "Remembered",
+    "VersionedCache",
     "open_catalogue",
 ]

@@ -14,15 +14,15 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Key, Value]):
+class VersionedCache(Generic[Key, Value]):
     """Values by key, dropped with the next write of any process; threads may share it."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._lock = threading.Lock()
-        # Replaced as one, so that who looks needs no lock.
+        # Replaced as one: reads need no lock.
         self._latest: tuple[Hashable, dict[Key, Value]] = (None, {})
-        # What began before a write and has not ended does not drop what was kept since.
+        # Readers on an older version must not evict newer entries.
         self._past: deque[Hashable] = deque(maxlen=_PAST)
 
     def clear(self) -> None:
@@ -54,7 +54,7 @@ class Kept(Generic[Key, Value]):
             return self._latest[1]
 
 
-class Remembered(Generic[Key, Value]):
+class ReadThroughCache(Generic[Key, Value]):
     """Values by key that are read again after every write of any process; threads may share it.
 
     Args:
@@ -65,7 +65,7 @@ class Remembered(Generic[Key, Value]):
     def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:
         self._catalogue = catalogue
         self._read = read
-        self._kept: Kept[Key, Value] = Kept(catalogue)
+        self._kept: VersionedCache[Key, Value] = VersionedCache(catalogue)
 
     def get(self, key: Key, version: Hashable = None) -> Value:
         """Return the value of a key as it is now, or not older than a version of a moment ago."""

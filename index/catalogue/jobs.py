@@ -141,7 +141,7 @@ def release_job(session: Session, job: int, worker: str) -> Job | None:
     return _change(session, job, {"state": "queued", "worker": None}, *_held_by(worker))
 
 
-def lapse_job(session: Session, seen: Job) -> Job | None:
+def expire_lease(session: Session, seen: Job) -> Job | None:
     """Take a job from a worker that has said nothing since it was seen; None when it has, or has ended it.
 
     The job is queued again. One that was to be cancelled is, and one that has lost too many workers fails.

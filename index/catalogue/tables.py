@@ -39,7 +39,8 @@ class CollectionRow(Table):
     changed, and its row is the lock that puts writers in order. `view` is the kind of view that an operator
     has chosen; None leaves it to the size of the collection. The key is drawn at random: what processes
     remember of a collection that was removed can never be taken for what a later one holds. One that is being
-    removed has a name that no other can have; see `index.catalogue.collections`.
+    removed has a name that no other can have; see `index.catalogue.collections`. Removals up to the sequence
+    number `trimmed` are forgotten.
     """
 
     __tablename__ = "collections"
@@ -47,6 +48,7 @@ class CollectionRow(Table):
     id: Mapped[int] = mapped_column(Key, primary_key=True, default=_draw_key)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     sequence: Mapped[int] = mapped_column(BigInteger, default=0)
+    trimmed: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     view: Mapped[str | None] = mapped_column(String(20))
 
 

@@ -87,7 +87,7 @@ class ImageStore:
                     raise StoreWriteError(f"{path} cannot be removed: {error.strerror or error}.") from error
         for folder in sorted(folders):
             try:
-                # Also where nothing was left: whoever removed it may not have come to this.
+                # Also for a missing file: the process that deleted it may have crashed before this.
                 sync(folder)
             except FileNotFoundError:
                 continue

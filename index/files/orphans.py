@@ -1,4 +1,4 @@
-"""Files in the store that no image may be using: noted before they can come about, and removed.
+"""Files in the store that no image may be using: listed before they are written, and collected.
 
 A file may be used by images of any collection, and one process may be about to use what another is about to
 remove. Both do so under one lock: on SQLite that of every write, on PostgreSQL one of its own, which those
@@ -23,7 +23,7 @@ _POSTGRESQL_LOCK: Final = 7_236_911_046
 _NOTE: Final = text("INSERT INTO loose_files (sha256) VALUES (:sha256) ON CONFLICT DO NOTHING")
 
 
-def note_loose(session: Session, digests: Collection[str]) -> None:
+def mark_orphans(session: Session, digests: Collection[str]) -> None:
     """Note files that no image may be using once the transaction has ended."""
     if digests:
         session.execute(_NOTE, [{"sha256": digest} for digest in sorted(digests)])
@@ -55,7 +55,7 @@ def forget_used(session: Session) -> None:
     session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(select(ImageRow.sha256))))
 
 
-def remove_loose(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
+def collect_orphans(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
     """Remove those files that were noted and that no image uses.
 
     Args:

@@ -1,4 +1,4 @@
-"""What is read of collections, kept up with what is written to them."""
+"""Caches of what is read of collections, refreshed incrementally after writes."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Target
-from index.catalogue.tables import ImageRow, RemovalRow, TextRow
+from index.catalogue.tables import CollectionRow, ImageRow, RemovalRow, TextRow
 from index.vectors.protocol import Keys
 
 
@@ -29,23 +29,23 @@ _FEW_SHARE: Final = 1 / 8
 _ENTRY_BYTES: Final = 1024
 
 
-class Place(NamedTuple):
-    """What a value is of: a collection's images or texts, and a name."""
+class CacheKey(NamedTuple):
+    """A collection's images or texts, and the name of a value of them."""
 
     collection_id: int
     target: Target
     name: str
 
 
-class _Turn:
-    """Whose turn it is to read a value; others wait, and find it read."""
+class _KeyLock:
+    """Lock of one key: one thread reads its value, others wait for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-class Followed(Generic[Value]):
-    """Values that follow what is written to their collections; threads may share it.
+class IncrementalCache(Generic[Value]):
+    """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
 
     Args:
         most_bytes: What all hold together at most; the least used are forgotten, but never the latest.
@@ -56,17 +56,17 @@ class Followed(Generic[Value]):
         self._most_bytes = most_bytes
         self._newer = newer
         self._lock = threading.Lock()
-        self._held: OrderedDict[Place, tuple[int, Value]] = OrderedDict()
-        self._turns: WeakValueDictionary[Place, _Turn] = WeakValueDictionary()
+        self._held: OrderedDict[CacheKey, tuple[int, Value]] = OrderedDict()
+        self._turns: WeakValueDictionary[CacheKey, _KeyLock] = WeakValueDictionary()
         self._bytes = 0
 
-    def held(self, place: Place, sequence: int) -> Value | None:
+    def held(self, place: CacheKey, sequence: int) -> Value | None:
         """Return a value as it is at a sequence number if that is known already."""
         return self._at(place, sequence)[0]
 
     def get(
         self,
-        place: Place,
+        place: CacheKey,
         sequence: int,
         read: Callable[[], Value],
         catch_up: Callable[[int, Value], Value | None],
@@ -85,7 +85,7 @@ class Followed(Generic[Value]):
         if value is not None:
             return value
         with self._lock:
-            turn = self._turns.setdefault(place, _Turn())
+            turn = self._turns.setdefault(place, _KeyLock())
         with turn.lock:
             value, earlier = self._at(place, sequence)
             if value is None and earlier is not None:
@@ -95,7 +95,7 @@ class Followed(Generic[Value]):
             self._keep(place, sequence, value)
         return value
 
-    def _at(self, place: Place, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
+    def _at(self, place: CacheKey, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
         """Return the value that is held if it will do, and else what is held of an earlier state."""
         with self._lock:
             held = self._held.get(place)
@@ -106,7 +106,7 @@ class Followed(Generic[Value]):
                 return held[1], None
             return None, held if held[0] < sequence else None
 
-    def _keep(self, place: Place, sequence: int, value: Value) -> None:
+    def _keep(self, place: CacheKey, sequence: int, value: Value) -> None:
         with self._lock:
             held = self._held.get(place)
             if held is not None and held[0] > sequence:
@@ -129,18 +129,18 @@ class Followed(Generic[Value]):
             for place in [place for place in self._held if place.collection_id not in collections]:
                 self._forget(place)
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: CacheKey) -> None:
         held = self._held.pop(place, None)
         if held is not None:
             self._bytes -= _cost(place, held[1])
 
 
-def _cost(place: Place, value: _Sized) -> int:
+def _cost(place: CacheKey, value: _Sized) -> int:
     """Bytes that an entry holds; a name may be longer than what it stands for."""
     return value.nbytes + len(place.name) + _ENTRY_BYTES
 
 
-def few(count: int) -> int:
+def refresh_limit(count: int) -> int:
     """Return how many of so many images or texts may be written for it to be worth while to catch up."""
     return max(_FEW, int(_FEW_SHARE * count))
 
@@ -148,7 +148,13 @@ def few(count: int) -> int:
 def touched_since(
     session: Session, collection_id: int, sequence: int, target: Target, most: int
 ) -> Keys | None:
-    """Return the keys of what was written or removed since, rising, or None if these are more than `most`."""
+    """Return the keys of what was written or removed since, rising.
+
+    None if these are more than `most`, or if removals since are forgotten.
+    """
+    trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
+    if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
+        return None
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     removed = select(RemovalRow.key).where(
         RemovalRow.collection_id == collection_id,
@@ -175,6 +181,6 @@ def read_keys(session: Session, query: Select[int]) -> Keys:
     return keys
 
 
-def holds(keys: Keys, some: Keys) -> NDArray[np.bool_]:
+def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
     """Tell which of some keys are among others, which rise: they are many."""
     return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")

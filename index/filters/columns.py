@@ -1,7 +1,7 @@
 """Filters of many conditions: the values of each field are read once, and looked up for every condition.
 
 A database would read the images of each condition by themselves: 256 wide ranges read a collection 256 times.
-Here the values that the conditions of a field ask for are joined to spans that do not overlap, so that an
+Here the values that the conditions of a field ask for are joined to intervals that do not overlap, so that an
 index finds each value once. Arrays of keys then tell which images satisfy a condition, and which ones pass.
 """
 
@@ -47,8 +47,8 @@ TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
 }
 
 
-class Cut(NamedTuple):
-    """A place between the values of a field: before or after one of them, or an end.
+class Endpoint(NamedTuple):
+    """Endpoint of an interval of a field's values: before or after a value, or infinite.
 
     Attributes:
         part: Below all values, at a value or above all; by this cuts are in order first.
@@ -61,15 +61,15 @@ class Cut(NamedTuple):
     after: bool = False
 
 
-_BELOW: Final = Cut(-1)
-_ABOVE: Final = Cut(1)
+_BELOW: Final = Endpoint(-1)
+_ABOVE: Final = Endpoint(1)
 
 
-class Span(NamedTuple):
+class Interval(NamedTuple):
     """All values between two cuts."""
 
-    low: Cut
-    high: Cut
+    low: Endpoint
+    high: Endpoint
 
     @property
     def is_point(self) -> bool:
@@ -77,32 +77,34 @@ class Span(NamedTuple):
         return self.low.part == self.high.part == 0 and self.low.value == self.high.value
 
 
-def spans(condition: _Condition, kind: FieldKind) -> list[Span]:
+def intervals(condition: _Condition, kind: FieldKind) -> list[Interval]:
     """Return the values of a kind that a condition asks for."""
     values = [value for value in condition_values(condition) if kind_of(value) == kind]
     if not isinstance(condition, Range):
-        return [Span(Cut(0, _stored(value)), Cut(0, _stored(value), after=True)) for value in values]
+        return [
+            Interval(Endpoint(0, _stored(value)), Endpoint(0, _stored(value), after=True)) for value in values
+        ]
     low, high = _BELOW, _ABOVE
     for sign, bound in condition.bounds() if values else ():
         if sign in ("gt", "gte"):
-            low = max(low, Cut(0, _stored(bound), after=sign == "gt"))
+            low = max(low, Endpoint(0, _stored(bound), after=sign == "gt"))
         else:
-            high = min(high, Cut(0, _stored(bound), after=sign == "lte"))
-    return [Span(low, high)] if values and low < high else []
+            high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
+    return [Interval(low, high)] if values and low < high else []
 
 
-def joined(parts: Sequence[Span]) -> list[Span]:
-    """Return the same values as spans that do not touch, rising."""
-    found: list[Span] = []
+def joined(parts: Sequence[Interval]) -> list[Interval]:
+    """Return the same values as intervals that do not touch, rising."""
+    found: list[Interval] = []
     for part in sorted(parts):
         if found and part.low <= found[-1].high:
-            found[-1] = Span(found[-1].low, max(found[-1].high, part.high))
+            found[-1] = Interval(found[-1].low, max(found[-1].high, part.high))
         else:
             found.append(part)
     return found
 
 
-EVERYTHING: Final = Span(_BELOW, _ABOVE)
+UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
 
 
 class Column:
@@ -140,8 +142,8 @@ class Column:
         texts = 0 if self.texts is None else sum(len(value) + _TEXT_BYTES for value in self.texts)
         return self.images.nbytes + self._values.nbytes + texts
 
-    def slices(self, parts: Sequence[Span]) -> Iterator[slice]:
-        """Return where among `images` those with a value within the spans are."""
+    def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
+        """Return where among `images` those with a value within the intervals are."""
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
@@ -156,7 +158,7 @@ class Column:
         at = np.searchsorted(values, added)
         return Column(np.insert(images, at, written.images), np.insert(values, at, added), texts)
 
-    def _place(self, cut: Cut) -> int:
+    def _place(self, cut: Endpoint) -> int:
         if cut.part:
             return 0 if cut.part < 0 else len(self._values)
         if self.texts is None:
@@ -191,10 +193,10 @@ class Columns:
 
     def passing(self, filter: Filter) -> Keys:
         """Return the keys of the images that pass a filter, rising."""
-        asked: dict[_Field, list[Span]] = {}
+        asked: dict[_Field, list[Interval]] = {}
         for condition in conditions(filter):
             for kind in kinds(condition):
-                asked.setdefault((condition.field, kind), []).extend(spans(condition, kind))
+                asked.setdefault((condition.field, kind), []).extend(intervals(condition, kind))
         columns = {place: self.column(*place, joined(parts)) for place, parts in asked.items()}
         images = self._candidates(filter, columns)
         places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
@@ -203,7 +205,7 @@ class Columns:
             found = np.zeros(len(images), dtype=np.bool_)
             for kind in kinds(condition):
                 place = condition.field, kind
-                for some in columns[place].slices(spans(condition, kind)):
+                for some in columns[place].slices(intervals(condition, kind)):
                     found[places[place][some]] = True
             return found
 
@@ -218,8 +220,8 @@ class Columns:
             return read_keys(self._session, every.where(*written))
         return np.unique(np.concatenate([column.images for column in columns.values()]))
 
-    def column(self, field: str, kind: FieldKind, parts: Sequence[Span] = (EVERYTHING,)) -> Column:
-        """Return the values of a field within spans."""
+    def column(self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,)) -> Column:
+        """Return the values of a field within intervals."""
         whole = self.bounded(field, kind, parts, None, None)
         assert whole is not None
         return whole
@@ -228,11 +230,11 @@ class Columns:
         self,
         field: str,
         kind: FieldKind,
-        parts: Sequence[Span],
+        parts: Sequence[Interval],
         most_values: int | None,
         most_texts: int | None,
     ) -> Column | None:
-        """Return the values of a field within spans; None where they, or distinct texts, are too many."""
+        """Return the values of a field within intervals; None where they, or distinct texts, are too many."""
         values: list[Any] = []
         images, texts, count = [np.empty(0, dtype=np.int64)], set[str](), 0
         for query in self._queries(field, kind, parts):
@@ -251,8 +253,8 @@ class Columns:
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
         return Column.of(np.concatenate(images), whole)
 
-    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Span]) -> Iterator[_Rows]:
-        """Select the keys of images and the values that they have within the spans."""
+    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
+        """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         if self._since is not None:
             # They are few: all of their values are read.
@@ -313,7 +315,7 @@ def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
             yield AttributeRow.kind == kind
 
 
-def _bounds(column: InstrumentedAttribute[Any], part: Span) -> Iterator[ColumnElement[bool]]:
+def _bounds(column: InstrumentedAttribute[Any], part: Interval) -> Iterator[ColumnElement[bool]]:
     (low_part, low, after_low), (high_part, high, after_high) = part
     if not low_part:
         yield column > low if after_low else column >= low

@@ -13,8 +13,15 @@ from sqlalchemy.orm import Session
 from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import ImageRow
-from index.filters.column_cache import Followed, Place, all_keys, few, read_keys, touched_since
-from index.filters.columns import EVERYTHING, Column, Columns, Mask, evaluate, extent, kinds, spans
+from index.filters.column_cache import (
+    CacheKey,
+    IncrementalCache,
+    all_keys,
+    read_keys,
+    refresh_limit,
+    touched_since,
+)
+from index.filters.columns import UNBOUNDED, Column, Columns, Mask, evaluate, extent, intervals, kinds
 from index.filters.grammar import AnyOf, Equals, FieldKind, Filter, Range, check_filter, conditions
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
@@ -22,7 +29,7 @@ from index.vectors.protocol import Keys
 _MOST_BYTES: Final = 256 * 1024**2
 _MOST_VALUES: Final = 4 * 1024**2
 _MOST_TEXTS: Final = 10_000
-# Keys of images of which only every so many is the collection's are left to the database.
+# Sparser keys than one in so many are left to the database.
 _SPARSE: Final = 64
 _NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
 
@@ -46,7 +53,7 @@ class _Field:
         return 0 if self.column is None else self.column.nbytes
 
 
-class _Members:
+class _IdMapping:
     """Keys of images or texts (N,), rising, and the image (N,) of each."""
 
     def __init__(self, keys: Keys, images: Keys) -> None:
@@ -69,9 +76,9 @@ class FieldColumns:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._most_values = min(_MOST_VALUES, most_bytes // 32)
-        self._fields: Followed[_Fields] = Followed(most_bytes)
-        self._columns: Followed[_Field] = Followed(most_bytes)
-        self._members: Followed[_Members] = Followed(most_bytes)
+        self._fields: IncrementalCache[_Fields] = IncrementalCache(most_bytes)
+        self._columns: IncrementalCache[_Field] = IncrementalCache(most_bytes)
+        self._members: IncrementalCache[_IdMapping] = IncrementalCache(most_bytes)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
@@ -126,7 +133,7 @@ class FieldColumns:
     ) -> Mapping[str, frozenset[FieldKind]]:
         """Return the fields that filters can name, with the kinds of their values."""
         return self._fields.get(
-            Place(collection_id, "images", ""),
+            CacheKey(collection_id, "images", ""),
             sequence,
             lambda: _Fields(known_fields(reading.session, collection_id)),
             lambda *_: None,
@@ -140,12 +147,12 @@ class FieldColumns:
                 # Different for each image, and found by an index.
                 return _Field(None)
             columns = Columns(reading.session, collection_id)
-            return _Field(columns.bounded(field, kind, [EVERYTHING], self._most_values, _MOST_TEXTS))
+            return _Field(columns.bounded(field, kind, [UNBOUNDED], self._most_values, _MOST_TEXTS))
 
         def catch_up(then: int, held: _Field) -> _Field | None:
             if held.column is None:
                 return held
-            most = few(len(held.column.images))
+            most = refresh_limit(len(held.column.images))
             touched = touched_since(reading.session, collection_id, then, "images", most)
             if touched is None:
                 return None
@@ -154,47 +161,52 @@ class FieldColumns:
             fits = len(changed.images) <= self._most_values and len(changed.texts or ()) <= _MOST_TEXTS
             return _Field(changed) if fits else None
 
-        place = Place(collection_id, "images", f"{kind} {field}")
+        place = CacheKey(collection_id, "images", f"{kind} {field}")
         return self._columns.get(place, sequence, read, catch_up).column
 
-    def _of(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> _Members:
-        def catch_up(then: int, held: _Members) -> _Members | None:
-            touched = touched_since(reading.session, collection_id, then, target, few(len(held.keys)))
+    def _of(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> _IdMapping:
+        def catch_up(then: int, held: _IdMapping) -> _IdMapping | None:
+            touched = touched_since(
+                reading.session, collection_id, then, target, refresh_limit(len(held.keys))
+            )
             if touched is None:
                 return None
             written = _members(reading.session, collection_id, target, then)
             kept = ~np.isin(held.keys, touched)
             keys, images = held.keys[kept], held.images[kept]
             at = np.searchsorted(keys, written.keys)
-            return _Members(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
+            return _IdMapping(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
 
         return self._members.get(
-            Place(collection_id, target, ""),
+            CacheKey(collection_id, target, ""),
             sequence,
             lambda: _members(reading.session, collection_id, target),
             catch_up,
         )
 
 
-def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _Members:
+def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _IdMapping:
     """Return the images or texts of a collection; with a sequence number, those written after it."""
     written = [] if since is None else [ImageRow.sequence > since]
     query = all_keys(collection_id, target).where(*written)
     if target == "images":
         keys = read_keys(session, query)
-        return _Members(keys, keys)
+        return _IdMapping(keys, keys)
     rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
     found = np.array(rows, dtype=np.int64).reshape(-1, 2)
     found = found[np.argsort(found[:, 0])]
-    return _Members(found[:, 0].copy(), found[:, 1].copy())
+    return _IdMapping(found[:, 0].copy(), found[:, 1].copy())
 
 
 def _passing(
-    filter: Filter, columns: Mapping[tuple[str, FieldKind], Column], images: _Members, texts: _Members | None
+    filter: Filter,
+    columns: Mapping[tuple[str, FieldKind], Column],
+    images: _IdMapping,
+    texts: _IdMapping | None,
 ) -> Keys | None:
     """Return the keys of images or of texts that pass; None where keys are too sparse for a mask."""
     # A column may be of a later state than the others, with images that came since.
-    held: list[_Members | Column] = [images, *columns.values(), *([] if texts is None else [texts])]
+    held: list[_IdMapping | Column] = [images, *columns.values(), *([] if texts is None else [texts])]
     extents = [each.extent for each in held if each.extent is not None]
     if not extents:
         return _NOTHING
@@ -207,7 +219,7 @@ def _passing(
         found = np.zeros(size, dtype=np.bool_)
         for kind in kinds(condition):
             column = columns[condition.field, kind]
-            for some in column.slices(spans(condition, kind)):
+            for some in column.slices(intervals(condition, kind)):
                 found[column.images[some] - low] = True
         return found
 

@@ -45,7 +45,7 @@ _MOST_COMPARED = 1_000
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 _KEYS = "eq, any_of, gt, gte, lt or lte beside field, or one of and, or, not"
-# What pydantic says for programmers, said for who sends a filter.
+# Sentences for callers in place of pydantic's types of errors.
 _SENTENCES = {
     "missing": "it is missing",
     "extra_forbidden": f"it does not belong there: a condition is an object with {_KEYS}",

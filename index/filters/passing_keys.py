@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Reading
 from index.catalogue.collections import Target
-from index.filters.column_cache import Followed, Place, few, holds
+from index.filters.column_cache import CacheKey, IncrementalCache, contains_sorted, refresh_limit
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Filter
 from index.filters.sql import change_since, passing_keys
@@ -25,13 +25,13 @@ class PassingKeys:
     """
 
     def __init__(self, fields: FieldColumns) -> None:
-        self._found: Followed[Keys] = Followed(_REMEMBERED_BYTES)
+        self._found: IncrementalCache[Keys] = IncrementalCache(_REMEMBERED_BYTES)
         self._fields = fields
 
     def get(
         self,
         reading: Reading,
-        place: Place,
+        place: CacheKey,
         sequence: int,
         filter: Filter,
     ) -> Keys:
@@ -77,12 +77,12 @@ def _caught_up(
     session: Session, collection_id: int, sequence: int, keys: Keys, filter: Filter, target: Target
 ) -> Keys | None:
     """Return the keys that pass now, given those that did, or None where too much was written since."""
-    change = change_since(session, collection_id, sequence, filter, target, few(len(keys)))
+    change = change_since(session, collection_id, sequence, filter, target, refresh_limit(len(keys)))
     if change is None:
         return None
     gone = np.setdiff1d(change.touched, change.passing, assume_unique=True)
-    gone = gone[holds(keys, gone)]
-    more = change.passing[~holds(keys, change.passing)]
+    gone = gone[contains_sorted(keys, gone)]
+    more = change.passing[~contains_sorted(keys, change.passing)]
     if not len(gone) and not len(more):
         return keys
     keys = np.delete(keys, np.searchsorted(keys, gone))

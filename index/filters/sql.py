@@ -11,7 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
-from index.filters.column_cache import all_keys, holds, read_keys, touched_since
+from index.filters.column_cache import all_keys, contains_sorted, read_keys, touched_since
 from index.filters.columns import TEXT_COLUMNS, Columns
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
@@ -30,7 +30,7 @@ from index.filters.grammar import (
 )
 from index.vectors.protocol import Keys
 
-# Of so many conditions each reads its images by index, and the database joins them.
+# Up to so many conditions are index subqueries of their own, which the database joins.
 _SEPARATE: Final = 8
 # The texts of so many images are looked up by image.
 _FEW_IMAGES: Final = 1000
@@ -114,7 +114,7 @@ def _keys_by_columns(
     if since is not None:
         query = query.where(ImageRow.sequence > since)
     found = np.array(session.execute(query).all(), dtype=np.int64).reshape(-1, 2)
-    return np.sort(found[holds(images, found[:, 1]), 0])
+    return np.sort(found[contains_sorted(images, found[:, 1]), 0])
 
 
 def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
@@ -127,7 +127,7 @@ def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]])
         return not_(_sql(filter.filter, attribute))
     if filter.field in TEXT_COLUMNS:
         column = TEXT_COLUMNS[filter.field]
-        # Without a value the comparison alone would be unknown instead of and so would its opposite.
+        # A comparison with NULL is NULL, and so is its negation; IS NOT NULL makes both false or true.
         return and_(column.is_not(None), _compares_text(column, filter))
     return attribute(filter)
 

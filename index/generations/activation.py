@@ -42,7 +42,7 @@ def activate(
             changes.
         GenerationError: It is gone.
     """
-    # First of all the lock: an image that another writer adds now must not be missed.
+    # The collection's lock before the check: no writer may add an image after it.
     next_sequence(session, generation.collection_id)
     get_generation(session, generation.id)
     if instead_of is not None:

@@ -121,7 +121,7 @@ def _drop(home: Home, generation: Generation) -> None:
             left = _drop_batch(session, generation)
         time.sleep(PAUSE_SECONDS)
     with changing_models(home.bundles_folder), home.catalogue.write() as session:
-        # Whoever embeds takes this number first: what it has written since goes too, and no more comes.
+        # The number locks embedders out: what they have written since goes too, and no more comes.
         next_sequence(session, generation.collection_id)
         while _drop_batch(session, generation):
             pass

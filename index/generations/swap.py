@@ -11,7 +11,7 @@ from index.generations.activation import activate, announce
 from index.generations.reindex import embed_missing, reindex
 from index.writes.embedder import ImageEncoder
 
-# A collection that is written to all the time is caught up with after a few.
+# Retries against concurrent writes; a few suffice.
 _TRIES: Final = 100
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target
-from index.scoring.pca import Axes
-from index.scoring.sample_queries import OwnQueries, QueryKind, draw, own_images, own_queries
+from index.scoring.pca import PrincipalComponents
+from index.scoring.sample_queries import QueryKind, ReferenceQueries, draw, own_images, reference_queries
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
 from index.vectors.flat.blade import oriented_bases
 from index.vectors.protocol import Vectors, VectorView, held_vectors
@@ -25,15 +25,15 @@ _SMALLEST: Final = 1e-6
 # Fewer of the collection's own queries than this say nothing of what is usual.
 _MIN_OWN_QUERIES: Final = 20
 _JUDGED: Final = 256
-# Own queries are searched for until about so many vectors were compared, but at least by so many of them.
+# Budget of comparisons for reference queries, of which at least and at most so many are searched.
 _COMPARED: Final = 20_000_000
 _MIN_SEARCHED: Final = 16
 _MAX_SEARCHED: Final = 128
 # Which of the nearest own queries says how near they are: the first may be a copy by chance.
 _NEIGHBOUR: Final = 5
-# A query is foreign if it is farther from the own queries than this share of them are from each other, ...
+# A query is out of domain if its similarity to the reference queries is below this quantile of theirs, ...
 _FOREIGN: Final = 0.05
-# ... unless its best hit is nearer than those of this share of the own queries.
+# ... unless its best score is above this quantile of the reference queries' best.
 _OUTSTANDING: Final = 0.5
 # For longer vectors it would take seconds to find their directions.
 _WIDEST: Final = 1024
@@ -42,7 +42,7 @@ _GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class ReferenceStatistics:
     """What is usual for queries of one kind.
 
     Attributes:
@@ -110,7 +110,7 @@ class Background:
         *,
         blades: int = 1,
         unsigned: bool = False,
-        usual: Mapping[QueryKind, Usual] | None = None,
+        usual: Mapping[QueryKind, ReferenceStatistics] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self.sample = sample
@@ -136,9 +136,9 @@ class Background:
         return mean
 
     @cached_property
-    def axes(self) -> Axes:
+    def axes(self) -> PrincipalComponents:
         """The directions in which the sample varies."""
-        return Axes.of(self.sample, self.mean)
+        return PrincipalComponents.of(self.sample, self.mean)
 
     @cached_property
     def usual_spread(self) -> float:
@@ -191,7 +191,7 @@ class Background:
 
 def measure_background(
     view: VectorView,
-    own: Mapping[QueryKind, OwnQueries],
+    own: Mapping[QueryKind, ReferenceQueries],
     *,
     blades: int = 1,
     unsigned: bool = False,
@@ -217,7 +217,7 @@ def measure_background(
     background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)
     for kind, queries in own.items():
         if len(queries.vectors) >= _MIN_OWN_QUERIES:
-            background.usual[kind] = Usual(
+            background.usual[kind] = ReferenceStatistics(
                 queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
             )
     # What the first query would wait for.
@@ -225,14 +225,14 @@ def measure_background(
     return background
 
 
-def _usually_near(background: Background, own: OwnQueries) -> float:
+def _usually_near(background: Background, own: ReferenceQueries) -> float:
     judged = slice(None, None, -(-len(own.vectors) // _JUDGED))
     alike = background.similarity(own.vectors[judged], own.vectors)
     alike[own.owners[judged, None] == own.owners] = -np.inf
     return float(np.quantile(_fifth(alike), _FOREIGN, method="lower"))
 
 
-def _usual_best(view: VectorView, own: OwnQueries) -> float:
+def _usual_best(view: VectorView, own: ReferenceQueries) -> float:
     searched = min(max(_COMPARED // max(len(view), 1), _MIN_SEARCHED), _MAX_SEARCHED, len(own.vectors))
     best = []
     for place in np.linspace(0, len(own.vectors) - 1, searched).astype(np.int64).tolist():
@@ -292,7 +292,7 @@ class Backgrounds:
                 images = own_images(reading.session, view.keys(), target)
                 held.background = measure_background(
                     view,
-                    own_queries(reading.session, generation, images, target),
+                    reference_queries(reading.session, generation, images, target),
                     blades=generation.blades,
                     unsigned=generation.unsigned,
                     vocabulary=read_vocabulary(reading.session, images),

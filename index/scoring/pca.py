@@ -17,7 +17,7 @@ _FIRST: Final = 0.06
 _LEFT_OUT: Final = 0.02
 
 
-class Axes:
+class PrincipalComponents:
     """The directions in which vectors vary, by which a query's scores are told without the vectors.
 
     Args:
@@ -36,7 +36,7 @@ class Axes:
         self._next = float(variances[few]) if few < len(variances) else 0.0
 
     @classmethod
-    def of(cls, vectors: Vectors, mean: Vectors) -> "Axes":
+    def of(cls, vectors: Vectors, mean: Vectors) -> "PrincipalComponents":
         """Return those of vectors (N, D) with this mean (D,)."""
         library: Any = faiss
         # NumPy's would take seconds wherever other work has the cores.

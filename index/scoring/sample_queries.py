@@ -20,7 +20,7 @@ _OWN_QUERIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class OwnQueries:
+class ReferenceQueries:
     """Queries of one kind that the collection itself holds.
 
     Attributes:
@@ -55,9 +55,9 @@ def own_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> l
     return drawn if target == "images" else _owners(session, drawn)
 
 
-def own_queries(
+def reference_queries(
     session: Session, generation: Generation, images: list[int], target: Target
-) -> dict[QueryKind, OwnQueries]:
+) -> dict[QueryKind, ReferenceQueries]:
     """Read stored images, and one text of each, as queries.
 
     Args:
@@ -82,10 +82,10 @@ def own_queries(
         TextEmbeddingRow.generation_id == generation.id, TextEmbeddingRow.text_id.in_(list(by_text))
     )
 
-    def read(query: Select[int, bytes], owner_of: Mapping[int, int]) -> OwnQueries:
+    def read(query: Select[int, bytes], owner_of: Mapping[int, int]) -> ReferenceQueries:
         rows = sorted((key, vector) for key, vector in session.execute(query))
         owners = [owner_of[key] for key, _ in rows]
-        return OwnQueries(
+        return ReferenceQueries(
             decode_vectors([vector for _, vector in rows], generation.dim),
             np.array(owners, dtype=np.int64),
             [np.array(own[owner], dtype=np.int64) for owner in owners],

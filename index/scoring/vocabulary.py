@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.full_text import tokens
 from index.catalogue.tables import TextRow
 
-# A text is read less than usual if this share of the collection's own texts are read better.
+# A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _UNUSUAL: Final = 0.05
 # Of which less than this was read nothing is known.
 _HALF: Final = 0.5

@@ -54,7 +54,7 @@ class Binding:
         return hashlib.blake2b(f"{self.generation}\0{self.request}".encode(), digest_size=16).digest()
 
 
-class Place(NamedTuple):
+class PagePosition(NamedTuple):
     """Where a page begins, and what the pages before it were made of.
 
     Attributes:
@@ -75,7 +75,7 @@ class PageEnd(NamedTuple):
 
     binding: Binding
     query: Vectors
-    place: Place
+    place: PagePosition
 
 
 def encode_cursor(end: PageEnd) -> str:
@@ -92,7 +92,7 @@ def encode_cursor(end: PageEnd) -> str:
     return base64.urlsafe_b64encode(content + _check(content)).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vectors, Place]:
+def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vectors, PagePosition]:
     """Return the query (D,) that the first page was answered for, and where the next page begins.
 
     Raises:
@@ -123,7 +123,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
         raise CursorError("The cursor belongs to another query: search again without a cursor.")
     after = After(score=score, key=key, rank=rank)
     seen = _seen(content[end:], count)
-    return vector, Place(after, sequence, None if confident < 0 else bool(confident), seen)
+    return vector, PagePosition(after, sequence, None if confident < 0 else bool(confident), seen)
 
 
 def _seen(packed: bytes, count: int) -> Keys:

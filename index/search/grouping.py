@@ -18,7 +18,15 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import Followed, Place, all_keys, few, holds, read_keys, touched_since
+from index.filters.column_cache import (
+    CacheKey,
+    IncrementalCache,
+    all_keys,
+    contains_sorted,
+    read_keys,
+    refresh_limit,
+    touched_since,
+)
 from index.filters.columns import TEXT_COLUMNS
 from index.filters.grammar import unknown_field
 from index.filters.sql import known_fields
@@ -49,12 +57,12 @@ class GroupColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds, once its groups were looked at."""
+        """Memory of the column and of the groups that were looked at."""
         return 2 * (self.keys.nbytes + self.numbers.nbytes)
 
     def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
         """Tell which of some keys (K,) are there, and the numbers of these."""
-        held = holds(self.keys, keys)
+        held = contains_sorted(self.keys, keys)
         return held, self.numbers[np.searchsorted(self.keys, keys[held])]
 
     def members(self, number: int) -> Keys:
@@ -77,7 +85,7 @@ class GroupColumns:
     """Remembers the columns that were asked for last, and keeps up with what is written."""
 
     def __init__(self) -> None:
-        self._held: Followed[GroupColumn] = Followed(_REMEMBERED_BYTES, newer=True)
+        self._held: IncrementalCache[GroupColumn] = IncrementalCache(_REMEMBERED_BYTES, newer=True)
 
     def get(
         self, session: Session, collection_id: int, sequence: int, field: str, target: Target
@@ -93,7 +101,7 @@ class GroupColumns:
         """
         query = _values(collection_id, field, target)
         return self._held.get(
-            Place(collection_id, target, field),
+            CacheKey(collection_id, target, field),
             sequence,
             lambda: _column(session, query),
             partial(_caught_up, session, collection_id, target, query),
@@ -143,8 +151,8 @@ class Groups:
         for key, number in zip(keys[held].tolist(), numbers.tolist(), strict=True):
             members = self.column.members(number)
             if findable is not None:
-                members = members[holds(findable, members)]
-            counts[key] = len(members) - int(holds(members, np.array([key]))[0])
+                members = members[contains_sorted(findable, members)]
+            counts[key] = len(members) - int(contains_sorted(members, np.array([key]))[0])
         return counts
 
 
@@ -271,13 +279,13 @@ def _caught_up(
     sequence: int,
     column: GroupColumn,
 ) -> GroupColumn | None:
-    touched = touched_since(session, collection_id, sequence, target, few(len(column.keys)))
+    touched = touched_since(session, collection_id, sequence, target, refresh_limit(len(column.keys)))
     if touched is None:
         return None
     if not len(touched):
         return column
     written = _column(session, query.where(ImageRow.sequence > sequence))
-    kept = ~holds(touched, column.keys)
+    kept = ~contains_sorted(touched, column.keys)
     keys, numbers = column.keys[kept], column.numbers[kept]
     places = np.searchsorted(keys, written.keys)
     return GroupColumn(np.insert(keys, places, written.keys), np.insert(numbers, places, written.numbers))

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from sqlalchemy import BindParameter, bindparam, null, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead, Kept
+from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow
@@ -73,7 +73,7 @@ class FoundImages:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._kept = {target: Kept[int, FoundImage](catalogue) for target in TARGETS}
+        self._kept = {target: VersionedCache[int, FoundImage](catalogue) for target in TARGETS}
 
     def of(
         self, keys: Sequence[int], target: Target = "images", version: Hashable = None

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from index.catalogue.full_text import fuse
 from index.errors import QueryError
-from index.filters.column_cache import holds
-from index.search.cursors import MOST_RANKED, Place
+from index.filters.column_cache import contains_sorted
+from index.search.cursors import MOST_RANKED, PagePosition
 from index.search.grouping import Groups
 from index.search.mmr import diversify
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView, held_vectors
@@ -94,7 +94,7 @@ class Scope(NamedTuple):
         if len(hidden) <= _MANY_HIDDEN:
             return cls(view, query, allowed, hidden)
         every = view.keys() if allowed is None else allowed
-        return cls(view, query, every[~holds(hidden, every)], NOTHING)
+        return cls(view, query, every[~contains_sorted(hidden, every)], NOTHING)
 
     def findable(self, every: Keys) -> Keys | None:
         """Return the keys that a search may find, rising; None where these are `every` key that there is."""
@@ -102,22 +102,22 @@ class Scope(NamedTuple):
         if len(self.view) != len(every):
             some = np.intersect1d(some, self.view.keys(), assume_unique=True)
         if len(self.hidden):
-            some = some[~holds(self.hidden, some)]
+            some = some[~contains_sorted(self.hidden, some)]
         return None if some is every else some
 
     def nearest(self, count: int, after: After | None = None) -> Neighbours:
-        """Find the `count` nearest; those hidden are searched for on top, since no view leaves them out."""
+        """Find the `count` nearest; hidden keys are fetched on top, since no view excludes them."""
         found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
         if not len(self.hidden):
             return found
-        kept = ~holds(self.hidden, found.keys)
+        kept = ~contains_sorted(self.hidden, found.keys)
         return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
 
 
 class Ranking(Protocol):
     """An order of hits."""
 
-    def page(self, count: int, place: Place | None = None) -> Ranked:
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
 
         Args:
@@ -132,13 +132,13 @@ class Ranking(Protocol):
         """Tell which of the hits (N,) may follow those that were seen (S,)."""
 
 
-class Plain:
+class VectorRanking:
     """By likeness to the query."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def page(self, count: int, place: Place | None = None) -> Ranked:
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the hits behind a score and key; see `Ranking`."""
         return by_vector(self._scope.nearest(count, None if place is None else place.after))
 
@@ -147,14 +147,14 @@ class Plain:
         return ~np.isin(keys, seen)
 
 
-class Remade(ABC):
-    """An order that is made again from the top for every page."""
+class RecomputedRanking(ABC):
+    """A ranking that is computed again from the top for every page."""
 
     @abstractmethod
     def _top(self, count: int) -> Ranked:
         """Return the first `count` hits."""
 
-    def page(self, count: int, place: Place | None = None) -> Ranked:
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the first hits that have not been seen; see `Ranking`."""
         if place is not None and place.after.rank >= MOST_RANKED:
             raise QueryError(
@@ -170,7 +170,7 @@ class Remade(ABC):
         return ~np.isin(keys, seen)
 
 
-class Fused(Remade):
+class FusedRanking(RecomputedRanking):
     """By reciprocal rank in two lists: likeness to the query, and matches of exact words.
 
     What neither list has among its first places follows by likeness, with a sum of zero.
@@ -206,7 +206,7 @@ class Fused(Remade):
         return fused.then(behind).take(slice(count))
 
 
-class Grouped(Remade):
+class GroupedRanking(RecomputedRanking):
     """One hit of each group, its first in another order.
 
     Args:
@@ -241,7 +241,7 @@ class Grouped(Remade):
             wanted *= 2
 
 
-class Diverse(Remade):
+class DiverseRanking(RecomputedRanking):
     """Hits near the query that differ from each other, chosen among the first places of another order.
 
     What lies behind those places follows in the other order.

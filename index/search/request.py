@@ -1,6 +1,5 @@
 """What a search asks for beside its query vector."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from pydantic_core import to_json
@@ -54,21 +53,6 @@ class SearchRequest:
         """Whether nothing but likeness to the query decides what is on the page."""
         others = (self.filter, self.cursor, self.exclude or None, self.exclude_groups_of or None)
         return not self.is_remade and all(part is None for part in others)
-
-    @property
-    def shape(self) -> tuple[Hashable, ...]:
-        """What many queries may have in common, but for the filter: its 1 and true would be equal."""
-        return (
-            self.exclude,
-            self.exclude_groups_of,
-            self.exclude_groups_by,
-            self.words,
-            self.target,
-            self.group_by,
-            self.diversity,
-            self.kind,
-            self.parts,
-        )
 
     def check(self) -> None:
         """Refuse what cannot be searched for.

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
-from index.search.cursors import PageEnd, Place, encode_cursor
+from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from training.data.manifest import MetadataValue
 
 # The list that a hit comes from.
@@ -134,7 +134,7 @@ class SearchPage:
     """
 
     hits: tuple[Hit, ...]
-    place: Place | None = field(compare=False)
+    place: PagePosition | None = field(compare=False)
     end: Callable[[bool | None], PageEnd] | None = field(compare=False)
     measure: Callable[[], ScoreScale] | None = field(compare=False)
     exact: bool

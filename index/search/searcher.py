@@ -16,12 +16,11 @@ from index.catalogue.collections import TARGETS, Generation, Target
 from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import QueryError
-from index.filters.column_cache import Place as FollowedPlace
-from index.filters.column_cache import holds
+from index.filters.column_cache import CacheKey, contains_sorted
 from index.filters.field_columns import FieldColumns
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
-from index.search.cursors import MOST_RANKED, PageEnd, Place, decode_cursor
+from index.search.cursors import MOST_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
 from index.search.orders import (
@@ -29,21 +28,21 @@ from index.search.orders import (
     BY_WORDS,
     FUSED_PLACES,
     NOTHING,
-    Diverse,
-    Fused,
-    Grouped,
-    Plain,
+    DiverseRanking,
+    FusedRanking,
+    GroupedRanking,
     Ranked,
     Ranking,
     Scope,
+    VectorRanking,
     by_vector,
 )
 from index.search.query_vector import Parts, compose
 from index.search.request import SearchRequest
-from index.search.resolved import Ground, Prepared, PreparedRequests
+from index.search.resolver import RequestResolver, ResolvedRequest
 from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, SearchPage
-from index.vectors.protocol import After, Keys, Vectors, VectorView
-from index.views.manager import HeldView, Views
+from index.vectors.protocol import After, Keys, Vectors
+from index.views.manager import ViewEntry, Views
 
 # How often a page is made again because something on it was removed meanwhile.
 _TRIES: Final = 3
@@ -61,15 +60,15 @@ class _Search(NamedTuple):
     `newest` is that of the view when it began.
     """
 
-    prepared: Prepared
+    resolved: ResolvedRequest
     version: Hashable | None
-    held: HeldView
+    held: ViewEntry
     newest: int
     scope: Scope
     ranking: Ranking
     groups: Groups | None
     measure: Callable[[], ScoreScale] | None
-    place: Place | None
+    place: PagePosition | None
 
 
 class Searcher:
@@ -82,7 +81,7 @@ class Searcher:
         self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
         self._images = FoundImages(catalogue)
-        self._requests = PreparedRequests(catalogue)
+        self._resolver = RequestResolver(catalogue)
 
     def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""
@@ -97,7 +96,6 @@ class Searcher:
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""
         if self._views.retire(collection_id, active):
-            self._requests.forget()
             self._backgrounds.keep(self._views.held())
 
     def keep(self, collections: Collection[int], generations: Collection[int]) -> None:
@@ -105,7 +103,6 @@ class Searcher:
         self._passing.keep(collections)
         self._columns.keep(collections)
         self._views.keep(generations)
-        self._requests.forget()
         self._backgrounds.keep(generations)
 
     def generation(self, active: ActiveGeneration) -> tuple[Generation, int]:
@@ -114,7 +111,7 @@ class Searcher:
         Raises:
             GenerationError: It is gone, or another one than the caller thinks.
         """
-        return self._requests.generation(active)
+        return self._resolver.generation(active)
 
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target) -> Vectors:
         """Make one query vector of several; see `SearchEngine.compose`."""
@@ -137,9 +134,9 @@ class Searcher:
         """Return a page of hits; see `SearchEngine.search`."""
         started = time.perf_counter()
         request.check()
-        query, prepared = unit_query(vector, active.dim), self._requests.of(active, request)
+        query, resolved = unit_query(vector, active.dim), self._resolver.resolve(active, request)
         for _ in range(_TRIES):
-            search = self._begin(prepared, query, request, text)
+            search = self._begin(resolved, query, request, text)
             page = self._page(search, request, started)
             # Else what another thread has put into the view since the search began may come twice.
             if search.place is None or search.held.newest == search.newest:
@@ -156,9 +153,9 @@ class Searcher:
         """Return a page of hits for each query; see `SearchEngine.search_many`."""
         request.check()
         queries = [unit_query(vector, active.dim) for vector in vectors]
-        prepared = self._requests.of(active, request)
+        resolved = self._resolver.resolve(active, request)
         searches = [
-            self._begin(prepared, query, request, text)
+            self._begin(resolved, query, request, text)
             for query, text in zip(queries, texts or repeat(None, len(queries)), strict=True)
         ]
         firsts: list[Ranked | None] = [None] * len(searches)
@@ -169,7 +166,7 @@ class Searcher:
             self._images.of(
                 np.unique(np.concatenate([found.keys for found in near])).tolist(),
                 request.target,
-                prepared.version,
+                resolved.version,
             )
         return [
             self._page(search, request, time.perf_counter(), first)
@@ -190,54 +187,43 @@ class Searcher:
         fused = request.words is not None
         return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, fused)
 
-    def _begin(self, prepared: Prepared, query: Vectors, request: SearchRequest, text: str | None) -> _Search:
-        generation, place = prepared.generation, None
+    def _begin(
+        self, resolved: ResolvedRequest, query: Vectors, request: SearchRequest, text: str | None
+    ) -> _Search:
+        generation, place = resolved.generation, None
         if request.cursor is not None:
-            query, place = decode_cursor(request.cursor, prepared.binding, query)
-        # What has to be read is of the prepared state or of a later one; often nothing has to be.
+            query, place = decode_cursor(request.cursor, resolved.binding, query)
+        # What has to be read is of the resolved state or of a later one; often nothing has to be.
         with self._catalogue.reading() as reading:
-            view, ground = self._ground(reading, prepared, request.target)
-            newest, hidden = ground.held.newest, prepared.hidden
-            # Else what comes to another place could come twice.
+            view = self._views.current(reading, generation, resolved.sequence, request.target)
+            background = self._backgrounds.of(reading, generation, view, request.target)
+            held = self._views.entry(generation, request.target)
+            newest, hidden = held.newest, resolved.hidden
+            # Rows rewritten since the first page could repeat.
             if place is not None and newest > place.sequence:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
-            allowed = self._allowed(reading, prepared, prepared.passing, request)
+            allowed = self._allowed(reading, resolved, resolved.passing, request)
             scope = Scope.of(view, query, allowed, hidden)
-            ranking: Ranking = Plain(scope)
+            ranking: Ranking = VectorRanking(scope)
             if request.words is not None:
-                ranking = Fused(scope, self._matches(reading, prepared, request, hidden))
+                ranking = FusedRanking(scope, self._matches(reading, resolved, request, hidden))
         groups = None
         if request.group_by is not None:
             column = partial(self._column, generation, request.group_by, request.target)
             groups = Groups(column)
-            ranking = Grouped(ranking, groups, scope)
+            ranking = GroupedRanking(ranking, groups, scope)
         if request.diversity is not None:
-            ranking = Diverse(
+            ranking = DiverseRanking(
                 ranking,
                 view,
                 request.diversity,
                 blades=generation.blades,
                 unsigned=generation.unsigned,
             )
-        background = ground.background
         measure = None if background is None else partial(background.scale, query, request.kind, text)
-        version = None if reading.opened else prepared.version
-        return _Search(prepared, version, ground.held, newest, scope, ranking, groups, measure, place)
-
-    def _ground(self, reading: Reading, prepared: Prepared, target: Target) -> tuple[VectorView, Ground]:
-        """Return what is searched with everything that it held when the search was prepared."""
-        known, generation, sequence = prepared.ground, prepared.generation, prepared.sequence
-        ready = None if known is None else known.held.ready(sequence)
-        if known is not None and ready is not None:
-            return ready, known
-        view = self._views.current(reading, generation, sequence, target)
-        background = self._backgrounds.of(reading, generation, view, target)
-        ground = Ground(self._views.hold(generation, target), background)
-        # Else another thread is measuring it again.
-        if background is None or background.fits(len(view)):
-            prepared.ground = ground
-        return view, ground
+        version = None if reading.opened else resolved.version
+        return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place)
 
     def _column(self, generation: Generation, field: str, target: Target) -> GroupColumn:
         """Return the groups of a collection as the catalogue is now."""
@@ -247,17 +233,23 @@ class Searcher:
             return self._columns.get(session, collection_id, sequence, field, target)
 
     def _allowed(
-        self, reading: Reading, prepared: Prepared, passing: FollowedPlace | None, request: SearchRequest
+        self,
+        reading: Reading,
+        resolved: ResolvedRequest,
+        passing: CacheKey | None,
+        request: SearchRequest,
     ) -> Keys | None:
         if passing is None or request.filter is None:
             return None
-        return self._passing.get(reading, passing, prepared.sequence, request.filter)
+        return self._passing.get(reading, passing, resolved.sequence, request.filter)
 
-    def _matches(self, reading: Reading, prepared: Prepared, request: SearchRequest, hidden: Keys) -> Keys:
+    def _matches(
+        self, reading: Reading, resolved: ResolvedRequest, request: SearchRequest, hidden: Keys
+    ) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
-        passing = None if prepared.passing is None else prepared.passing._replace(target="images")
-        words, images = request.words or "", self._allowed(reading, prepared, passing, request)
-        session, collection_id = reading.session, prepared.generation.collection_id
+        passing = None if resolved.passing is None else resolved.passing._replace(target="images")
+        words, images = request.words or "", self._allowed(reading, resolved, passing, request)
+        session, collection_id = reading.session, resolved.generation.collection_id
         if request.target == "images":
             limit = FUSED_PLACES + len(hidden)
             keys = matching(session, collection_id, words, limit, images)
@@ -265,7 +257,7 @@ class Searcher:
             # The words may be in another text of the image, or in its report.
             keys = matching(session, collection_id, words, MOST_RANKED, images)
             keys = texts_with(session, keys, words)
-        return keys[~holds(hidden, keys)][:FUSED_PLACES]
+        return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
 
     def _found(
         self, search: _Search, k: int, target: Target, first: Ranked | None
@@ -283,7 +275,7 @@ class Searcher:
             found = search.ranking.page(wanted, search.place) if first is None else first
             first = None
             # Where the view holds what was written after the search began, these are as they are now.
-            beyond = search.held.newest > search.prepared.sequence
+            beyond = search.held.newest > search.resolved.sequence
             held = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
             images = [image for image in held if image is not None]
             if len(images) > k or len(found) < wanted:
@@ -308,13 +300,13 @@ def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int)
 
 def _end(search: _Search, found: Ranked, k: int, remade: bool, confident: bool | None) -> PageEnd:
     """Return where a page of the first `k` of these hits ends."""
-    before, seen, began = 0, NOTHING, search.prepared.sequence
+    before, seen, began = 0, NOTHING, search.resolved.sequence
     if search.place is not None:
         before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
     if remade:
         seen = np.append(seen, found.keys[:k])
     last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), before + k)
-    return PageEnd(search.prepared.binding, search.scope.query, Place(last, began, confident, seen))
+    return PageEnd(search.resolved.binding, search.scope.query, PagePosition(last, began, confident, seen))
 
 
 def unit_query(vector: Vectors, dim: int) -> Vectors:

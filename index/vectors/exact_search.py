@@ -8,7 +8,7 @@ import numpy as np
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import behind, ranked, ranked_many
+from index.vectors.ranking import page_offset, ranked, ranked_many
 from index.vectors.storage.vector_store import VectorStore
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -43,7 +43,7 @@ def search_exactly(
         if likely is None:
             likely = rows.nearest(query, wanted, passing)
         found = Neighbours(*ranked(query, keys, likely, rows.get), exact=True)
-        first = behind(found.keys, found.scores, after)
+        first = page_offset(found.keys, found.scores, after)
         if is_certain(found, first + k, passing, rows):
             page = slice(first, first + k)
             return Neighbours(found.keys[page], found.scores[page], exact=True)

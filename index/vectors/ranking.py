@@ -17,12 +17,12 @@ _SPARE: Final = 4
 _RANKED_AT_ONCE: Final = 512
 
 
-def kept(rank: int) -> int:
+def rerank_depth(rank: int) -> int:
     """Return how many of the candidates are ranked exactly for hits down to a rank."""
     return rank + _SPARE + rank // 8
 
 
-def tied(scores: Scores, rank: int) -> bool:
+def has_boundary_ties(scores: Scores, rank: int) -> bool:
     """Tell whether so many are as near as the hit at a rank that more of them may have been left out.
 
     Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
@@ -31,7 +31,7 @@ def tied(scores: Scores, rank: int) -> bool:
         scores: Of the candidates, best first.
         rank: Of the last hit; `kept` of the candidates were ranked for it, if there were as many.
     """
-    last = kept(rank)
+    last = rerank_depth(rank)
     return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
 
 
@@ -105,7 +105,7 @@ def _ranked_part(
     ]
 
 
-def behind(keys: Keys, scores: Scores, after: After | None) -> int:
+def page_offset(keys: Keys, scores: Scores, after: After | None) -> int:
     """Return how many of the ranked hits lie at `after` or before it."""
     if after is None:
         return 0

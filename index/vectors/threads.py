@@ -23,7 +23,7 @@ def use_threads(count: int) -> None:
     faiss.omp_set_num_threads(count)
 
 
-def yield_cores() -> None:
+def lower_priority() -> None:
     """Lower the priority of this thread, and of all that it begins, below those that answer searches.
 
     Linux keeps a priority for each thread. A pool of OpenMP takes that of the thread which begins it.

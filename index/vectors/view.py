@@ -16,7 +16,7 @@ from index.vectors.filter_mask import FilterMask, FilterMasks
 from index.vectors.id_map import IdMap, Rows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
-from index.vectors.ranking import Scores, behind, cosines, ranked, ranked_many, tied
+from index.vectors.ranking import Scores, cosines, has_boundary_ties, page_offset, ranked, ranked_many
 from index.vectors.storage.faiss_rows import write_header
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.mapped import MappedStore
@@ -42,7 +42,7 @@ _SEED: Final = 0
 
 
 class MovedError(Exception):
-    """Rows have moved, or there are other codes, while something was made of them."""
+    """The row layout or the codes changed during a build or a write."""
 
 
 class CosineView:
@@ -68,8 +68,8 @@ class CosineView:
         self._gpu: GpuScan | None = None
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
-        # Whether a change failed half-way, so that keys and rows may not belong together.
-        self._torn = False
+        # Whether keys and rows may not fit together after a failed change.
+        self._inconsistent = False
         self._masks = FilterMasks()
 
     @property
@@ -107,18 +107,18 @@ class CosineView:
     @property
     def damaged(self) -> bool:
         """Whether another view must be read in place of this: its files were damaged, or a change failed."""
-        return self._torn or self._store.damaged
+        return self._inconsistent or self._store.damaged
 
     @property
-    def lagging(self) -> bool:
-        """Whether so many rows came after the codes that `keep_up` should be called."""
+    def has_pending(self) -> bool:
+        """Whether so many rows came after the codes that `encode_pending` should be called."""
         if self._ann is None:
             return False
         late = len(self._store) - len(self._ann.codes)
-        return late >= max(_FEWEST_LAGGING, _LAGGING_SHARE * len(self._store)) or self._outgrown
+        return late >= max(_FEWEST_LAGGING, _LAGGING_SHARE * len(self._store)) or self._needs_retraining
 
     @property
-    def _outgrown(self) -> bool:
+    def _needs_retraining(self) -> bool:
         return len(self._store) > (1 + _GROWTH) * self._built.rows
 
     @property
@@ -200,7 +200,7 @@ class CosineView:
             found = ranked_many(queries, self._ids.keys, padded, self._store.get)
             return [
                 Neighbours(one.keys[:k], one.scores[:k], exact=False)
-                if k <= len(one.keys) and not tied(one.scores, k)
+                if k <= len(one.keys) and not has_boundary_ties(one.scores, k)
                 else self._scan(query, k, passing, None)
                 for query, one in zip(queries, found, strict=True)
             ]
@@ -210,8 +210,8 @@ class CosineView:
         if rows is None:
             return None
         keys, scores = ranked(query, self._ids.keys, rows, self._store.get)
-        first = behind(keys, scores, after)
-        if first + k > len(keys) or tied(scores, k if after is None else k + after.rank):
+        first = page_offset(keys, scores, after)
+        if first + k > len(keys) or has_boundary_ties(scores, k if after is None else k + after.rank):
             return None
         return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
 
@@ -269,7 +269,7 @@ class CosineView:
             self._masks.clear()
         return True
 
-    def keep_up(self) -> bool:
+    def encode_pending(self) -> bool:
         """Have codes learn the rows that came since, while searches and writes go on.
 
         Returns:
@@ -277,7 +277,7 @@ class CosineView:
         """
         with self._lock.reading():
             ann, layout = self._ann, self._layout
-        if ann is None or self._outgrown:
+        if ann is None or self._needs_retraining:
             return False
         while len(ann.codes) < len(self._store):
             with self._lock.writing():
@@ -386,7 +386,7 @@ class CosineView:
             try:
                 yield
             except BaseException:
-                self._torn = True
+                self._inconsistent = True
                 self._layout += 1
                 raise
 

@@ -1,9 +1,9 @@
 """Views follow the catalogue: embeddings written, and keys removed, after a sequence number."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, Target
@@ -16,27 +16,39 @@ from index.vectors.view import CosineView
 _ROWS_AT_ONCE: Final = 4096
 
 
-def sequence_of(session: Session, generation: Generation) -> int:
-    """Return the sequence number of a generation's collection."""
-    query = select(CollectionRow.sequence).where(CollectionRow.id == generation.collection_id)
-    return session.execute(query).scalar_one_or_none() or 0
+class Sequence(NamedTuple):
+    """The sequence number of a collection, and that up to which removals are forgotten."""
+
+    latest: int
+    trimmed: int
+
+
+def sequence_of(session: Session, generation: Generation) -> Sequence:
+    """Return the sequence numbers of a generation's collection."""
+    columns = select(CollectionRow.sequence, CollectionRow.trimmed)
+    row = session.execute(columns.where(CollectionRow.id == generation.collection_id)).one_or_none()
+    return Sequence(0, 0) if row is None else Sequence(row.sequence, row.trimmed)
 
 
 def latest_sequence(session: Session, generation: Generation) -> int:
     """Return the sequence number as of now, which a session that has begun does not see."""
     with Session(session.get_bind()) as later:
-        return sequence_of(later, generation)
+        return sequence_of(later, generation).latest
+
+
+def count_since(session: Session, generation: Generation, sequence: int, target: Target) -> int:
+    """Return how many embeddings were written, and keys removed, after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    written = select(func.count()).where(table.generation_id == generation.id, table.sequence > sequence)
+    removed = select(func.count()).select_from(_removed_since(generation, sequence, target).subquery())
+    return session.execute(written).scalar_one() + session.execute(removed).scalar_one()
 
 
 def follow(session: Session, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
-    """Do to the view what was done to the catalogue after a sequence number."""
+    """Apply to the view what was written and removed after a sequence number."""
     add_since(session, generation, view, sequence, target)
-    removed = select(RemovalRow.key).where(
-        RemovalRow.collection_id == generation.collection_id,
-        RemovalRow.target == target,
-        RemovalRow.sequence > sequence,
-    )
-    keys = np.fromiter(session.execute(removed).scalars(), dtype=np.int64)
+    removed = session.execute(_removed_since(generation, sequence, target)).scalars()
+    keys = np.fromiter(removed, dtype=np.int64)
     if len(keys):
         view.remove(keys)
 
@@ -64,3 +76,11 @@ def add_since(
                 f"The catalogue is damaged: in generation {generation.id}, {error}."
             ) from error
         view.add(keys, vectors)
+
+
+def _removed_since(generation: Generation, sequence: int, target: Target) -> Select[int]:
+    return select(RemovalRow.key).where(
+        RemovalRow.collection_id == generation.collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )

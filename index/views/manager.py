@@ -23,24 +23,28 @@ from index.vectors.factory import StoredView, new_view
 from index.vectors.protocol import VIEW_NAMES, Vectors, VectorView, ViewName
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.scratch import Scratch
-from index.vectors.threads import yield_cores
+from index.vectors.threads import lower_priority
 from index.vectors.view import CosineView, MovedError
 from index.views.calibration_queries import stored_queries
-from index.views.catch_up import add_since, follow, latest_sequence, sequence_of
+from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
 from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
 from index.views.memory import free_memory
 from index.views.snapshots import (
     SnapshotOf,
-    is_mapped,
+    StoredSnapshot,
     read_snapshot,
     remove_snapshot,
     stored_operating_point,
+    stored_snapshot,
     write_snapshot,
 )
 
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
 _WORTH_A_SNAPSHOT: Final = 1000
+# A snapshot that lacks up to this share of the changes stays: a start reads them from the catalogue. One that
+# is written for every few images would be gigabytes each time.
+_LACKING: Final = 0.05
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 1.0
@@ -51,7 +55,7 @@ _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by 
 _log = logging.getLogger(__name__)
 
 
-class HeldView:
+class ViewEntry:
     """A view and the sequence number up to which it holds every embedding of its generation.
 
     Attributes:
@@ -66,8 +70,8 @@ class HeldView:
         self.sequence = 0
         self.newest = 0
         self.building = False
-        # A choice that was not looked at because something was being built.
-        self.missed = False
+        # Whether the view must be chosen again after the current build.
+        self.choose_again = False
         # Whether the vectors were brought to a GPU.
         self.on_gpu = False
         # When the build of a view failed last.
@@ -78,11 +82,16 @@ class HeldView:
         """Return the view if nothing has to be read for a search at a sequence number."""
         self.used = time.monotonic()
         view = self.view
-        if view is None or self.sequence < sequence or view.damaged or (self.missed and not self.building):
+        if (
+            view is None
+            or self.sequence < sequence
+            or view.damaged
+            or (self.choose_again and not self.building)
+        ):
             return None
         return view
 
-    def rests(self, name: ViewName) -> bool:
+    def is_backing_off(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
         return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
 
@@ -100,10 +109,10 @@ class Views:
         self._gpu = gpu
         self._scratch = Scratch()
         self._lock = threading.Lock()
-        self._held: dict[tuple[int, Target], HeldView] = {}
+        self._held: dict[tuple[int, Target], ViewEntry] = {}
         self._looked = -math.inf
         # One build at a time: it takes every core that searches leave.
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=yield_cores)
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=lower_priority)
 
     def close(self) -> None:
         """Begin no further build; one that has begun is waited for."""
@@ -120,7 +129,7 @@ class Views:
             sequence: The sequence number of its collection.
             target: Whether to search its images or their texts.
         """
-        held = self.hold(generation, target)
+        held = self.entry(generation, target)
         view = held.ready(sequence)
         if view is not None:
             return view
@@ -128,8 +137,13 @@ class Views:
             return self._catch_up(reading.session, generation, held, sequence)
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
-        """Write the snapshot of a generation, with codes if they pay; a full disk is only logged."""
-        held = self.hold(generation, "images")
+        """Write the snapshot of a generation, with codes if they pay, unless the one there will do.
+
+        A full disk is only logged.
+        """
+        if self._will_do(session, generation, sequence):
+            return
+        held = self.entry(generation, "images")
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
             if isinstance(view, CosineView):
@@ -139,16 +153,13 @@ class Views:
                 # Snapshots hold nothing of what lies on a GPU.
                 if wanted is not None and wanted != "gpu":
                     asked = stored_queries(session, generation, "images")
-                    _renew(view, wanted, self._place(generation, "images"), asked)
+                    _update_or_rebuild(view, wanted, self._place(generation, "images"), asked)
             self._write(generation, view, held.sequence, "images")
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
-        count, memory = count_embeddings(session, generation), free_memory()
-        # Another process may hold the vectors, and weighs what is free beside them.
-        if not is_mapped(self._place(generation, "images")):
-            memory += 2 * count * generation.dim
-        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
+        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        return self._explain(session, generation, count_embeddings(session, generation), stored)
 
     def stored_operating_point(self, generation: Generation) -> OperatingPoint | None:
         """Return the operating point in the snapshot of a generation's images; None where it has no codes."""
@@ -196,38 +207,58 @@ class Views:
         }
         return {place: point for place, point in points.items() if point is not None}
 
-    def hold(self, generation: Generation, target: Target) -> HeldView:
+    def entry(self, generation: Generation, target: Target) -> ViewEntry:
         """Return what holds the view of a generation; see `current`."""
         with self._lock:
             place = (generation.id, target)
             held = self._held.get(place)
             if held is None:
-                held = self._held[place] = HeldView(generation.collection_id, target)
+                held = self._held[place] = ViewEntry(generation.collection_id, target)
         held.used = time.monotonic()
         return held
 
+    def _explain(
+        self, session: Session, generation: Generation, count: int, stored: StoredSnapshot | None
+    ) -> list[Choice]:
+        memory = free_memory()
+        # Another process may hold the vectors, and weighs what is free beside them.
+        if stored is None or stored.view != "mapped":
+            memory += 2 * count * generation.dim
+        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
+
+    def _will_do(self, session: Session, generation: Generation, sequence: int) -> bool:
+        """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
+        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        if stored is None or stored.sequence > sequence:
+            return False
+        count = count_embeddings(session, generation)
+        if count_since(session, generation, stored.sequence, "images") > _LACKING * count:
+            return False
+        # Snapshots hold nothing of what lies on a GPU.
+        return _chosen(self._explain(session, generation, count, stored)) in (stored.view, "gpu")
+
     def _catch_up(
-        self, session: Session, generation: Generation, held: HeldView, sequence: int, *, build: bool = True
+        self, session: Session, generation: Generation, held: ViewEntry, sequence: int, *, build: bool = True
     ) -> StoredView:
         view = held.view
         if view is None or view.damaged or held.sequence < sequence:
-            # That of the state which is read, and which may be later than the one that was asked for.
-            sequence = sequence_of(session, generation)
+            # The transaction's, which may be later than the one of the request.
+            sequence, trimmed = sequence_of(session, generation)
             held.newest = max(held.newest, sequence)
-            if view is None or view.damaged:
+            if view is None or view.damaged or held.sequence < trimmed:
                 view = held.view = self._load(session, generation, sequence, held.target)
             else:
                 follow(session, generation, view, held.sequence, held.target)
             held.sequence = sequence
-        elif not held.missed:
+        elif not held.choose_again:
             return view
         if build:
-            held.missed = held.building
+            held.choose_again = held.building
         if build and not held.building and isinstance(view, CosineView):
-            gpu = None if _gpu_rests(held, view) else self._gpu
+            gpu = None if _gpu_is_backing_off(held, view) else self._gpu
             wanted = _to_build(session, generation, view, gpu, view.device_bytes)
             held.on_gpu = view.name == "gpu" and wanted is None
-            if wanted is not None and not held.rests(wanted):
+            if wanted is not None and not held.is_backing_off(wanted):
                 asked = stored_queries(session, generation, held.target)
                 held.building = True
                 try:
@@ -238,7 +269,7 @@ class Views:
         return view
 
     def _build(
-        self, generation: Generation, held: HeldView, view: CosineView, wanted: ViewName, asked: Vectors
+        self, generation: Generation, held: ViewEntry, view: CosineView, wanted: ViewName, asked: Vectors
     ) -> None:
         """Give a view its copy on the GPU, or codes and a snapshot, while it answers."""
         renewed = False
@@ -246,7 +277,7 @@ class Views:
             if wanted == "gpu":
                 self._upload(held, view)
             else:
-                renewed = _renew(view, wanted, self._place(generation, held.target), asked)
+                renewed = _update_or_rebuild(view, wanted, self._place(generation, held.target), asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
             _log.exception("the view of generation %d was not built: it is scanned", generation.id)
@@ -260,7 +291,7 @@ class Views:
                     # A search after a write catches up while the vectors are copied.
                     self._write(generation, view, held.sequence, held.target, settled=locked.close)
 
-    def _upload(self, held: HeldView, view: CosineView) -> None:
+    def _upload(self, held: ViewEntry, view: CosineView) -> None:
         if self._gpu is not None:
             held.on_gpu = view.upload(GpuScan(view.dim, self._gpu.new_index))
 
@@ -271,9 +302,12 @@ class Views:
         found = read_snapshot(folder, _identity(generation), mapped=mapped, scratch=self._scratch)
         if found is not None:
             view, held = found
-            if held <= sequence:
+            if sequence_of(session, generation).trimmed <= held <= sequence:
+                lacking = count_since(session, generation, held, target)
                 follow(session, generation, view, held, target)
                 if len(view) == count:
+                    if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count):
+                        self._write(generation, view, sequence, target)
                     return view
             # Else another process has written it since this session began.
             if held <= sequence or held > latest_sequence(session, generation):
@@ -310,9 +344,9 @@ class Views:
         return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
 
 
-def _renew(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
+def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
     """Have codes learn the rows that came since, or build others; tell whether there are others."""
-    if view.name == wanted and view.keep_up():
+    if view.name == wanted and view.encode_pending():
         return False
     return view.build(wanted, spill, asked)
 
@@ -323,11 +357,11 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _gpu_rests(held: HeldView, view: CosineView) -> bool:
+def _gpu_is_backing_off(held: ViewEntry, view: CosineView) -> bool:
     """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
     if held.on_gpu and view.name != "gpu":
         held.on_gpu, held.failed["gpu"] = False, time.monotonic()
-    return held.rests("gpu")
+    return held.is_backing_off("gpu")
 
 
 def _to_build(
@@ -342,7 +376,7 @@ def _to_build(
         if view.name != "exact" or view.mapped:
             view.drop()
         return None
-    return wanted if view.name != wanted or view.lagging else None
+    return wanted if view.name != wanted or view.has_pending else None
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

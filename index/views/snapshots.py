@@ -8,20 +8,22 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_abandoned
 from index.vectors.ann.search import OperatingPoint, read_point
 from index.vectors.factory import StoredView, new_view
+from index.vectors.protocol import ViewName
 from index.vectors.storage.scratch import Scratch
+from index.vectors.view import CosineView
 from training.atomic import atomic_file, sync
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _MANIFEST: Final = "snapshot.json"
 
 _log = logging.getLogger(__name__)
@@ -38,11 +40,20 @@ class SnapshotOf:
     unsigned: bool = False
 
 
+class StoredSnapshot(NamedTuple):
+    """The sequence number up to which a snapshot is complete, and the kind of view that was written."""
+
+    sequence: int
+    view: ViewName
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     sha256: str
+    size: int
+    modified_ns: int
 
 
 class _Manifest(BaseModel):
@@ -53,6 +64,7 @@ class _Manifest(BaseModel):
     digest: str
     dim: int
     sequence: int
+    view: ViewName
     files: dict[str, _File]
 
 
@@ -84,7 +96,8 @@ def write_snapshot(
         MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if _stored_sequence(folder, of) > sequence:
+    stored = stored_snapshot(folder, of)
+    if stored is not None and stored.sequence > sequence:
         _log.info("the snapshot in %s is newer and stays", folder)
         return
     stem = uuid.uuid4().hex
@@ -98,6 +111,7 @@ def write_snapshot(
             digest=of.digest,
             dim=of.dim,
             sequence=sequence,
+            view=_kind(view, files),
             files=files,
         )
         sync(folder)
@@ -119,7 +133,8 @@ def read_snapshot(
     Args:
         folder: Where it lies.
         of: What it must be of.
-        mapped: Whether vectors that are compared by cosine stay in its file.
+        mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
+            size or its time of change is another than when it was written: it may be larger than memory.
         scratch: Shared by all views of a process.
 
     Returns:
@@ -130,7 +145,8 @@ def read_snapshot(
         _check_identity(manifest, of)
         spill = folder if mapped else None
         view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, scratch=scratch)
-        view.read({part: _checked(folder, file) for part, file in manifest.files.items()})
+        unread = {"rows"} if isinstance(view, CosineView) and view.mapped else set()
+        view.read({part: _checked(folder, file, part in unread) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
         _log.info("no snapshot is used: %s is missing", error.filename)
         return None
@@ -158,12 +174,14 @@ def remove_snapshot(folder: Path) -> None:
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 
-def is_mapped(folder: Path) -> bool:
-    """Return whether the snapshot is of a view whose vectors stay in its file."""
+def stored_snapshot(folder: Path, of: SnapshotOf) -> StoredSnapshot | None:
+    """Return up to where the snapshot there is complete, and of which kind; None if it cannot be used."""
     try:
-        return "mapped" in json.loads((folder / _MANIFEST).read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_identity(manifest, of)
+    except (ValidationError, _UnusableError, OSError):
+        return None
+    return StoredSnapshot(manifest.sequence, manifest.view)
 
 
 def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:
@@ -173,21 +191,21 @@ def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:
         raise _UnusableError("it is of another generation or bundle")
 
 
-def _checked(folder: Path, file: _File) -> Path:
+def _checked(folder: Path, file: _File, unread: bool) -> Path:
+    """Return the path of a file that is as it was written; `unread` trusts its size and time of change."""
     path = folder / file.name
-    if path.parent != folder or _sha256(path) != file.sha256:
-        raise _UnusableError(f"{file.name} is damaged or has been exchanged")
-    return path
+    if path.parent == folder:
+        status = path.stat()
+        unchanged = (status.st_size, status.st_mtime_ns) == (file.size, file.modified_ns)
+        if (unread and unchanged) or _sha256(path) == file.sha256:
+            return path
+    raise _UnusableError(f"{file.name} is damaged or has been exchanged")
 
 
-def _stored_sequence(folder: Path, of: SnapshotOf) -> int:
-    """Return up to which sequence number the snapshot there is complete, if it can be used, else 0."""
-    try:
-        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-        _check_identity(manifest, of)
-    except (ValidationError, _UnusableError, OSError):
-        return 0
-    return manifest.sequence
+def _kind(view: StoredView, files: Collection[str]) -> ViewName:
+    if "codes" not in files:
+        return "exact"
+    return "mapped" if isinstance(view, CosineView) and view.mapped else "ivf"
 
 
 def _stored_names(folder: Path) -> set[str]:
@@ -203,7 +221,8 @@ def _stored_names(folder: Path) -> set[str]:
 def _synced(path: Path) -> _File:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    return _File(name=path.name, sha256=_sha256(path))
+        status = os.fstat(file.fileno())
+    return _File(name=path.name, sha256=_sha256(path), size=status.st_size, modified_ns=status.st_mtime_ns)
 
 
 def _sha256(path: Path) -> str:

@@ -19,7 +19,7 @@ from index.catalogue.tables import (
     RemovalRow,
     TextRow,
 )
-from index.files.orphans import note_loose
+from index.files.orphans import mark_orphans
 from index.writes.texts import remove_texts
 
 _Item = TypeVar("_Item")
@@ -49,7 +49,7 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
         rows = session.execute(query).all()
         if rows:
             _delete(session, collection_id, sequence, [row.id for row in rows])
-            note_loose(session, {row.sha256 for row in rows})
+            mark_orphans(session, {row.sha256 for row in rows})
             removed |= {row.external_id: row.sha256 for row in rows}
     return removed
 
@@ -77,7 +77,7 @@ def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
         rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(_AT_ONCE)).all()
         if rows:
             keys = [row.id for row in rows]
-            note_loose(session, {row.sha256 for row in rows})
+            mark_orphans(session, {row.sha256 for row in rows})
             remove_words(session, keys)
             # Texts, attributes and embeddings go with their images.
             session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))

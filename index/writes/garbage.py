@@ -7,10 +7,11 @@ from typing import Final
 from sqlalchemy import select
 
 from index.catalogue.tables import GenerationRow
-from index.files.orphans import remove_loose
+from index.files.orphans import collect_orphans
 from index.files.unused_bundles import remove_unused
 from index.home import Home
 from index.writes.deletion import remove_hidden
+from index.writes.trim import trim_removals
 from index.writes.unused_fields import remove_unused_fields
 
 # A snapshot's folder begins with its generation's uid.
@@ -20,6 +21,8 @@ _UID_LENGTH: Final = 32
 def remove_leftovers(home: Home) -> None:
     """Remove what removed collections left, unused files, bundles and fields, and snapshots of no generation.
 
+    The log of removals is trimmed.
+
     While a backup is written, files of images and bundles stay until the next time.
 
     Raises:
@@ -28,7 +31,7 @@ def remove_leftovers(home: Home) -> None:
         StoreError: The disk does not let go of a file.
     """
     remove_hidden(home.catalogue)
-    remove_loose(home.catalogue, home.store)
+    collect_orphans(home.catalogue, home.store)
     remove_unused(home.catalogue, home.store, home.bundles_folder)
     snapshots = home.snapshots_folder
     # First the folders: the generation of one that is made now is in the catalogue already.
@@ -40,5 +43,6 @@ def remove_leftovers(home: Home) -> None:
             # Another process may remove it at the same time; what cannot be removed does no harm.
             with suppress(OSError):
                 shutil.rmtree(folder)
-    # Last, since it frees no space.
+    # Last, since it frees little space.
     remove_unused_fields(home.catalogue)
+    trim_removals(home.catalogue)

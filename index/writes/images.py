@@ -18,7 +18,7 @@ from index.catalogue.tables import (
     ImageRow,
 )
 from index.errors import GenerationError, StaleWriteError
-from index.files.orphans import note_loose
+from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
 from index.writes.texts import add_text_vectors, add_texts, replace_texts
 from training.data.manifest import Record
@@ -82,7 +82,7 @@ def write_images(
     keys = {write.record.id: stored[write.record.id].id for write in writes if write.record.id in stored}
     other = [write for write in changed if _new_picture(write, stored)]
     _refuse_or_forget(session, generation, other, keys)
-    note_loose(session, {stored[write.record.id].sha256 for write in other})
+    mark_orphans(session, {stored[write.record.id].sha256 for write in other})
     keys |= _insert_images(session, collection_id, sequence, new)
     for write in changed:
         values = _image_values(write, sequence)

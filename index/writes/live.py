@@ -17,7 +17,7 @@ from index.catalogue.collections import (
 )
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.errors import GenerationError, StaleWriteError
-from index.files.orphans import keep_files, note_loose, remove_loose
+from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
 from index.search.hit_reader import read_image
 from index.search.results import ActiveGeneration, StoredImage
@@ -94,7 +94,7 @@ def _store(home: Home, files: Mapping[str, bytes]) -> None:
     """Put files into the store, noted as loose before."""
     if files:
         with home.catalogue.write() as session:
-            note_loose(session, files)
+            mark_orphans(session, files)
     for content in files.values():
         home.store.put(content)
 
@@ -192,6 +192,6 @@ def _tidy(home: Home, digests: Collection[str]) -> None:
     if not digests:
         return
     try:
-        remove_loose(home.catalogue, home.store, digests)
+        collect_orphans(home.catalogue, home.store, digests)
     except RecoquestError as error:
         _log.warning("files that no image uses are not removed yet: %s", error)

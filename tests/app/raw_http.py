@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.cli.operate.bind_address import bind
 from app.server.connections import ConnectionLimits, Connections
 from app.server.protocol import bounded
-from app.server.server import EndingServer
+from app.server.server import GracefulServer
 from app.server.shedding import Shedding
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -70,7 +70,7 @@ async def serving(
         lifespan=lifespan,
         log_config=None,
     )
-    server = EndingServer(config, asyncio.Event())
+    server = GracefulServer(config, asyncio.Event())
     task = asyncio.create_task(server.serve(sockets=[taken]))
     try:
         while not server.started:

@@ -1,13 +1,13 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,15 +16,15 @@ from app.observability.console import console
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
+    from app.operations.query_sources import ImageFile, Source
     from app.schemas.search_page import SearchResponse, Truncation
-    from app.schemas.search_query import Example, SearchQuery
+    from app.schemas.search_query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.search.query_vector import Part, Parts
+    from index.search.query_vector import Part
     from index.search.results import ActiveGeneration
     from training.models.encoder import Encoder
 
-_Read = TypeVar("_Read")
 
 # The options that fields of a query come from.
 _OPTIONS = {
@@ -51,46 +51,48 @@ class _Files:
 
 
 def search(
-    collection: Annotated[str, typer.Argument(help="What to search; see `recoquest collections`.")],
-    text: Annotated[str | None, typer.Argument(help="What the images should show.")] = None,
+    collection: Annotated[str, typer.Argument(help="Collection to search; see `recoquest collections`.")],
+    text: Annotated[str | None, typer.Argument(help="Query text.")] = None,
     queries: Annotated[
         Path | None,
         typer.Option(help="Search for each line of this file, and print a page of JSON for each."),
     ] = None,
-    texts: Annotated[list[str] | None, typer.Option("--text", help="The same; may come again.")] = None,
+    texts: Annotated[list[str] | None, typer.Option("--text", help="Another query text; repeatable.")] = None,
     images: Annotated[
-        list[Path] | None, typer.Option("--image", help="Find images like this file; may come again.")
+        list[Path] | None, typer.Option("--image", help="Query image file; repeatable.")
     ] = None,
     like: Annotated[
         list[str] | None,
-        typer.Option("--like", help="Find images like the stored one of this id; may come again."),
+        typer.Option("--like", help="Id of a stored image as a positive example; repeatable."),
     ] = None,
     unlike: Annotated[
-        list[str] | None, typer.Option("--unlike", help="And unlike the one of this id; may come again.")
+        list[str] | None,
+        typer.Option("--unlike", help="Id of a stored image as a negative example; repeatable."),
     ] = None,
     like_texts: Annotated[
-        list[str] | None, typer.Option("--like-text", help="An example that is wanted; may come again.")
+        list[str] | None, typer.Option("--like-text", help="Text as a positive example; repeatable.")
     ] = None,
     unlike_texts: Annotated[
-        list[str] | None, typer.Option("--unlike-text", help="And one that is not; may come again.")
+        list[str] | None, typer.Option("--unlike-text", help="Text as a negative example; repeatable.")
     ] = None,
     like_vectors: Annotated[
         list[Path] | None,
         typer.Option(
             "--like-vector",
-            help="A vector by the collection's encoder: .npy, or a list in JSON; may come again.",
+            help="Vector by the collection's encoder as a positive example (.npy, or JSON list); repeatable.",
         ),
     ] = None,
     unlike_vectors: Annotated[
-        list[Path] | None, typer.Option("--unlike-vector", help="And unlike this one; may come again.")
+        list[Path] | None, typer.Option("--unlike-vector", help="Vector as a negative example; repeatable.")
     ] = None,
     unlike_images: Annotated[
-        list[Path] | None, typer.Option("--unlike-image", help="And unlike this file; may come again.")
+        list[Path] | None,
+        typer.Option("--unlike-image", help="Image file as a negative example; repeatable."),
     ] = None,
     words: Annotated[
         str | None, typer.Option("--words", help="Rank exact matches of these words higher.")
     ] = None,
-    target: Annotated[str, typer.Option("--target", help="What to find: images or texts.")] = "images",
+    target: Annotated[str, typer.Option("--target", help="Kind of hits: images or texts.")] = "images",
     group_by: Annotated[
         str | None,
         typer.Option("--group-by", help="The best hit of each group only: `group`, or another field."),
@@ -230,17 +232,13 @@ def _answer(
     query: "SearchQuery",
     files: _Files,
 ) -> "SearchResponse":
+    from app.operations.query_sources import QuerySources
     from app.schemas.search_page import TookMs, page_from
 
-    request = query.request()
+    images, unlike_images = ([_read_image(path) for path in kind] for kind in (files.asked, files.disliked))
+    sources = QuerySources.of(query, images, unlike_images)
     maker = _PartMaker(engine, settings, active)
-    parts = maker.parts(query, files)
-    vector = engine.compose(active, parts, query.target)
-    request = replace(request, kind=parts.kind)
-    if parts.single is None:
-        sent = ([path.read_bytes() for path in paths] for paths in (files.asked, files.disliked))
-        request = replace(request, parts=query.parts(*sent))
-    page = engine.search(active, vector, request, parts.text)
+    page = sources.find(engine, active, [maker.make(source) for source in sources.all])
     took = TookMs(
         encode=round(maker.encode_ms, 3),
         search=round(page.search_ms, 3),
@@ -261,38 +259,21 @@ class _PartMaker:
         self.encode_ms = 0.0
         self.truncations: list[Truncation] = []
 
-    def parts(self, query: "SearchQuery", files: _Files) -> "Parts":
-        """Make the vectors of everything that a search is made of."""
-        from index.search.query_vector import Parts
-        from training.data.decoding.images import read_header
+    def make(self, source: "Source") -> "Part":
+        """Encode a text or an image file, or look up the vector of an example."""
+        from app.operations.query_sources import ImageFile, TextSource, stored_part
 
-        # Before the encoder is loaded, which takes seconds.
-        for path in (*files.asked, *files.disliked):
-            _of_file(read_header, path)
-        asked = [] if query.text is None else [self._of_text(query.text, "text")]
-        asked += [self._of_image(path) for path in files.asked]
-        liked = [self._of_example(example, f"like.{place}") for place, example in enumerate(query.like)]
-        disliked = [
-            self._of_example(example, f"unlike.{place}") for place, example in enumerate(query.unlike)
-        ]
-        disliked += [self._of_image(path) for path in files.disliked]
-        return Parts(asked, liked, disliked)
+        if isinstance(source, TextSource):
+            return self._of_text(source.text, source.field)
+        if isinstance(source, ImageFile):
+            return self._of_image(source)
+        return stored_part(self._engine, self._active, source)
 
     @cached_property
     def _encoder(self) -> "Encoder":
         from training.models.encoder import load_encoder
 
         return load_encoder(self._active.bundle, self._settings.device)
-
-    def _of_example(self, example: "Example", field: str) -> "Part":
-        from app.schemas.search_query import given_vector
-        from index.search.query_vector import Part
-
-        if example.text is not None:
-            return self._of_text(example.text, f"{field}.text")
-        if example.vector is not None:
-            return Part(given_vector(example, self._active.dim, field), None)
-        return Part(self._engine.vector_of(self._active, example.id or ""), "image")
 
     def _of_text(self, text: str, field: str) -> "Part":
         from app.schemas.search_page import Truncation
@@ -307,25 +288,38 @@ class _PartMaker:
             self.truncations.append(Truncation.of(field, cut))
         return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
 
-    def _of_image(self, path: Path) -> "Part":
+    def _of_image(self, file: "ImageFile") -> "Part":
         from index.search.query_vector import Part
         from training.data.decoding.images import decode_image
 
         encoder = self._encoder
-        image = _of_file(partial(decode_image, min_side=encoder.min_image_side), path)
+        with _file_named(file.name):
+            image = decode_image(file.content, min_side=encoder.min_image_side)
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
         self.encode_ms += _ms_since(started)
         return Part(vector, "image")
 
 
-def _of_file(read: Callable[[Path], _Read], path: Path) -> _Read:
+def _read_image(path: Path) -> "ImageFile":
+    """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
+    from app.operations.query_sources import ImageFile
+    from training.data.decoding.images import read_content, read_header
+
+    with _file_named(str(path)):
+        content = read_content(path)
+        read_header(content)
+    return ImageFile(str(path), content)
+
+
+@contextmanager
+def _file_named(name: str) -> Iterator[None]:
     from training.errors import ImageError
 
     try:
-        return read(path)
+        yield
     except ImageError as error:
-        raise ImageError(f"{path}: {error}") from None
+        raise ImageError(f"{name}: {error}") from None
 
 
 def _ms_since(started: float) -> float:

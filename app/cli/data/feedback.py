@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
-Texts = Annotated[list[str] | None, typer.Option("--text", help="The text searched for; may come again.")]
-Like = Annotated[list[str] | None, typer.Option("--like", help="A liked image, by its id; may come again.")]
-Unlike = Annotated[
-    list[str] | None, typer.Option("--unlike", help="A disliked image, by its id; may come again.")
-]
+Texts = Annotated[list[str] | None, typer.Option("--text", help="Query text; repeatable.")]
+Like = Annotated[list[str] | None, typer.Option("--like", help="Id of a positive example; repeatable.")]
+Unlike = Annotated[list[str] | None, typer.Option("--unlike", help="Id of a negative example; repeatable.")]
 
 feedback = typer.Typer(
     name="feedback",
     no_args_is_help=True,
-    help="What people say of hits, to train on: add, remove, count, export.",
+    help="Relevance judgements of hits, to train on: add, remove, count, export.",
 )
 
 
@@ -34,9 +32,7 @@ feedback = typer.Typer(
 def add(
     collection: Collection,
     hit: Hit,
-    relevant: Annotated[
-        bool, typer.Option("--relevant/--not-relevant", help="Whether it is what was searched for.")
-    ],
+    relevant: Annotated[bool, typer.Option("--relevant/--not-relevant", help="Whether the hit is relevant.")],
     texts: Texts = None,
     like: Like = None,
     unlike: Unlike = None,

@@ -51,7 +51,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.observability.logging import configure_logging
     from app.server.file_descriptors import allow_descriptors
     from app.server.protocol import bounded
-    from app.server.server import EndingServer
+    from app.server.server import GracefulServer
     from app.server.shedding import Shedding
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
@@ -70,7 +70,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
         server_header=False,
     )
     _spare_what_lasts()
-    EndingServer(config, application.state.stopping).run(sockets=[taken])
+    GracefulServer(config, application.state.stopping).run(sockets=[taken])
 
 
 def _spare_what_lasts() -> None:

@@ -41,7 +41,7 @@ def retrain(
     device: Device = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.lifecycle.takeover import Takeover, write_kept
+    from app.lifecycle.takeover import Promotion, write_kept
     from app.settings import load_settings
     from training.host import keep_freed_memory
 
@@ -54,7 +54,9 @@ def retrain(
         _refuse_beside_a_job(engine, collection)
         kept = _recipe(engine, collection, out, recipe, overrides or [])
         new = _trained(engine, settings, collection, out, kept)
-        outcome = Takeover(engine, settings, collection, out, new, metric, gain, promote, batch_size).decide()
+        outcome = Promotion(
+            engine, settings, collection, out, new, metric, gain, promote, batch_size
+        ).decide()
     write_kept(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from app.encoding.processes.worker import serve
-from app.launch.parent_death import end_with
+from app.launch.parent_death import end_with_parent
 
 # Every encoder of transformers is made of it; the import takes as long as that of PyTorch.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"
@@ -25,7 +25,7 @@ def main(parent: int, descriptor: int) -> None:
         parent: The process that has started this one.
         descriptor: Of the socket.
     """
-    end_with(parent)
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Ended children leave no zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def _fork(orders: socket.socket, descriptor: int) -> None:
 def _run_forked(orders: socket.socket, descriptor: int, server: int) -> None:
     """Serve in the forked process, which never returns from here."""
     try:
-        end_with(server)
+        end_with_parent(server)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         orders.close()
         with Connection(descriptor) as connection:

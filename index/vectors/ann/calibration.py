@@ -23,9 +23,9 @@ _CANDIDATES: Final = (128, 512, 2048)
 _QUERIES: Final = 300
 # Queries that are searched while writers wait.
 _AT_ONCE: Final = 20
-# A query encoder does not put an image quite where the other encoder does.
+# Noise of synthetic image queries.
 _IMAGE_NOISE: Final = 0.45
-# A text keeps so much of what its image differs by, has so much noise, and lies so far from all images.
+# Signal, noise and modality gap of synthetic text queries.
 _TEXT_SIGNAL: Final = 0.45
 _TEXT_NOISE: Final = 0.4
 _TEXT_GAP: Final = 0.8

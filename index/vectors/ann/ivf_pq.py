@@ -30,7 +30,7 @@ _FEWEST_LISTS: Final = 16
 _MOST_LISTS: Final = 8192
 # Encoded at once: its rotated copy stays small.
 _BLOCK: Final = 50_000
-# FAISS scans lists one after the other into a reservoir: a tenth faster for one query than its own choice.
+# FAISS's implem: a reservoir, list by list; 10 % faster for one query than its default.
 _LIST_BY_LIST: Final = 11
 
 _KEPT_PARAMETERS: Final = 64

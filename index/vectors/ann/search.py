@@ -16,7 +16,7 @@ from index.vectors.ann.ivf_pq import IvfPq, Probe
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.ranking import kept
+from index.vectors.ranking import rerank_depth
 from index.vectors.storage.vector_store import VectorStore
 
 # Up to so many rows that pass a filter are compared one by one: that takes about as long, and misses nothing.
@@ -26,13 +26,13 @@ _MORE: Final = 4
 # No hit may lie behind these shares of the lists and of the candidates, ...
 _LATE_LIST: Final = 1 / 4
 _LATE_CANDIDATE: Final = 1 / 2
-# ... but for one in so many hits of a deep search; of a short one, so many hits are judged.
+# ... but for one in so many hits of a deep search. At least so many hits are checked.
 _HITS_A_LATE: Final = 50
 _FEWEST_JUDGED: Final = 20
 # Candidates for each hit at least.
 _CANDIDATES_A_HIT: Final = 4
-# Hits that an operating point is measured with. Deeper ones lie in more lists, by this power of the depth;
-# those that pass a filter lie as deep among all rows as few pass of those near the query.
+# Hits that an operating point is measured with. The number of lists grows with this power of the depth
+# and of the inverse selectivity of a filter near the query.
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
 _MOST_DEEPER: Final = 256
@@ -76,7 +76,7 @@ def read_point(path: Path) -> OperatingPoint:
         raise ValueError("the file holds no operating point") from error
 
 
-class _Effort(NamedTuple):
+class _SearchBudget(NamedTuple):
     """How many lists are probed, and how many candidates are taken from them."""
 
     lists: int
@@ -128,19 +128,19 @@ class AnnSearch:
         query: Vectors,
         rank: int,
         passing: FilterMask,
-        effort: _Effort,
+        effort: _SearchBudget,
         probe: Probe,
         of_lists: Vectors,
-    ) -> tuple[Rows | None, _Effort]:
+    ) -> tuple[Rows | None, _SearchBudget]:
         """Return the rows that may be hits of a query (D,), or None and how much is searched next."""
         named = rows = self.codes.search(probe, effort.candidates, passing.bits)
         newest = self._newest(passing)
         if len(newest):
             rows = np.concatenate((named, newest))
-        if len(rows) < min(kept(rank), passing.count):
-            return None, _Effort(_MORE * effort.lists, _MORE * effort.candidates)
+        if len(rows) < min(rerank_depth(rank), passing.count):
+            return None, _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
         judged = max(rank, _FEWEST_JUDGED)
-        products, places = self.store.best_of(query, _COMPARED_A_HIT * kept(judged), rows)
+        products, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(judged), rows)
         hits = places[:judged]
         if len(newest):
             hits = hits[hits < len(named)]
@@ -151,7 +151,7 @@ class AnnSearch:
             edge = probe.products[0, math.ceil(_LATE_LIST * effort.lists)]
             more_lists = _is_hard(of_lists[self.codes.list_of_row[named[hits]]] <= edge, rank)
         if more_lists or more_candidates:
-            return None, _Effort(
+            return None, _SearchBudget(
                 effort.lists * (_MORE if more_lists else 1),
                 effort.candidates * (_MORE if more_candidates else 1),
             )
@@ -178,15 +178,15 @@ class AnnSearch:
         return found
 
     def _search_each(
-        self, queries: Vectors, rank: int, passing: FilterMask, effort: _Effort
+        self, queries: Vectors, rank: int, passing: FilterMask, effort: _SearchBudget
     ) -> tuple[list[Rows], Mask]:
         """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
         judged = max(rank, _FEWEST_JUDGED)
-        width = _COMPARED_A_HIT * kept(judged)
+        width = _COMPARED_A_HIT * rerank_depth(judged)
         products, rows = self.codes.search_each(
             queries, self.store.index, effort.lists, effort.candidates, width, passing.bits
         )
-        hard = rows[:, min(kept(rank), width) - 1] < 0
+        hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
         each, newest = np.arange(len(queries))[:, None], self._newest(passing)
         if len(newest):
             products = np.concatenate((products, queries @ self.store.rounded(newest).T), axis=1)
@@ -205,11 +205,11 @@ class AnnSearch:
         hard |= likely[:, -1]
         return [row[its] for row, its in zip(rows, likely, strict=True)], hard
 
-    def _effort(self, rank: int) -> _Effort:
+    def _effort(self, rank: int) -> _SearchBudget:
         """Return how much is first searched for hits down to a rank where all rows pass."""
         deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
-        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * kept(rank))
-        return _Effort(round(deeper * self.point.lists), candidates)
+        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
+        return _SearchBudget(round(deeper * self.point.lists), candidates)
 
     def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, places: Rows) -> Rows:
         """Return the rows that may be hits: those not clearly below the last one."""

@@ -12,7 +12,7 @@ from index.vectors.filter_mask import FilterMask, FilterMasks
 from index.vectors.id_map import IdMap, Rows
 from index.vectors.lock import ReadWriteLock
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import Scores, behind, best_first
+from index.vectors.ranking import Scores, best_first, page_offset
 
 # Rough scores this close are ranked by float64 sums.
 _TIE: Final = 1e-5
@@ -102,7 +102,7 @@ class FlatView(ABC):
             while True:
                 likely = _likely(rough, wanted)
                 keys, scores = best_first(self._ids.keys[rows[likely]], self._exact(query, rows[likely]))
-                first = behind(keys, scores, after)
+                first = page_offset(keys, scores, after)
                 if first + k <= len(keys) or len(likely) == len(rows):
                     return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
                 wanted *= 2

@@ -11,7 +11,7 @@ from index.vectors.filter_mask import Bits
 from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
 
-Halves = NDArray[np.float16]
+Float16Array = NDArray[np.float16]
 # Inner products (N,) and the rows (N,) that have them.
 Found = tuple[Vectors, Rows]
 
@@ -21,11 +21,11 @@ def empty_index(dim: int) -> Any:
     return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
 
 
-def memory_of(index: Any) -> Halves:
+def memory_of(index: Any) -> Float16Array:
     """Return FAISS's own memory of the rows (N, D), not a copy; it is another after each change."""
     if not index.ntotal:
         return np.empty((0, index.d), dtype="<f2")
-    stored: Halves = (
+    stored: Float16Array = (
         faiss.rev_swig_ptr(index.codes.data(), index.codes.size()).view("<f2").reshape(index.ntotal, index.d)
     )
     return stored

@@ -15,7 +15,7 @@ from index.errors import ViewError
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Found, Halves, read_count
+from index.vectors.storage.faiss_rows import Float16Array, Found, read_count
 from index.vectors.storage.memory import MemoryStore
 from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
@@ -35,7 +35,7 @@ class _Part:
     """Rows (N, D) from row `first` on, in memory or at a place of a mapped file."""
 
     first: int
-    rows: Halves
+    rows: Float16Array
     file: mmap.mmap | None = None
     offset: int = 0
 
@@ -59,7 +59,7 @@ class _Part:
         """Whether the file is as long as when it was mapped."""
         return self.file is None or self.file.size() >= self.offset + self.rows.nbytes
 
-    def take(self, rows: Rows, out: Halves) -> None:
+    def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows into `out` (N, D); see `MappedStore.take`."""
         np.take(self.rows, rows - self.first, axis=0, out=out, mode="clip")
 
@@ -128,7 +128,7 @@ class MappedStore(VectorStore):
         self._snapshot, self._since, self._unnamed = None, kept._since, kept._unnamed
         self._latest, self._parts = kept._latest, kept._parts
 
-    def append(self, vectors: Halves) -> None:
+    def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
         self._latest.append(vectors)
         if self._latest.memory_bytes >= self._kept_bytes:
@@ -141,7 +141,7 @@ class MappedStore(VectorStore):
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
         self._parts = (*files, _Part(files[-1].end if files else 0, self._latest.held))
 
-    def take(self, rows: Rows, out: Halves) -> None:
+    def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows, which are there, into `out` (N, D).
 
         Raises:
@@ -176,7 +176,7 @@ class MappedStore(VectorStore):
         self._latest = MemoryStore(self.dim, self.scratch)
         self._parts = (snapshot, _Part(snapshot.end, self._latest.held))
 
-    def _take(self, part: _Part, rows: Rows, out: Halves) -> None:
+    def _take(self, part: _Part, rows: Rows, out: Float16Array) -> None:
         """Take rows of a part; to fetch what is in memory would take longer than to take it."""
         part.fetch(rows, scattered=self._fetched > 0)
         self._fetched = max(0, self._fetched - 1)
@@ -208,7 +208,7 @@ def _waits() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
-def _write(file: IO[bytes], rows: Halves, place: int) -> None:
+def _write(file: IO[bytes], rows: Float16Array, place: int) -> None:
     left = rows.data.cast("B")
     while left:
         written = os.pwrite(file.fileno(), left, place)

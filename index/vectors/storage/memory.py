@@ -9,8 +9,8 @@ from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.storage.faiss_rows import (
+    Float16Array,
     Found,
-    Halves,
     empty_index,
     memory_of,
     read_count,
@@ -48,7 +48,7 @@ class MemoryStore(VectorStore):
         return self._index
 
     @property
-    def held(self) -> Halves:
+    def held(self) -> Float16Array:
         """The rows (N, D) themselves, until one is added."""
         return self._held
 
@@ -62,7 +62,7 @@ class MemoryStore(VectorStore):
         self._index.reset()
         self.append(kept)
 
-    def append(self, vectors: Halves) -> None:
+    def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
         try:
             if len(vectors):
@@ -70,7 +70,7 @@ class MemoryStore(VectorStore):
         finally:
             self._held = memory_of(self._index)
 
-    def take(self, rows: Rows, out: Halves) -> None:
+    def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows into `out` (N, D); see `VectorStore`."""
         # They are there: nothing has to be checked, and only then are they copied once.
         np.take(self._held, rows, axis=0, out=out, mode="clip")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.vectors.storage.faiss_rows import Halves, empty_index, memory_of
+from index.vectors.storage.faiss_rows import Float16Array, empty_index, memory_of
 
 # Rows that fit.
 SCRATCH_ROWS: Final = 512
@@ -15,9 +15,9 @@ class Scratch(threading.local):
     """For each thread one index of a few rows for each dimension, shared by all stores of a process."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Any, Halves]] = {}
+        self._held: dict[int, tuple[Any, Float16Array]] = {}
 
-    def of(self, dim: int) -> tuple[Any, Halves]:
+    def of(self, dim: int) -> tuple[Any, Float16Array]:
         """Return FAISS's index of `SCRATCH_ROWS` float16 rows, and their memory (R, D)."""
         held = self._held.get(dim)
         if held is None:

@@ -15,7 +15,7 @@ from index.vectors.codec import unit, widened
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Found, Halves, best_of_parts
+from index.vectors.storage.faiss_rows import Float16Array, Found, best_of_parts
 from index.vectors.storage.scratch import SCRATCH_ROWS, Scratch
 from index.vectors.threads import cores, scanners, use_threads
 
@@ -87,11 +87,11 @@ class VectorStore(ABC):
         """
 
     @abstractmethod
-    def append(self, vectors: Halves) -> None:
+    def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
 
     @abstractmethod
-    def take(self, rows: Rows, out: Halves) -> None:
+    def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows, which are there, into `out` (N, D)."""
 
     @abstractmethod
@@ -111,13 +111,13 @@ class VectorStore(ABC):
         """Return the vectors (N, D) of these rows as they were rounded."""
         return widened(self.halves(rows))
 
-    def halves(self, rows: Rows) -> Halves:
+    def halves(self, rows: Rows) -> Float16Array:
         """Return these rows (N, D) as they are stored."""
         taken = np.empty((len(rows), self.dim), dtype="<f2")
         self.take(rows, taken)
         return taken
 
-    def blocks(self, alive: Mask | None = None) -> Iterator[Halves]:
+    def blocks(self, alive: Mask | None = None) -> Iterator[Float16Array]:
         """Give all rows or those alive, some at a time, as they are stored."""
         for start in range(0, len(self), _BLOCK):
             rows = np.arange(start, min(start + _BLOCK, len(self)))

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from app.access.key_guesses import KeyGuesses, Refusal, clients_of
+from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.application import create_app
 from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
@@ -38,11 +38,11 @@ def counted() -> list[Refusal]:
 
 
 @pytest.fixture
-def guesses(clock: Clock, counted: list[Refusal]) -> KeyGuesses:
-    return KeyGuesses(counted.append, clock)
+def guesses(clock: Clock, counted: list[Refusal]) -> BruteForceLimiter:
+    return BruteForceLimiter(counted.append, clock)
 
 
-def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: KeyGuesses, clock: Clock) -> None:
+def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: BruteForceLimiter, clock: Clock) -> None:
     waits = []
     for _ in range(12):
         assert guesses.wait_s(["a"]) == 0
@@ -52,14 +52,14 @@ def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: KeyGuesses,
     assert waits == [0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_others_do_not_wait(guesses: KeyGuesses) -> None:
+def test_others_do_not_wait(guesses: BruteForceLimiter) -> None:
     for _ in range(5_000):
         guesses.was_wrong(["a"])
     assert guesses.wait_s(["a"]) == 30
     assert guesses.wait_s(["b"]) == 0
 
 
-def test_slips_are_forgotten(guesses: KeyGuesses, clock: Clock) -> None:
+def test_slips_are_forgotten(guesses: BruteForceLimiter, clock: Clock) -> None:
     for _ in range(20):
         guesses.was_wrong(["a"])
     clock.now += 601
@@ -68,14 +68,14 @@ def test_slips_are_forgotten(guesses: KeyGuesses, clock: Clock) -> None:
     assert guesses.wait_s(["a"]) == 0
 
 
-def test_who_invents_clients_of_a_proxy_is_counted_as_well(guesses: KeyGuesses) -> None:
+def test_who_invents_clients_of_a_proxy_is_counted_as_well(guesses: BruteForceLimiter) -> None:
     for number in range(50):
         assert guesses.wait_s([f"p for {number}", "p"]) == 0
         guesses.was_wrong([f"p for {number}", "p"])
     assert guesses.wait_s(["p for another", "p"]) > 0
 
 
-def test_the_memory_is_bounded(guesses: KeyGuesses) -> None:
+def test_the_memory_is_bounded(guesses: BruteForceLimiter) -> None:
     for _ in range(10):
         guesses.was_wrong(["first"])
     for number in range(5_000):
@@ -85,7 +85,7 @@ def test_the_memory_is_bounded(guesses: KeyGuesses) -> None:
 
 
 def test_all_are_counted_and_a_line_in_five_seconds_is_logged(
-    guesses: KeyGuesses,
+    guesses: BruteForceLimiter,
     clock: Clock,
     counted: list[Refusal],
     json_log: io.StringIO,

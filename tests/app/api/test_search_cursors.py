@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.schemas.search_query import SearchQuery
-from index.search.cursors import Binding, PageEnd, Place, encode_cursor
+from index.search.cursors import Binding, PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import After
 from tests.app.api.test_search import SEARCH, problem, search, search_image, search_like
 from tests.app.conftest import Indexed
@@ -52,7 +52,7 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
 
 def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
     seen = np.random.default_rng(0).permutation(5_000_000)[:10_000]
-    place = Place(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
+    place = PagePosition(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
     for dim in (768, 4096):
         cursor = encode_cursor(PageEnd(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place))
         assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor

@@ -7,13 +7,13 @@ import pytest
 
 from app.encoding import EncodingTimeoutError, Kind, Priority, QueueFullError
 from app.encoding.jobs import Job
-from app.encoding.waiting import WaitingLine
+from app.encoding.waiting import PriorityQueue
 
 Name = Literal["probe", "search", "upload"]
 _PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Priority.UPLOAD}
 
 
-def put(line: WaitingLine, *names: Name, kind: Kind = "text", seconds: float = 60.0) -> list[Job]:
+def put(line: PriorityQueue, *names: Name, kind: Kind = "text", seconds: float = 60.0) -> list[Job]:
     now = time.monotonic()
     jobs = [Job(kind, name, now + seconds, _PRIORITIES[name]) for name in names]
     for job in jobs:
@@ -30,7 +30,7 @@ def payloads(jobs: list[Job]) -> list[object]:
 
 
 def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> None:
-    line = WaitingLine(8)
+    line = PriorityQueue(8)
     put(line, "upload", "upload", "search", "probe", "search")
     assert payloads(line.take(16)) == ["probe", "search", "search"]
     assert payloads(line.take(16)) == ["upload", "upload"]
@@ -39,7 +39,7 @@ def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> 
 
 
 def test_uploads_are_served_in_part_while_searches_never_end() -> None:
-    line = WaitingLine(64)
+    line = PriorityQueue(64)
     put(line, *_many("upload", 8))
     served: list[object] = []
     for _ in range(15):
@@ -50,13 +50,13 @@ def test_uploads_are_served_in_part_while_searches_never_end() -> None:
 
 
 def test_without_searches_uploads_get_whole_batches() -> None:
-    line = WaitingLine(64)
+    line = PriorityQueue(64)
     put(line, *_many("upload", 8))
     assert len(line.take(8)) == 8
 
 
 def test_uploads_fill_only_places_of_their_own() -> None:
-    line = WaitingLine(2)
+    line = PriorityQueue(2)
     put(line, "upload", "upload")
     with pytest.raises(QueueFullError, match="uploads"):
         put(line, "upload")
@@ -66,7 +66,7 @@ def test_uploads_fill_only_places_of_their_own() -> None:
 
 
 def test_one_kind_makes_a_batch_and_the_others_keep_their_order() -> None:
-    line = WaitingLine(8)
+    line = PriorityQueue(8)
     first = put(line, "search", kind="image") + put(line, "search") + put(line, "search", kind="image")
     head = line.head()
     assert head is first[0]
@@ -76,7 +76,7 @@ def test_one_kind_makes_a_batch_and_the_others_keep_their_order() -> None:
 
 
 def test_queries_past_their_deadline_are_failed_and_forgotten() -> None:
-    line = WaitingLine(8)
+    line = PriorityQueue(8)
     (late,) = put(line, "upload", seconds=0.0)
     (waits,) = put(line, "search")
     line.drop_stale(time.monotonic() + 1)
@@ -86,7 +86,7 @@ def test_queries_past_their_deadline_are_failed_and_forgotten() -> None:
 
 
 def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
-    line = WaitingLine(16)
+    line = PriorityQueue(16)
     texts = ["x" * length for length in (50, 10, 90, 48, 12, 53, 88, 11)]
     jobs = [Job("text", text, time.monotonic() + 60.0) for text in texts]
     for job in jobs:
@@ -97,7 +97,7 @@ def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
 
 
 def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
-    line = WaitingLine(64)
+    line = PriorityQueue(64)
     odd = Job("text", "x" * 5_000, time.monotonic() + 60.0)
     put(line, *_many("search", 20))
     line.add(odd, time.monotonic())
@@ -111,7 +111,7 @@ def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
 
 
 def test_fewer_texts_than_a_batch_holds_keep_their_order() -> None:
-    line = WaitingLine(8)
+    line = PriorityQueue(8)
     jobs = [Job("text", "x" * length, time.monotonic() + 60.0) for length in (9, 1, 5)]
     for job in jobs:
         line.add(job, time.monotonic())

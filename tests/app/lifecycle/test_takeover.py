@@ -13,7 +13,7 @@ from app.engine import open_engine
 from app.lifecycle import takeover
 from app.lifecycle.build_generation import build_generation, open_generation, swap_to
 from app.lifecycle.judge import Outcome
-from app.lifecycle.takeover import Takeover, searched_with
+from app.lifecycle.takeover import Promotion, searched_with
 from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
@@ -46,7 +46,7 @@ class Retrained:
 
     def decide(self, gain: float, *, promote: bool) -> Outcome:
         new = read_bundle(self.new)
-        return Takeover(
+        return Promotion(
             self.engine, self.settings, COLLECTION, self.out, new, None, gain, promote, batch_size=8
         ).decide()
 

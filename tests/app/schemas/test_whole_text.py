@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.application import create_app
 from app.encoding import EncodingQueue
-from app.schemas.whole_text import parse_json, refuse_halves
+from app.schemas.whole_text import parse_json, refuse_lone_surrogates
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -109,9 +109,9 @@ def test_a_whole_character_of_two_halves_is_taken(local: TestClient) -> None:
 
 
 def test_the_place_of_a_half_is_named() -> None:
-    refuse_halves({"a": [1, None, {"b": "whole"}], "c": True})
+    refuse_lone_surrogates({"a": [1, None, {"b": "whole"}], "c": True})
     with pytest.raises(ValidationError) as caught:
-        refuse_halves({"a": [1, {"b": ["x", _HALF]}]})
+        refuse_lone_surrogates({"a": [1, {"b": ["x", _HALF]}]})
     assert caught.value.errors()[0]["loc"] == ("a", 1, "b", 1)
 
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from app.server.admission import Stages
-from app.server.places import Budget, Place, Places
+from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.server.shedding import Shedding
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -182,7 +182,7 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
-    places = Places("search", limit=80, deadline_s=10.0)
+    places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
     for _ in range(40):
         place = places.take()
         assert place
@@ -190,7 +190,7 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
         places.give_back(place, answered=True)
     assert places.take()
     assert not places.take()
-    places = Places("search", limit=80, deadline_s=10.0)
+    places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
     for _ in range(40):
         place = places.take()
         assert place
@@ -354,7 +354,7 @@ def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> N
 def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
-    places = Places("search", 80, 10.0)
+    places = ConcurrencyLimiter("search", 80, 10.0)
     for _ in range(100):
         place = places.take()
         assert place is not None
@@ -371,7 +371,7 @@ def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_lone_request_is_admitted_however_slow_the_last_was(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("app.server.places.time.monotonic", lambda: now)
-    places = Places("search", 80, 10.0)
+    places = ConcurrencyLimiter("search", 80, 10.0)
     for _ in range(50):
         place = places.take()
         assert place is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.server.transport import GentleTransport
+from app.server.transport import LingeringTransport
 
 
 class Recorded(asyncio.Transport):
@@ -37,19 +37,19 @@ class Recorded(asyncio.Transport):
         self.told.append("abort")
 
 
-def told(use: Callable[[GentleTransport], Any], *, may_close: bool = True) -> list[bytes | str]:
+def told(use: Callable[[LingeringTransport], Any], *, may_close: bool = True) -> list[bytes | str]:
     recorded = Recorded()
 
     async def run() -> None:
-        use(GentleTransport(recorded, lambda: may_close))
+        use(LingeringTransport(recorded, lambda: may_close))
         await asyncio.sleep(0)
 
     asyncio.run(run())
     return recorded.told
 
 
-def writes(*parts: bytes) -> Callable[[GentleTransport], None]:
-    def use(transport: GentleTransport) -> None:
+def writes(*parts: bytes) -> Callable[[LingeringTransport], None]:
+    def use(transport: LingeringTransport) -> None:
         for part in parts:
             transport.write(part)
 
@@ -73,7 +73,7 @@ def test_no_more_than_a_bound_is_held() -> None:
 
 @pytest.mark.parametrize(("name", "said"), [("close", "close"), ("write_eof", "eof")])
 def test_all_is_sent_before_the_end(name: str, said: str) -> None:
-    def use(transport: GentleTransport) -> None:
+    def use(transport: LingeringTransport) -> None:
         transport.write(b"answer")
         getattr(transport, name)()
 
@@ -81,7 +81,7 @@ def test_all_is_sent_before_the_end(name: str, said: str) -> None:
 
 
 def test_a_connection_that_may_not_close_yet_still_sends() -> None:
-    def use(transport: GentleTransport) -> None:
+    def use(transport: LingeringTransport) -> None:
         transport.write(b"answer")
         transport.close()
 
@@ -89,7 +89,7 @@ def test_a_connection_that_may_not_close_yet_still_sends() -> None:
 
 
 def test_what_is_held_is_lost_with_an_abort() -> None:
-    def use(transport: GentleTransport) -> None:
+    def use(transport: LingeringTransport) -> None:
         transport.write(b"answer")
         transport.abort()
 
@@ -97,7 +97,7 @@ def test_what_is_held_is_lost_with_an_abort() -> None:
 
 
 def test_nothing_follows_the_end() -> None:
-    def use(transport: GentleTransport) -> None:
+    def use(transport: LingeringTransport) -> None:
         transport.write(b"400")
         transport.write_eof()
         transport.write(b"100 Continue")

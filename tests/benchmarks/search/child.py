@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import typer
 
-from app.launch.parent_death import end_with
+from app.launch.parent_death import end_with_parent
 from tests.benchmarks.search.registry import CONTESTANTS
 
 _SEARCHES: Final = 200
@@ -26,7 +26,7 @@ _K: Final = 10
 def main() -> None:
     """Do what the arguments say."""
     parent, action, name, workload, files, threads, *value = sys.argv[1:]
-    end_with(int(parent))
+    end_with_parent(int(parent))
     _ACTIONS[action](name, Path(workload), Path(files), int(threads), *value)
 
 
@@ -64,6 +64,7 @@ def search(name: str, workload: Path, files: Path, threads: int, recall: str, ot
 
     contestant = CONTESTANTS[name].load()(threads)
     contestant.open(files)
+    contestant.settle()
     _answer(as_json(measure(contestant, Workload(workload), float(recall), json.loads(other))))
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead, Kept, Remembered, open_catalogue
+from index.catalogue import Catalogue, DirectRead, ReadThroughCache, VersionedCache, open_catalogue
 from index.catalogue.tables import CollectionRow
 from index.errors import CatalogueError
 
@@ -59,7 +59,7 @@ def test_values_are_read_once_between_two_writes(catalogue: Catalogue) -> None:
         read.append(name)
         return _sequence(session, name)
 
-    remembered = Remembered(catalogue, sequence)
+    remembered = ReadThroughCache(catalogue, sequence)
     assert [remembered.get(name) for name in "abab"] == [0, 0, 0, 0]
     assert read == ["a", "b"]
     with catalogue.write() as session:
@@ -69,7 +69,7 @@ def test_values_are_read_once_between_two_writes(catalogue: Catalogue) -> None:
 
 
 def test_what_began_before_a_write_does_not_drop_what_was_kept_since(catalogue: Catalogue) -> None:
-    kept: Kept[str, int] = Kept(catalogue)
+    kept: VersionedCache[str, int] = VersionedCache(catalogue)
     before = catalogue.version()
     kept.at(before)["a"] = 1
     with catalogue.write() as session:
@@ -81,7 +81,7 @@ def test_what_began_before_a_write_does_not_drop_what_was_kept_since(catalogue: 
 
 
 def test_another_process_is_noticed(catalogue: Catalogue, catalogue_url: str) -> None:
-    remembered = Remembered(catalogue, _sequence)
+    remembered = ReadThroughCache(catalogue, _sequence)
     assert remembered.get("a") == 0
     subprocess.run([sys.executable, "-c", _WRITE, catalogue_url], check=True, timeout=60)
     assert remembered.get("a") == 8
@@ -96,7 +96,7 @@ def test_what_is_written_while_a_value_is_read_is_not_missed(catalogue: Catalogu
             other.execute(update(CollectionRow).values(sequence=CollectionRow.sequence + 1))
         return found
 
-    remembered = Remembered(catalogue, overtaken)
+    remembered = ReadThroughCache(catalogue, overtaken)
     assert [remembered.get("a") for _ in range(3)] == [0, 1, 2]
 
 
@@ -108,7 +108,7 @@ def test_a_failed_read_is_not_remembered(catalogue: Catalogue) -> None:
             raise CatalogueError("Nothing can be read.")
         return _sequence(session, name)
 
-    remembered = Remembered(catalogue, read)
+    remembered = ReadThroughCache(catalogue, read)
     with pytest.raises(CatalogueError):
         remembered.get("a")
     fails = False

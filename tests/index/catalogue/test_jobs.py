@@ -12,9 +12,9 @@ from index.catalogue.jobs import (
     cancel_job,
     claim_job,
     end_job,
+    expire_lease,
     get_job,
     job_that_made,
-    lapse_job,
     list_jobs,
     next_job,
     release_job,
@@ -117,10 +117,10 @@ def test_a_worker_that_says_nothing_loses_its_job_and_one_that_does_keeps_it(cat
     job = _claimed(catalogue, "a")
     with catalogue.write() as session:
         assert beat(session, job.id, "a", None) is not None
-        assert lapse_job(session, job) is None
+        assert expire_lease(session, job) is None
     seen = _found(catalogue, job)
     with catalogue.write() as session:
-        lapsed = lapse_job(session, seen)
+        lapsed = expire_lease(session, seen)
         assert lapsed is not None
         assert (lapsed.state, lapsed.worker, lapsed.lapses) == ("queued", None, 1)
         assert beat(session, job.id, "a", None) is None
@@ -136,7 +136,7 @@ def test_a_job_that_loses_every_worker_fails_in_the_end(catalogue: Catalogue) ->
         with catalogue.write() as session:
             claimed = claim_job(session, job.id, f"w{number}")
             assert claimed is not None
-            lapsed = lapse_job(session, claimed)
+            lapsed = expire_lease(session, claimed)
         assert lapsed is not None
         assert lapsed.state == ("failed" if number == 5 else "queued")
     assert lapsed is not None
@@ -166,7 +166,7 @@ def test_a_job_that_was_to_be_cancelled_when_its_worker_was_lost_is(catalogue: C
     job = _claimed(catalogue)
     with catalogue.write() as session:
         asked = cancel_job(session, job.id)
-        lapsed = lapse_job(session, asked)
+        lapsed = expire_lease(session, asked)
     assert lapsed is not None
     assert (lapsed.state, lapsed.has_ended) == ("cancelled", True)
 

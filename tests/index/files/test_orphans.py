@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import LooseFileRow
 from index.engine import SearchEngine
 from index.files.image_store import ImageStore
-from index.files.orphans import note_loose
+from index.files.orphans import mark_orphans
 from index.ingest import ingest_manifest
 from index.writes.garbage import remove_leftovers
 from tests.index.samples import make_picture
@@ -89,9 +89,9 @@ def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
 ) -> None:
     def change_and_note(session: Session, digests: Collection[str]) -> None:
         make_picture(manifest.image_path(manifest.records[3]), seed=77)
-        note_loose(session, digests)
+        mark_orphans(session, digests)
 
-    monkeypatch.setattr("index.ingest.note_loose", change_and_note)
+    monkeypatch.setattr("index.ingest.mark_orphans", change_and_note)
     rejections = Rejections(20, 0.1)
     report = ingest_manifest(
         engine, "c", encoder, replace(manifest, rejections=rejections), batch_size=6, show_progress=False

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import TARGETS, Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.engine import SearchEngine
-from index.filters.columns import Cut, Span, joined
+from index.filters.columns import Endpoint, Interval, joined
 from index.filters.grammar import MAX_CONDITIONS, conditions, parse_filter
 from index.filters.sql import change_since, passing_keys
 from tests.index.samples import begin_generation
@@ -160,9 +160,15 @@ def test_few_values_are_found_without_a_look_at_the_rest(
 
 
 def test_spans_that_touch_are_joined() -> None:
-    point, below = Span(Cut(0, 5.0), Cut(0, 5.0, after=True)), Span(Cut(-1), Cut(0, 5.0))
-    above, between = Span(Cut(0, 5.0, after=True), Cut(1)), Span(Cut(0, 7.0), Cut(0, 9.0))
-    assert joined([above, point]) == [Span(point.low, above.high)]
+    point, below = (
+        Interval(Endpoint(0, 5.0), Endpoint(0, 5.0, after=True)),
+        Interval(Endpoint(-1), Endpoint(0, 5.0)),
+    )
+    above, between = (
+        Interval(Endpoint(0, 5.0, after=True), Endpoint(1)),
+        Interval(Endpoint(0, 7.0), Endpoint(0, 9.0)),
+    )
+    assert joined([above, point]) == [Interval(point.low, above.high)]
     assert joined([above, below]) == [below, above]
-    assert joined([between, above, point, below]) == [Span(below.low, above.high)]
+    assert joined([between, above, point, below]) == [Interval(below.low, above.high)]
     assert joined([between, point]) == [point, between]

@@ -12,7 +12,7 @@ from index.catalogue.collections import Generation
 from index.catalogue.tables import ImageRow, TextEmbeddingRow, TextRow
 from index.engine import SearchEngine
 from index.scoring.background import Background, Backgrounds, measure_background
-from index.scoring.sample_queries import OwnQueries, QueryKind, draw, own_images, own_queries
+from index.scoring.sample_queries import QueryKind, ReferenceQueries, draw, own_images, reference_queries
 from index.scoring.vocabulary import Vocabulary
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Keys, Vectors, VectorView
@@ -41,13 +41,13 @@ def _view(vectors: Vectors) -> CosineView:
     return view
 
 
-def _own(vectors: Vectors) -> OwnQueries:
+def _own(vectors: Vectors) -> ReferenceQueries:
     keys = np.arange(1, len(vectors) + 1)
-    return OwnQueries(vectors, keys, [keys[place : place + 1] for place in range(len(vectors))])
+    return ReferenceQueries(vectors, keys, [keys[place : place + 1] for place in range(len(vectors))])
 
 
 def _measured(
-    view: VectorView, own: Mapping[QueryKind, OwnQueries], vocabulary: Vocabulary | None = None
+    view: VectorView, own: Mapping[QueryKind, ReferenceQueries], vocabulary: Vocabulary | None = None
 ) -> Background:
     background = measure_background(view, own, vocabulary=vocabulary)
     assert background is not None
@@ -232,8 +232,8 @@ def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: Search
         assert own_images(session, images, "images") == images.tolist()
         with_text = own_images(session, texts, "texts")
         assert with_text == sorted({image for _, image in rows})
-        found = own_queries(session, generation, images.tolist(), "images")
-        by_text = own_queries(session, generation, with_text, "texts")
+        found = reference_queries(session, generation, images.tolist(), "images")
+        by_text = reference_queries(session, generation, with_text, "texts")
     assert found["image"].owners.tolist() == images.tolist()
     assert [left.tolist() for left in found["image"].left_out] == [[key] for key in images.tolist()]
     np.testing.assert_allclose(found["image"].vectors, unit_vectors(60, DIM), atol=1e-3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.search.grouping import GroupColumn, Groups
-from index.search.orders import Fused, Grouped, Plain, Scope
+from index.search.orders import FusedRanking, GroupedRanking, Scope, VectorRanking
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
@@ -34,7 +34,7 @@ def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
     allowed = np.arange(0, COUNT, 2)
     scope = Scope(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
     # The last one is not in the view.
-    found = Fused(scope, np.array([4, 2, 8, COUNT + 6])).page(5)
+    found = FusedRanking(scope, np.array([4, 2, 8, COUNT + 6])).page(5)
     assert {4, 2, 8} <= set(found.keys.tolist())
     assert view.limits
     assert all(limit is allowed for limit in view.limits)
@@ -62,7 +62,7 @@ def test_groups_end_when_each_that_can_be_found_has_a_hit() -> None:
     column = GroupColumn(np.arange(COUNT), np.arange(COUNT) % 4)
     hidden = np.arange(0, COUNT, 4)
     scope = Scope.of(view, query, None, hidden)
-    found = Grouped(Plain(scope), Groups(lambda: column), scope).page(5)
+    found = GroupedRanking(VectorRanking(scope), Groups(lambda: column), scope).page(5)
     best = [key for key in view.search(query, COUNT).keys.tolist() if key % 4]
     firsts = [next(key for key in best if key % 4 == group) for group in (1, 2, 3)]
     assert found.keys.tolist() == sorted(firsts, key=best.index)

@@ -14,7 +14,7 @@ import pytest
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.errors import CursorError
-from index.search.cursors import MOST_RANKED, Binding, PageEnd, Place, decode_cursor, encode_cursor
+from index.search.cursors import MOST_RANKED, Binding, PageEnd, PagePosition, decode_cursor, encode_cursor
 from index.search.request import SearchRequest
 from index.vectors.protocol import After
 from index.writes.deletion import delete_images
@@ -111,7 +111,7 @@ def test_no_hit_comes_twice_and_none_is_passed_over(
 @pytest.mark.parametrize("seen", [[], [5], [7, 3, 2**62, 2**40], list(range(1, 20_000, 2))])
 def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
     query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
-    place = Place(After(0.25, 9, len(seen)), 4, None, np.array(seen, dtype=np.int64))
+    place = PagePosition(After(0.25, 9, len(seen)), 4, None, np.array(seen, dtype=np.int64))
     cursor = encode_cursor(PageEnd(binding, query, place))
     found, back = decode_cursor(cursor, binding, query)
     assert np.array_equal(found, query)
@@ -125,7 +125,7 @@ def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
 
 def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None:
     query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
-    place = Place(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
+    place = PagePosition(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
     with pytest.raises(CursorError, match="damaged"):
         decode_cursor(encode_cursor(PageEnd(binding, query, place)), binding, query)
 
@@ -147,7 +147,7 @@ def test_a_forged_cursor_without_sensible_numbers_is_refused(
     query, binding = np.eye(1, DIM, dtype=np.float32)[0], Binding("uid", "request")
     forged = query.copy()
     forged[2] = number
-    place = Place(After(score, 1, rank), sequence, None, np.empty(0, dtype=np.int64))
+    place = PagePosition(After(score, 1, rank), sequence, None, np.empty(0, dtype=np.int64))
     cursor = encode_cursor(PageEnd(binding, forged, place))
     with pytest.raises(CursorError, match="damaged"):
         decode_cursor(cursor, binding, query)
@@ -156,7 +156,7 @@ def test_a_forged_cursor_without_sensible_numbers_is_refused(
 @pytest.mark.parametrize("missing", [1, 4])
 def test_a_forged_cursor_that_ends_within_its_query_is_refused(missing: int) -> None:
     query, binding = unit_vectors(1, DIM)[0], Binding("uid", "request")
-    place = Place(After(0.5, 1, 3), 0, None, np.empty(0, dtype=np.int64))
+    place = PagePosition(After(0.5, 1, 3), 0, None, np.empty(0, dtype=np.int64))
     content = base64.urlsafe_b64decode(encode_cursor(PageEnd(binding, query, place)) + "==")
     content = content[: -8 - missing]
     content += hashlib.blake2b(content, digest_size=8).digest()

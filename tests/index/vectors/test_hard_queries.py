@@ -121,7 +121,7 @@ def test_a_kind_that_comes_little_by_little(tmp_path: Path) -> None:
     for step in range(6):
         both.append(usual.vectors[_USUAL + 1000 * step :][:1000])
         both.append(_tight(40, seed=20 + step))
-        if both.view.lagging and not both.view.keep_up():
+        if both.view.has_pending and not both.view.encode_pending():
             both.build("ivf")
         assert _recall(both, queries) >= 0.99
         assert _recall_of_many(both, queries) >= 0.99

@@ -96,13 +96,13 @@ def test_what_came_and_went_again_is_not_found(both: _Growing) -> None:
 
 def test_codes_learn_more_of_what_they_know(both: _Growing) -> None:
     both.append(clustered(20, seed=3))
-    assert not both.view.lagging
+    assert not both.view.has_pending
     both.append(clustered(1000, seed=4))
-    assert both.view.lagging
+    assert both.view.has_pending
     assert both.learnt == COUNT
-    assert both.view.keep_up()
+    assert both.view.encode_pending()
     assert both.learnt == COUNT + 1020
-    assert not both.view.lagging
+    assert not both.view.has_pending
     assert both.recall(clustered(40, seed=5)) >= 0.99
 
 
@@ -110,7 +110,7 @@ def test_codes_learn_more_of_what_they_know(both: _Growing) -> None:
 def test_files_hold_what_codes_have_not_learnt(both: _Growing, learnt: bool, tmp_path: Path) -> None:
     both.append(clustered(500, seed=4))
     if learnt:
-        assert both.view.keep_up()
+        assert both.view.encode_pending()
     both.append(_new_kind(200, seed=1))
     before = both.learnt
     again = CosineView(DIM, tmp_path if both.view.mapped else None)
@@ -149,7 +149,7 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
     threads = [threading.Thread(target=search, args=(first,)) for first in range(3)]
     for thread in threads:
         thread.start()
-    assert both.view.keep_up()
+    assert both.view.encode_pending()
     learning.clear()
     for thread in threads:
         thread.join(60)
@@ -160,7 +160,7 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
 def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -> None:
     vectors = clustered(900, seed=4)
     both.append(vectors)
-    threads = [threading.Thread(target=both.view.keep_up) for _ in range(2)]
+    threads = [threading.Thread(target=both.view.encode_pending) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -172,7 +172,7 @@ def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float) -> None:
     keys = both.append(np.repeat(_new_kind(1, seed=1), 300, axis=0))
-    assert both.view.keep_up() or both.view.build(both.view.name)
+    assert both.view.encode_pending() or both.view.build(both.view.name)
     prefer_codes(both.view)
     query = _new_kind(1, seed=5)[0]
     allowed = None if share == 1 else np.union1d(np.arange(0, COUNT, 2), keys[::2])

@@ -40,7 +40,7 @@ class _World(Both):
             self.search_filtered: 20,
             self.search_many: 10,
             self.search_pages: 5,
-            self.keep_up: 6,
+            self.encode_pending: 6,
             self.save: 2,
             self.build: 1,
         }
@@ -105,8 +105,8 @@ class _World(Both):
         scores = np.concatenate((first.scores, second.scores))
         self._check(query, Neighbours(keys, scores, first.exact), None, 2 * K)
 
-    def keep_up(self) -> None:
-        if self.view.lagging and not self.view.keep_up():
+    def encode_pending(self) -> None:
+        if self.view.has_pending and not self.view.encode_pending():
             self.build()
 
     def build(self) -> None:

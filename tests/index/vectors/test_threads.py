@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from index.vectors.threads import yield_cores
+from index.vectors.threads import lower_priority
 from index.views.manager import Views
 
 _BUILD = """
@@ -15,7 +15,7 @@ import json, os
 from concurrent.futures import ThreadPoolExecutor
 import faiss
 import numpy as np
-from index.vectors.threads import use_threads, yield_cores
+from index.vectors.threads import use_threads, lower_priority
 
 def build():
     use_threads(3)
@@ -26,7 +26,7 @@ def build():
     # Now: the threads of a build end with its thread.
     return sorted(os.getpriority(os.PRIO_PROCESS, int(name)) for name in os.listdir("/proc/self/task"))
 
-print(json.dumps(ThreadPoolExecutor(1, initializer=yield_cores).submit(build).result()))
+print(json.dumps(ThreadPoolExecutor(1, initializer=lower_priority).submit(build).result()))
 """
 
 
@@ -35,7 +35,7 @@ def _priority() -> int:
 
 
 def test_a_thread_that_yields_lowers_no_other() -> None:
-    with ThreadPoolExecutor(1, initializer=yield_cores) as pool:
+    with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
         assert pool.submit(_priority).result() == 10
     assert _priority() < 10
 

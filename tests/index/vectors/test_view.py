@@ -336,4 +336,4 @@ def test_few_vectors_do_not_outgrow_their_codes_at_once(count: int) -> None:
     view = CosineView(DIM)
     view.add(np.arange(count), _clustered(count))
     assert view.build()
-    assert not view.lagging
+    assert not view.has_pending

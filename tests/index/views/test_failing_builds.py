@@ -86,7 +86,7 @@ def test_a_build_that_outlives_its_view_writes_no_snapshot(
         slowed.setattr(CosineView, "build", slow)
         old = _current(home, views)
         assert begun.wait(60)
-        old._torn = True
+        old._inconsistent = True
         generation, _ = _active(home)
         # As many as before: the number of vectors would tell that the snapshot is of another state.
         with home.home.catalogue.write() as session:

@@ -175,7 +175,7 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
     assert "does not fit" not in caplog.text
     assert isinstance(view, CosineView)
     assert (view.name, len(view)) == ("ivf", COUNT + 5)
-    assert views.hold(generation, "images").newest == later
+    assert views.entry(generation, "images").newest == later
     # What was read of the later state is not read again.
     with home.home.catalogue.reading() as reading:
         assert views.current(reading, generation, later) is view
@@ -213,7 +213,7 @@ def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
     vectors = unit_vectors(count, DIM, seed=5)
     generation, _ = _active(home)
     put_vectors(home, generation, make_records(COUNT + count)[COUNT:], vectors)
-    _wait(lambda: not _current(home, views).lagging and len(_codes(view)) == COUNT + count)
+    _wait(lambda: not _current(home, views).has_pending and len(_codes(view)) == COUNT + count)
     # Half as many again are too many for the centroids.
     assert (_codes(view) is codes) == (count < COUNT / 2)
     for query in vectors[:: count // 10]:

@@ -64,6 +64,9 @@ class Contestant(ABC):
     def open(self, folder: Path) -> None:
         """Make ready to search."""
 
+    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+        """Do what goes on in the background after a start."""
+
     @abstractmethod
     def prepare(self, workload: Workload, condition: Condition) -> Any:
         """Turn a condition into the engine's own form of filter, once for many searches."""

@@ -55,7 +55,8 @@ class MilvusCollection(Contestant):
         self._collection.load()
 
     def prepare(self, workload: Workload, condition: Condition) -> str:
-        return " and ".join(f"{part.low} <= {part.field} < {part.high}" for part in condition.ranges)
+        ends = (f"{part.field} >= {part.low} and {part.field} < {part.high}" for part in condition.ranges)
+        return " and ".join(ends)
 
     def search(
         self, query: Vectors, k: int, effort: int, filter: str | None = None, source: Source = "text"

@@ -35,10 +35,11 @@ class OurEngine(Contestant):
 
     def open(self, folder: Path) -> None:
         self._engine = open_engine(Settings(home=folder))
-        # As the service does at its start.
-        generation = self._engine.active(COLLECTION).generation
-        self._engine.warm(generation)
-        self._engine.warm_filters(generation)
+        # As the service does before it is ready.
+        self._engine.warm(self._engine.active(COLLECTION).generation)
+
+    def settle(self) -> None:
+        self._engine.warm_filters(self._engine.active(COLLECTION).generation)
 
     def prepare(self, workload: Workload, condition: Condition) -> dict[str, Any]:
         return condition.as_filter

@@ -1,4 +1,4 @@
-"""What is kept of requests between searches is never older than the last write, nor another request's."""
+"""Searches see every write that was done before them, and one state of what is written beside them."""
 
 import gc
 import weakref
@@ -10,10 +10,9 @@ from index.engine import SearchEngine
 from index.errors import FilterError, UnknownCollectionError
 from index.filters.grammar import parse_filter
 from index.generations.remove_collection import remove_collection
-from index.search import resolved as prepared
 from index.search.orders import Scope
 from index.search.request import SearchRequest
-from index.search.resolved import Prepared, PreparedRequests
+from index.search.resolver import RequestResolver, ResolvedRequest
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.view import CosineView
@@ -40,7 +39,7 @@ def _put(engine: SearchEngine, record: Record, vector: Vectors) -> None:
     put_vectors(engine, begin_generation(engine, "c", DIM), [record], vector[None])
 
 
-def test_a_request_is_prepared_anew_after_every_write(filled: SearchEngine) -> None:
+def test_a_request_is_resolved_anew_after_every_write(filled: SearchEngine) -> None:
     record = make_records(COUNT)[4]
     request = SearchRequest(k=COUNT, exclude_groups_of=(record.id,))
     shown = _ids(filled, request)
@@ -50,23 +49,6 @@ def test_a_request_is_prepared_anew_after_every_write(filled: SearchEngine) -> N
     _put(filled, replace(moved, group=record.group), unit_vectors(1, DIM, seed=9)[0])
     assert moved.id not in _ids(filled, request)
     assert set(_ids(filled, request)) == {*shown} - {moved.id}
-
-
-def test_what_kept_requests_leave_out_is_bounded(
-    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prepared, "_MOST_BYTES", 30 * 8)
-    kept = PreparedRequests(filled.home.catalogue)
-    active, ids = filled.active("c"), [record.id for record in make_records(COUNT)]
-
-    def prepare(first: int) -> Prepared:
-        return kept.of(active, SearchRequest(exclude=tuple(ids[first : first + 10])))
-
-    those = [prepare(first) for first in range(3)]
-    assert all(prepare(first) is one for first, one in enumerate(those))
-    fourth = prepare(3)
-    assert prepare(3) is fourth
-    assert prepare(0) is not those[0]
 
 
 def test_filters_that_python_takes_for_equal_are_two(filled: SearchEngine) -> None:
@@ -105,25 +87,25 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     every = filled.search(active, query, SearchRequest(k=COUNT)).hits
     changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
     record = next(each for each in make_records(COUNT) if each.id == changed)
-    prepare = PreparedRequests.of
+    resolve = RequestResolver.resolve
 
-    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
-        prepared = prepare(self, active, request)
-        monkeypatch.setattr(PreparedRequests, "of", prepare)
+    def overtaken(self: RequestResolver, active: ActiveGeneration, request: SearchRequest) -> ResolvedRequest:
+        resolved = resolve(self, active, request)
+        monkeypatch.setattr(RequestResolver, "resolve", resolve)
         _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
-        return prepared
+        return resolved
 
-    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    monkeypatch.setattr(RequestResolver, "resolve", overtaken)
     passing = parse_filter({"field": "view", "eq": "PA"})
     hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
     assert changed in {hit.id for hit in hits}
     assert {hit.image.metadata["view"] for hit in hits} == {"PA"}
 
 
-def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
+def test_what_is_resolved_during_a_write_is_of_no_one_version(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests, active, request = PreparedRequests(filled.home.catalogue), filled.active("c"), SearchRequest()
+    resolver, active, request = RequestResolver(filled.home.catalogue), filled.active("c"), SearchRequest()
     bound = SearchRequest.bound
 
     def overtaken(self: SearchRequest) -> str:
@@ -132,28 +114,26 @@ def test_what_is_prepared_during_a_write_is_of_no_one_version_and_not_kept(
         return bound(self)
 
     monkeypatch.setattr(SearchRequest, "bound", overtaken)
-    assert requests.of(active, request).version is None
-    prepared = requests.of(active, request)
-    assert prepared.version == filled.home.catalogue.version()
-    assert requests.of(active, request) is prepared
+    assert resolver.resolve(active, request).version is None
+    assert resolver.resolve(active, request).version == filled.home.catalogue.version()
 
 
 def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    active, prepare = filled.active("c"), PreparedRequests.of
+    active, resolve = filled.active("c"), RequestResolver.resolve
 
-    def overtaken(self: PreparedRequests, active: ActiveGeneration, request: SearchRequest) -> Prepared:
-        prepared = prepare(self, active, request)
+    def overtaken(self: RequestResolver, active: ActiveGeneration, request: SearchRequest) -> ResolvedRequest:
+        resolved = resolve(self, active, request)
         remove_collection(filled, "c")
-        return prepared
+        return resolved
 
-    monkeypatch.setattr(PreparedRequests, "of", overtaken)
+    monkeypatch.setattr(RequestResolver, "resolve", overtaken)
     assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
 
 
 @pytest.mark.parametrize("removed", [True, False])
-def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
+def test_no_search_holds_a_view_that_is_freed(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
 ) -> None:
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
@@ -161,7 +141,7 @@ def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
     _ids(filled, SearchRequest())
     searcher, active = filled._searcher, filled.active("c")
     generation, _ = searcher.generation(active)
-    view = weakref.ref(filled._views.hold(generation, "images").view)
+    view = weakref.ref(filled._views.entry(generation, "images").view)
     assert view() is not None
     if removed:
         searcher.keep(set(), set())
@@ -175,13 +155,12 @@ def test_a_request_that_is_kept_does_not_hold_a_view_that_is_freed(
 def test_a_view_that_is_damaged_is_not_searched_again(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was written, so that the request is still kept."""
     shown = _ids(filled, SearchRequest())
     generation, _ = filled._searcher.generation(filled.active("c"))
-    held = filled._views.hold(generation, "images")
+    held = filled._views.entry(generation, "images")
     damaged = held.view
     assert isinstance(damaged, CosineView)
-    damaged._torn = True
+    damaged._inconsistent = True
     damaged.remove(damaged.keys())
     assert _ids(filled, SearchRequest()) == shown
     assert held.view is not damaged

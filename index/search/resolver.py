@@ -1,65 +1,47 @@
-"""What a request comes down to in one state of the catalogue."""
+"""Looks up what a request names: its generation, groups and excluded images."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass
 
-from index.catalogue import Catalogue, Kept, Remembered
+from index.catalogue import Catalogue, ReadThroughCache
 from index.catalogue.collections import Generation, get_generation, require_collection
 from index.errors import GenerationError
-from index.filters.column_cache import Place
-from index.scoring.background import Background
+from index.filters.column_cache import CacheKey
 from index.search.cursors import Binding
 from index.search.grouping import check_group_field, keys_left_out
 from index.search.orders import NOTHING
 from index.search.request import SearchRequest
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import Keys
-from index.views.manager import HeldView
-
-# Requests that differ in more than their queries.
-_MOST_KEPT: Final = 100
-# What they leave out may be half of a collection.
-_MOST_BYTES: Final = 64 * 1024 * 1024
 
 
-class Ground(NamedTuple):
-    """What is searched, and its background; None where nothing is held."""
-
-    held: HeldView
-    background: Background | None
-
-
-@dataclass(slots=True)
-class Prepared:
-    """Everything about a search but its query and the page that is asked for.
+@dataclass(frozen=True, slots=True)
+class ResolvedRequest:
+    """A request with its names looked up in one state of the catalogue.
 
     Attributes:
         generation: What is searched.
         sequence: The sequence number of its collection.
-        version: The catalogue's version, of which this is; None if it moved on meanwhile.
+        version: The catalogue's version at which all of it was read; None if something was written meanwhile.
         binding: What must be the same for all pages.
-        passing: What the keys that pass the request's filter are remembered by; None without one.
+        passing: Where the keys that pass the request's filter are cached; None without one.
         hidden: Keys that the request leaves out, rising.
-        ground: What is searched, once that was looked up.
     """
 
     generation: Generation
     sequence: int
     version: Hashable | None
     binding: Binding
-    passing: Place | None
+    passing: CacheKey | None
     hidden: Keys
-    ground: Ground | None = None
 
 
-class PreparedRequests:
-    """Prepares requests, and keeps what it has prepared until something is written; threads may share it."""
+class RequestResolver:
+    """Looks the names of requests up in the catalogue; threads may share it."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._generations = Remembered(catalogue, get_generation)
-        self._kept: Kept[Hashable, Prepared] = Kept(catalogue)
+        self._generations = ReadThroughCache(catalogue, get_generation)
 
     def generation(self, active: ActiveGeneration, version: Hashable = None) -> tuple[Generation, int]:
         """Return the generation that a caller means, and the sequence number of its collection.
@@ -88,8 +70,8 @@ class PreparedRequests:
                 f"{active.digest}."
             )
 
-    def of(self, active: ActiveGeneration, request: SearchRequest) -> Prepared:
-        """Return what a request comes down to as the catalogue is now.
+    def resolve(self, active: ActiveGeneration, request: SearchRequest) -> ResolvedRequest:
+        """Look up the generation, the groups and the images that a request names.
 
         Raises:
             UnknownCollectionError: The collection is gone.
@@ -97,33 +79,14 @@ class PreparedRequests:
             QueryError: The collection does not have the field that makes groups.
         """
         version = self._catalogue.version()
-        kept = self._kept.at(version)
-        filter_text = None if request.filter is None else request.filter.text
-        place = (active.generation, active.collection, active.digest, filter_text, request.shape)
-        prepared = kept.get(place)
-        if prepared is None:
-            prepared = self._prepare(active, request, version)
-            if self._catalogue.version() != version:
-                # It may be of a later state.
-                return replace(prepared, version=None)
-            held = sum(other.hidden.nbytes for other in kept.copy().values())
-            if len(kept) >= _MOST_KEPT or held + prepared.hidden.nbytes > _MOST_BYTES:
-                kept.clear()
-            kept[place] = prepared
-        return prepared
-
-    def forget(self) -> None:
-        """Let go of all that is kept, and with it of the views that it names."""
-        self._kept.clear()
-
-    def _prepare(self, active: ActiveGeneration, request: SearchRequest, version: Hashable) -> Prepared:
         generation, sequence = self.generation(active, version)
         passing = None
         if request.filter is not None:
-            passing = Place(generation.collection_id, request.target, request.filter.text)
+            passing = CacheKey(generation.collection_id, request.target, request.filter.text)
         binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
         hidden = self._checked_and_hidden(generation.collection_id, request)
-        return Prepared(generation, sequence, version, binding, passing, hidden)
+        moved_on = self._catalogue.version() != version
+        return ResolvedRequest(generation, sequence, None if moved_on else version, binding, passing, hidden)
 
     def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
         """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""

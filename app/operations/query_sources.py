@@ -1,0 +1,110 @@
+"""The sources of a query vector in order, and the search with their vectors.
+
+The service and the command line encode sources in their own ways; everything else is shared.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Self
+
+from app.schemas.search_query import Example, SearchQuery, given_vector
+from index.engine import SearchEngine
+from index.search.query_vector import Part, Parts
+from index.search.request import SearchRequest
+from index.search.results import ActiveGeneration, SearchPage
+
+
+class ImageFile(NamedTuple):
+    """The content of an image file, and its name in errors; empty for the only one."""
+
+    name: str
+    content: bytes
+
+
+class TextSource(NamedTuple):
+    """A text to encode, and its place in the query."""
+
+    field: str
+    text: str
+
+
+class StoredSource(NamedTuple):
+    """A stored image or a given vector, and its place in the query."""
+
+    field: str
+    example: Example
+
+
+Source = ImageFile | TextSource | StoredSource
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySources:
+    """Texts, image files and examples of a query.
+
+    Attributes:
+        request: The engine's request, without the vector.
+        asked: Text and image files.
+        liked: Positive examples.
+        disliked: Negative examples.
+    """
+
+    request: SearchRequest
+    asked: tuple[Source, ...]
+    liked: tuple[Source, ...]
+    disliked: tuple[Source, ...]
+    _digest: Callable[[], str]
+
+    @classmethod
+    def of(cls, query: SearchQuery, images: Sequence[ImageFile], unlike_images: Sequence[ImageFile]) -> Self:
+        """Gather the sources of a query and of the image files that came with it.
+
+        Raises:
+            FilterError: The filter is none.
+        """
+        text = [] if query.text is None else [TextSource("text", query.text)]
+        files = [[file.content for file in kind] for kind in (images, unlike_images)]
+        return cls(
+            query.request(),
+            (*text, *images),
+            _examples("like", query.like),
+            (*_examples("unlike", query.unlike), *unlike_images),
+            partial(query.parts, *files),
+        )
+
+    @property
+    def all(self) -> tuple[Source, ...]:
+        """All sources, in the order in which `find` takes their vectors."""
+        return (*self.asked, *self.liked, *self.disliked)
+
+    def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
+        """Search with the vectors of `all` sources; see `SearchEngine.search` for what is raised."""
+        last = len(self.asked) + len(self.liked)
+        parts = Parts(made[: len(self.asked)], made[len(self.asked) : last], made[last:])
+        request = replace(self.request, kind=parts.kind)
+        if parts.single is None:
+            request = replace(request, parts=self._digest())
+        vector = engine.compose(active, parts, request.target)
+        return engine.search(active, vector, request, parts.text)
+
+
+def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSource) -> Part:
+    """Return the vector of a stored image, or the given vector.
+
+    Raises:
+        UnknownImageError: The collection has no such image.
+        QueryError: The vector is none of this collection.
+    """
+    if source.example.id is not None:
+        return Part(engine.vector_of(active, source.example.id), "image")
+    return Part(given_vector(source.example, active.dim, source.field), None)
+
+
+def _examples(name: str, examples: Sequence[Example]) -> tuple[Source, ...]:
+    return tuple(
+        StoredSource(f"{name}.{place}", example)
+        if example.text is None
+        else TextSource(f"{name}.{place}.text", example.text)
+        for place, example in enumerate(examples)
+    )

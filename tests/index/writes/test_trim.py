@@ -1,0 +1,123 @@
+"""Trimmed removals: nothing that is further behind finds an image that is gone."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from index.catalogue.collections import Generation, find_active
+from index.catalogue.tables import CollectionRow, RemovalRow
+from index.engine import SearchEngine
+from index.filters.column_cache import touched_since
+from index.search.request import SearchRequest
+from index.views.manager import Views
+from index.writes.deletion import delete_images
+from index.writes.garbage import remove_leftovers
+from tests.index.conftest import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+
+DIM = 8
+COUNT = 60
+KEPT = 7
+
+
+@pytest.fixture
+def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generation:
+    monkeypatch.setattr("index.writes.trim._KEPT", KEPT)
+    monkeypatch.setattr("index.writes.trim._AT_ONCE", 4)
+    generation = begin_generation(engine, "c", DIM)
+    put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
+    return generation
+
+
+def _delete(engine: SearchEngine, first: int, stop: int) -> None:
+    for record in make_records(stop)[first:]:
+        with engine.home.catalogue.write() as session:
+            delete_images(session, "c", [record.id])
+
+
+def _removals(engine: SearchEngine, target: str) -> list[int]:
+    query = select(RemovalRow.sequence).where(RemovalRow.target == target).order_by(RemovalRow.sequence)
+    with engine.home.catalogue.read() as session:
+        return list(session.execute(query).scalars())
+
+
+def _keys(engine: SearchEngine, views: Views) -> list[int]:
+    with engine.home.catalogue.reading() as reading:
+        found = find_active(reading.session, "c")
+        assert found is not None
+        keys: list[int] = views.current(reading, *found).keys().tolist()
+    return keys
+
+
+def test_the_latest_removals_of_images_and_of_texts_stay(
+    engine: SearchEngine, generation: Generation
+) -> None:
+    _delete(engine, 0, 5)
+    before = _removals(engine, "images")
+    remove_leftovers(engine.home)
+    assert _removals(engine, "images") == before
+    _delete(engine, 5, 30)
+    images, texts = _removals(engine, "images"), _removals(engine, "texts")
+    assert len(images) == 30
+    remove_leftovers(engine.home)
+    assert _removals(engine, "images") == images[-KEPT:]
+    left = _removals(engine, "texts")
+    assert 0 < len(left) <= KEPT
+    assert left == texts[-len(left) :]
+    with engine.home.catalogue.read() as session:
+        trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()
+        assert trimmed == max(images[-KEPT - 1], texts[-len(left) - 1])
+        # Images that are written later have higher numbers.
+        assert trimmed < session.execute(select(func.max(CollectionRow.sequence))).scalar_one()
+
+
+def test_a_view_that_is_behind_finds_nothing_that_is_gone(
+    engine: SearchEngine, generation: Generation, tmp_path: Path
+) -> None:
+    views = Views(tmp_path / "views")
+    before = _keys(engine, views)
+    _delete(engine, 0, 30)
+    remove_leftovers(engine.home)
+    assert _keys(engine, views) == before[30:]
+    # One that has seen all that is forgotten follows as before.
+    (held,) = views._held.values()
+    view = held.view
+    _delete(engine, 30, 32)
+    remove_leftovers(engine.home)
+    assert _keys(engine, views) == before[32:]
+    assert held.view is view
+    views.close()
+
+
+def test_a_snapshot_that_is_behind_is_not_used(
+    engine: SearchEngine, generation: Generation, tmp_path: Path
+) -> None:
+    engine.save_snapshot("c")
+    _delete(engine, 0, 30)
+    # As many come as have gone, so that the number of vectors tells nothing.
+    put_vectors(engine, generation, make_records(COUNT + 30)[COUNT:], unit_vectors(30, DIM, seed=1))
+    remove_leftovers(engine.home)
+    again = open_home(tmp_path / "home", engine.home.catalogue.url)
+    hits = again.search(again.active("c"), unit_vectors(1, DIM)[0], SearchRequest(k=100)).hits
+    assert {hit.id for hit in hits} == {record.id for record in make_records(COUNT + 30)[30:]}
+    again.close()
+
+
+def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: Generation) -> None:
+    _delete(engine, 0, 30)
+
+    def touched(sequence: int) -> list[int] | None:
+        with engine.home.catalogue.read() as session:
+            keys = touched_since(session, generation.collection_id, sequence, "images", 1000)
+        return None if keys is None else keys.tolist()
+
+    everything = touched(2)
+    assert everything is not None
+    remove_leftovers(engine.home)
+    assert touched(2) is None
+    with engine.home.catalogue.read() as session:
+        trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()
+    later = sum(sequence > trimmed for sequence in _removals(engine, "images"))
+    assert 0 < later <= KEPT
+    assert touched(trimmed) == everything[-later:]
