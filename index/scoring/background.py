@@ -170,19 +170,27 @@ class Background:
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
-        linear = self.blades == 1 and not self.unsigned
-        if linear and len(query) <= _WIDEST:
+        if self._is_linear and len(query) <= _WIDEST:
             # Neither has to be taken from all of them.
             mean, spread = self.axes.scores(query)
         else:
-            scores = np.vecdot(self.sample, query) if linear else self.similarity(query[None], self.sample)[0]
+            scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
         return mean, max(spread, _SMALLEST)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
         """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""
+        if self._is_linear and len(first) == 1:
+            # BLAS would wake a thread on each core, and wait for the slowest beside other work.
+            alone: Scores = np.vecdot(second, first)[None]
+            return alone
         scores: Scores = similarity(self._shaped(first), self._shaped(second))
         return scores
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether scores are inner products."""
+        return self.blades == 1 and not self.unsigned
 
     def _shaped(self, vectors: Vectors) -> Vectors:
         bases = vectors if self.blades == 1 else oriented_bases(vectors, self.blades)

@@ -62,17 +62,18 @@ class FilterMasks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[int, tuple[Keys | None, FilterMask]] = OrderedDict()
+        self._bytes = 0
 
     @property
     def memory_bytes(self) -> int:
         """Memory that the masks hold."""
-        with self._lock:
-            return sum(mask.memory_bytes for _, mask in self._known.values())
+        return self._bytes
 
     def clear(self) -> None:
         """Forget all, as rows have come, gone or moved."""
         with self._lock:
             self._known.clear()
+            self._bytes = 0
 
     def get(self, allowed: Keys | None, ids: IdMap) -> FilterMask:
         """Return the living rows of the keys that a filter allows, or all living rows.
@@ -89,11 +90,14 @@ class FilterMasks:
                 return known[1]
         made = _mask(allowed, ids)
         with self._lock:
+            replaced = self._known.pop(place, None)
+            if replaced is not None:
+                self._bytes -= replaced[1].memory_bytes
             self._known[place] = allowed, made
-            held = sum(mask.memory_bytes for _, mask in self._known.values())
-            while held > _KEPT_BYTES and len(self._known) > 1:
+            self._bytes += made.memory_bytes
+            while self._bytes > _KEPT_BYTES and len(self._known) > 1:
                 _, (_, oldest) = self._known.popitem(last=False)
-                held -= oldest.memory_bytes
+                self._bytes -= oldest.memory_bytes
         return made
 
 
