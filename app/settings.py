@@ -3,14 +3,15 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from cronsim import CronSim, CronSimError
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
-from app.crontab import Crontab
 from index.catalogue.connections import without_password
 from training.errors import RecoquestError
 
@@ -18,6 +19,7 @@ PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
+_CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
 
@@ -187,7 +189,12 @@ class Settings(BaseSettings):
     @classmethod
     def _is_time(cls, value: str | None) -> str | None:
         if value is not None:
-            Crontab(value)
+            if len(value.split()) != len(_CRON_FIELDS):
+                raise ValueError(f"give {len(_CRON_FIELDS)} parts: {', '.join(_CRON_FIELDS)}")
+            try:
+                CronSim(value, datetime.now(UTC))
+            except CronSimError as error:
+                raise ValueError(f"{error}: give times as in a crontab, such as 0 3 * * 0") from None
         return value
 
     @property

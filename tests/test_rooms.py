@@ -30,7 +30,7 @@ ORDER: Final = {
         "generations backup ingest"
     ),
     "app": (
-        "crontab settings launch concurrency engine jobs encoding decoding doctor observability lifecycle "
+        "settings launch concurrency engine jobs encoding decoding doctor observability lifecycle "
         "schemas http access operations server api application cli"
     ),
 }

@@ -1,12 +1,12 @@
 """Retraining by itself: at certain times, or when enough was said of hits."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import yaml
+from cronsim import CronSim
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.crontab import Crontab
 from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
 from index.catalogue import Catalogue
@@ -44,7 +44,7 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
         return False
     since = "" if last is None else last.created
     is_later = since < minute.isoformat(timespec="microseconds")
-    if settings.retrain_at is not None and is_later and Crontab(settings.retrain_at).fits(minute):
+    if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
         return True
     if settings.retrain_feedback is None:
         return False
@@ -61,3 +61,8 @@ def _learns_from_feedback(session: Session, collection: str) -> bool:
     query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
     recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
     return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
+
+
+def _fits(crontab: str, minute: datetime) -> bool:
+    """Tell whether a minute is one of the times of a crontab."""
+    return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute
