@@ -1,4 +1,4 @@
-"""What a person who runs the service can set: the environment, an environment file, or arguments."""
+"""Settings, from the environment, an environment file, or arguments."""
 
 import os
 import re

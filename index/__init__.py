@@ -1,1 +1,1 @@
-"""What can be searched: the catalogue, vectors, filters, generations, ingest and the search engine."""
+"""The index: catalogue, vectors, filters, generations, ingest and search engine."""

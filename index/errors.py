@@ -81,7 +81,7 @@ class BackupError(RecoquestError):
 
 
 class StaleWriteError(RecoquestError):
-    """What a write was made for has changed meanwhile; nothing was written, and it can be made again."""
+    """The target of a write has changed meanwhile; nothing was written, and it can be tried again."""
 
 
 class CollectionNameError(RecoquestError):

@@ -32,7 +32,7 @@ _Item = tuple[Record, _Outcome]
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What a run did with the records of a manifest.
+    """Counts of a run over the records of a manifest.
 
     Attributes:
         added: New images.

@@ -78,7 +78,7 @@ def is_loopback(address: str) -> bool:
 
 
 class AllowedHosts:
-    """Which names of the service are its own.
+    """Host names of the service.
 
     Local names always are. An IP address is where the service listens on more than the loopback address: no
     name server can turn an address into another one.

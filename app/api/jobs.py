@@ -84,7 +84,7 @@ async def get_jobs(
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS)
 async def get_one_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
-    """What is known of a job."""
+    """A job with its state."""
     return JobEntry.of(job)
 
 

@@ -34,7 +34,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Priority(IntEnum):
-    """Whose turn comes first."""
+    """Priority of a task."""
 
     SEARCH = 0
     UPLOAD = 1

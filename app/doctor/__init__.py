@@ -1,4 +1,4 @@
-"""What is wrong with an installation, and what to do about it."""
+"""Diagnosis of an installation, with remedies."""
 
 from app.doctor.examination import examine
 from app.doctor.finding import Finding

@@ -1,4 +1,4 @@
-"""What an examination finds."""
+"""Finding of an examination."""
 
 from dataclasses import dataclass
 from typing import Literal

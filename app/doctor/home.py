@@ -40,7 +40,7 @@ def examine_home(settings: Settings) -> Finding:
 
 
 def file_in_the_way(home: Path) -> Path | None:
-    """What is no folder where the home folder or one above it would be."""
+    """The first part of the home folder's path that is not a folder."""
     there = next(path for path in (home.absolute(), *home.absolute().parents) if os.path.lexists(path))
     return None if there.is_dir() else there
 

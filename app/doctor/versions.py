@@ -44,7 +44,7 @@ def judge_postgresql(where: str, said: str) -> Finding:
 
 
 def _requirements() -> Iterator[Requirement]:
-    """What recoquest needs: itself, and for those extras of which everything is installed."""
+    """Requirements of recoquest, and of the extras that are fully installed."""
     try:
         every = [Requirement(line) for line in requires("recoquest") or ()]
         extras = metadata("recoquest").get_all("Provides-Extra", [])
@@ -59,7 +59,7 @@ def _requirements() -> Iterator[Requirement]:
 
 
 def _of(every: Sequence[Requirement], extra: str) -> list[Requirement]:
-    """Those of an extra alone; of none, those that are always needed."""
+    """Requirements of an extra alone; without one, the unconditional ones."""
     return [
         one
         for one in every

@@ -1,4 +1,4 @@
-"""What is wrong with the fields of a request, in sentences."""
+"""Errors of the fields of a request, in sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -35,7 +35,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of a request."""
+    """Error of one field of a request."""
 
     field: str
     message: str

@@ -1,4 +1,4 @@
-"""What a job ran with: its command, the settings, the machine and its software."""
+"""Environment of a job: its command, the settings, the machine and its software."""
 
 import json
 import os

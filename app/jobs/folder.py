@@ -33,7 +33,7 @@ class JobFolder:
 
     @property
     def log(self) -> Path:
-        """What all attempts printed."""
+        """Output of all attempts."""
         return self.path / "log.txt"
 
     @property
@@ -49,7 +49,7 @@ class JobFolder:
         self.progress.unlink(missing_ok=True)
 
     def aside(self) -> list["JobFolder"]:
-        """Those that were put aside for this one."""
+        """Folders that were put aside for this one."""
         return [JobFolder(path) for path in sorted(self.path.parent.glob(f"{self.path.name}{_ASIDE}*"))]
 
     def lock(self) -> int | None:
@@ -73,7 +73,7 @@ class JobFolder:
         return found if isinstance(found, dict) else None
 
     def last_sentence(self) -> str | None:
-        """What the command said last, in the latest attempt, of why it ended."""
+        """Last error line of the latest attempt."""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read().decode(errors="replace").rpartition(ATTEMPT)[2]

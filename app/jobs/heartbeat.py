@@ -1,4 +1,4 @@
-"""Which workers are there: each touches a file of its own in the home folder, whether it has a job or not."""
+"""Heartbeats of workers: each touches a file of its own in the home folder, with or without a job."""
 
 import os
 import socket

@@ -71,7 +71,7 @@ def bundle_of(kind: str, folder: Path) -> Path | None:
 
 
 def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
-    """What came out of a job that is done; None where its kind has no result, or the file is none."""
+    """Result of a finished job; None where its kind has none, or the file is unreadable."""
     name = KINDS[kind].result
     if name is None:
         return None

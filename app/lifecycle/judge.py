@@ -57,7 +57,7 @@ class KeptJudgement(_Kept):
 
 
 class Outcome(_Kept):
-    """What became of a retraining.
+    """Outcome of a retraining.
 
     Attributes:
         verdict: promoted: the new model is searched with; waiting: a person may activate the generation;

@@ -1,4 +1,4 @@
-"""What becomes of a retrained model: judged against the one that is searched, embedded, and searched with."""
+"""Promotion of a retrained model: evaluated against the active one, embedded, and activated."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +137,7 @@ class Promotion:
         return found
 
     def _last_judgement(self, against: str | None = None) -> Judgement | None:
-        """What was kept of the last judgement, if it was against a model of this digest, or any."""
+        """Stored result of the last evaluation, if it was against a model of this digest, or any."""
         path = self.out / _JUDGED
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""What commands print: tables for people on standard output, at a width that fits."""
+"""Tables of commands on standard output, at a width that fits."""
 
 import sys
 

@@ -53,7 +53,7 @@ def _towers(config: Path) -> dict[str, str] | None:
 
 
 def _training(recipe_yaml: str) -> Training | None:
-    """What a bundle's recipe says; None where there is none that this release reads."""
+    """Recipe of a bundle; None where there is none that this release reads."""
     try:
         recipe = parse_recipe(yaml.safe_load(recipe_yaml) or {}, "The recipe")
     except (yaml.YAMLError, RecipeError):

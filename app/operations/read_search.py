@@ -71,7 +71,7 @@ def invalid(field: str, message: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FormShape:
-    """What a form may hold.
+    """Limits of a form.
 
     Attributes:
         text: The field of its JSON text.

@@ -1,4 +1,4 @@
-"""What the routes work with; made when the service starts, reached through `Depends`."""
+"""Services of the routes, made at the start, reached through `Depends`."""
 
 import asyncio
 from dataclasses import dataclass

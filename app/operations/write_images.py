@@ -31,7 +31,7 @@ _BLANK: Final = Record(id="-", image="-", split="test")
 
 @dataclass(frozen=True, slots=True)
 class WrittenImages:
-    """What became of images, and the generation that they were written to."""
+    """Outcomes of writing images, and their generation."""
 
     active: ActiveGeneration
     images: list[Written]

@@ -28,7 +28,7 @@ def write_groups(found: Duplicates, folder: Path) -> None:
 
 
 def _shortened(everything: dict[str, list[Any]]) -> dict[str, Any]:
-    """What fits into a result, in its order, and how much is left out."""
+    """Groups that fit into a result, in order, and the number of truncated ones."""
     shown = {
         "groups": _fitting(everything["groups"], _GROUP_BYTES),
         "unread": _fitting(everything["unread"], _UNREAD_BYTES),

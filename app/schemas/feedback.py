@@ -1,4 +1,4 @@
-"""What goes over the wire when somebody judges a hit."""
+"""Schemas of relevance judgements."""
 
 from typing import Annotated, Self
 
@@ -28,7 +28,7 @@ _Examples = Annotated[list[JudgedExample], Field(fail_fast=True, max_length=MAX_
 
 
 class SearchedQuery(Request):
-    """What was searched for, as in the search itself, but for files and vectors: they teach nothing."""
+    """The query, as in the search itself, without files and vectors: they teach nothing."""
 
     text: Text | None = Field(default=None, examples=["two dogs run through shallow water"])
     like: _Examples = Field(default=[], description="Examples of what was wanted.", examples=[[]])
@@ -62,7 +62,7 @@ class NewJudgement(Request):
 
 
 class Judged(Answer):
-    """What is kept now."""
+    """The stored judgement."""
 
     collection: str
     hit: str

@@ -1,4 +1,4 @@
-"""What goes over the wire of generations."""
+"""Schemas of generations."""
 
 from typing import Literal
 

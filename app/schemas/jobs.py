@@ -1,4 +1,4 @@
-"""What goes over the wire of jobs."""
+"""Schemas of jobs."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +16,7 @@ class TidyJob(Request):
     kind: Literal["tidy"]
 
     def arguments(self) -> list[str]:
-        """Those of the command."""
+        """Arguments of the command."""
         return []
 
 
@@ -32,7 +32,7 @@ class ReindexJob(Request):
     activate: bool = Field(default=False, description="Search in it as soon as it is complete.")
 
     def arguments(self) -> list[str]:
-        """Those of the command."""
+        """Arguments of the command."""
         activate = ["--activate"] if self.activate else []
         if self.model is not None:
             return [self.collection, "--model", self.model, *activate]
@@ -58,7 +58,7 @@ class RetrainJob(Request):
     promote: bool = Field(default=False, description="Search with the new model if it passes.")
 
     def arguments(self) -> list[str]:
-        """Those of the command."""
+        """Arguments of the command."""
         promote = ["--promote"] if self.promote else []
         return [self.collection, f"--gain={self.gain}", *promote]
 
@@ -70,7 +70,7 @@ class DuplicatesJob(Request):
     collection: str
 
     def arguments(self) -> list[str]:
-        """Those of the command."""
+        """Arguments of the command."""
         return [self.collection]
 
 

@@ -1,4 +1,4 @@
-"""What goes over the wire of models; `recoquest models --json` prints the same."""
+"""Schemas of models; `recoquest models --json` prints the same."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""What goes back over the wire: pages of hits and descriptions; --json prints the same."""
+"""Schemas of pages of hits and of collections; --json prints the same."""
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -344,7 +344,7 @@ def overview_from(info: CollectionInfo, overview: Overview) -> CollectionOvervie
 
 
 def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
-    """What kind of cosine compares the vectors of an encoder."""
+    """Kind of cosine that compares the vectors of an encoder."""
     if by.unsigned:
         return "absolute_cosine"
     return "cosine" if by.blades == 1 else "blade_cosine"

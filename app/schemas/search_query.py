@@ -1,4 +1,4 @@
-"""What callers ask over the wire; the command line builds the same."""
+"""Schemas of queries; the command line builds the same."""
 
 import hashlib
 import math

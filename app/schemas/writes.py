@@ -1,4 +1,4 @@
-"""What goes over the wire when something is written."""
+"""Schemas of writes."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -38,7 +38,7 @@ Metadata = Annotated[
 
 
 class ImageWords(Request):
-    """What is said of an image."""
+    """Description of an image."""
 
     texts: Texts = Field(default=[], description="Sentences or captions, each searched by its own vector.")
     report: str | None = Field(default=None, description="The whole report; its words are searched.")
@@ -49,13 +49,13 @@ class ImageWords(Request):
 
 
 class NewImage(ImageWords):
-    """What is said of an image that is sent under this id."""
+    """Description of an image that is sent under this id."""
 
     id: str
 
 
 class ImageChanges(Request):
-    """What changes of an image; what is left out stays as it is."""
+    """Changes of an image; missing fields stay as they are."""
 
     texts: Texts | None = None
     report: str | None = Field(default=None, description="null removes the report.")
@@ -89,7 +89,7 @@ class NewCollection(Request):
 
 
 class Written(Answer):
-    """What became of one image."""
+    """Outcome of writing one image."""
 
     id: str
     status: Literal["created", "replaced", "unchanged", "refused"]
@@ -106,7 +106,7 @@ class WrittenBy(Answer):
 
 
 class WriteAnswer(Answer):
-    """What became of one image, and the generation that it is found in."""
+    """Outcome of writing one image, and the generation that has it."""
 
     id: str
     status: Literal["created", "replaced", "unchanged"]
@@ -114,14 +114,14 @@ class WriteAnswer(Answer):
 
 
 class WritesAnswer(Answer):
-    """What became of each image, in the order of the files; all that were not refused are on the disk."""
+    """Outcome of each image, in the order of the files; all but the refused are on the disk."""
 
     images: list[Written]
     written_to: WrittenBy
 
 
 class Removed(Answer):
-    """What was removed."""
+    """Removed images."""
 
     status: Literal["removed"] = "removed"
     id: str | None = Field(default=None, description="The image; null for a whole collection.")

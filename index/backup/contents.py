@@ -1,4 +1,4 @@
-"""What the file of a backup holds, and where in it.
+"""Contents of a backup file, and their places.
 
 It is a tar file: first the files of bundles and images, then the catalogue, and last of all what should be in
 it, so that a file that was cut off is known for that.
@@ -22,7 +22,7 @@ _BUNDLE_FILE: Final = re.compile(rf"bundles/({_NAME})/({_NAME}(?:/{_NAME})*)")
 
 
 class Summary(BaseModel):
-    """What a backup holds.
+    """Contents of a backup.
 
     Attributes:
         format: Of the file.

@@ -1,4 +1,4 @@
-"""What was read of a catalogue, remembered until something is written to it."""
+"""Caches of catalogue reads, dropped with the next write."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""What people say of hits, kept to be learned from: whether an image is relevant to what was searched for."""
+"""Relevance judgements: whether an image is relevant to a query, kept for retraining."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ _AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """What was searched for, as far as it can be learned from.
+    """The part of a query that a model can learn from.
 
     Attributes:
         texts: That were searched for, and of liked examples.
@@ -98,7 +98,7 @@ class LearningPair:
 
 @dataclass(frozen=True, slots=True)
 class LearningPairs:
-    """What a collection's feedback has to teach.
+    """Training examples from a collection's judgements.
 
     Attributes:
         positives: The image shows what was asked for.

@@ -1,4 +1,4 @@
-"""What a killed process leaves behind: files and folders that were to get their name when they were whole."""
+"""Unfinished files and folders of killed processes, which would have been renamed when complete."""
 
 import os
 import shutil

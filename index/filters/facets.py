@@ -1,4 +1,4 @@
-"""What a collection offers to one who begins a search: the values of its fields, and a few of its images."""
+"""Facets of a collection: the values of its fields, and a few of its images."""
 
 import threading
 from collections.abc import Collection, Iterator
@@ -29,7 +29,7 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """What a field holds.
+    """Values of a field.
 
     Attributes:
         name: The field.

@@ -135,7 +135,7 @@ class Or(_Condition):
 
 
 class Not(_Condition):
-    """This does not hold."""
+    """Negation of a filter."""
 
     filter: "Filter" = Field(alias="not")
 

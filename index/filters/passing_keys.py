@@ -1,4 +1,4 @@
-"""Which images pass the latest filters."""
+"""Cache of the keys that pass the latest filters."""
 
 from collections.abc import Collection
 from typing import Final

@@ -39,7 +39,7 @@ _Condition = Equals | AnyOf | Range
 
 
 class Change(NamedTuple):
-    """What was written to a collection: the keys of images or texts, rising.
+    """Changes of a collection: keys of images or texts, rising.
 
     Attributes:
         touched: Those that were removed or written.

@@ -91,7 +91,7 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What is searched, and which of it is held out: rows of `images`."""
+    """Images that are searched, and the held-out rows of `images`."""
 
     held_out: HeldOut
     images: list[_Image]

@@ -43,7 +43,7 @@ _LIMITS: Final = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1
 
 @dataclass(frozen=True, slots=True)
 class ReindexReport:
-    """What a run has embedded, and the generation that has it now."""
+    """Counts of a run, and its generation."""
 
     generation: Generation
     images: int

@@ -43,7 +43,7 @@ _GROWTH: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ReferenceStatistics:
-    """What is usual for queries of one kind.
+    """Reference statistics of queries of one kind.
 
     Attributes:
         vectors: Own queries (Q, D).

@@ -36,7 +36,7 @@ _SAME_COMPOSED: Final = 0.1
 
 @dataclass(frozen=True)
 class Binding:
-    """What must be the same for all pages of one search.
+    """Parts of a search that all of its pages share.
 
     Attributes:
         generation: The generation's uid.
@@ -71,7 +71,7 @@ class PagePosition(NamedTuple):
 
 
 class PageEnd(NamedTuple):
-    """What a cursor is made of: the search, its query (D,), and where the next page begins."""
+    """Content of a cursor: the search, its query (D,), and where the next page begins."""
 
     binding: Binding
     query: Vectors

@@ -205,7 +205,7 @@ def keys_left_out(
 
 
 class _Value(NamedTuple):
-    """What a field of an image holds; all of it None where it holds nothing."""
+    """Value of a field of an image; all None where there is none."""
 
     kind: str | None
     text: str | None

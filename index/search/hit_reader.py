@@ -69,7 +69,7 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
 
 
 class FoundImages:
-    """What hits show; what was shown last is kept until something is written. Threads may share it."""
+    """Images of hits, cached until the next write; threads may share it."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue

@@ -74,7 +74,7 @@ class Ranked:
 
 
 class Scope(NamedTuple):
-    """What a search may find: the vectors of a view, but for those that a filter or the request leaves out.
+    """Candidates of a search: vectors of a view that pass the filter and are not excluded.
 
     Attributes:
         view: What is searched.

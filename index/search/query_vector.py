@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a search is made of: what is asked for, and examples of what is wanted and of what is not."""
+    """Vectors of a query: of its text and images, of positive and of negative examples."""
 
     asked: Sequence[Part] = ()
     liked: Sequence[Part] = ()

@@ -1,4 +1,4 @@
-"""What a search asks for beside its query vector."""
+"""The request of a search, without its query vector."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from index.scoring.sample_queries import QueryKind
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """Which hits are wanted, and in which order.
+    """Filter, exclusions, order and size of a page of hits.
 
     Attributes:
         k: Hits on the page; fewer are returned only when fewer can be found.

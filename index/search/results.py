@@ -1,4 +1,4 @@
-"""What the search engine answers with."""
+"""Pages of hits and their descriptions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class FoundText:
 
 
 class FoundImage(NamedTuple):
-    """What a hit shows of an image.
+    """Image of a hit, with its metadata.
 
     Attributes:
         id: The image's id.

@@ -89,7 +89,7 @@ class CosineView:
 
     @property
     def name(self) -> ViewName:
-        """Which view it is: exact until something is built."""
+        """Kind of the view: exact until something is built."""
         if self._ann is not None:
             return "mapped" if self.mapped else "ivf"
         return "exact" if self._gpu is None or self._gpu.failed else "gpu"

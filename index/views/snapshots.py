@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOf:
-    """What a snapshot must be of: a generation, by its uid, and its bundle's digest and kind of vectors."""
+    """Identity of a snapshot: a generation, by its uid, and its bundle's digest and kind of vectors."""
 
     generation: str
     digest: str

@@ -1,4 +1,4 @@
-"""What embeds the images and texts of a generation: an encoder, and its checks."""
+"""Embeds the images and texts of a generation by a checked encoder."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ _TEXTS_AT_ONCE: Final = 1024
 
 
 class ImageEncoder(Protocol):
-    """What ingest needs of an encoder; `training.models.encoder.Encoder` is one."""
+    """Interface of an encoder for ingest; `training.models.encoder.Encoder` has it."""
 
     @property
     def info(self) -> BundleInfo | None:
@@ -35,7 +35,7 @@ class ImageEncoder(Protocol):
 
     @property
     def modalities(self) -> Collection[str]:
-        """What it can embed."""
+        """Modalities that it embeds."""
 
     @property
     def min_image_side(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What is of no use any more: what a killed process did not come to remove, and fields without values."""
+"""Garbage collection: leftovers of killed processes, unused files and bundles, and fields without values."""
 
 import shutil
 from contextlib import suppress

@@ -21,7 +21,7 @@ from training.errors import ImageError, ImageTooLargeError
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """What the catalogue had of an image when it was looked up."""
+    """State of an image in the catalogue when it was looked up."""
 
     sha256: str
     record_digest: str

@@ -1,4 +1,4 @@
-"""What a generation lacks of its collection."""
+"""Images and texts of a collection without vectors in a generation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

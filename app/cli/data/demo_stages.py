@@ -1,4 +1,4 @@
-"""What the demo does before it serves: stages that are finished once and found again."""
+"""Stages of the demo before it serves, each done once."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ class DemoError(RecoquestError):
 
 
 class Stages:
-    """Which stages of a folder are finished, and from what; kept in `stages.json`."""
+    """Finished stages of a folder and their inputs, kept in `stages.json`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "stages.json"
