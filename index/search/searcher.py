@@ -193,7 +193,7 @@ class Searcher:
         generation, place = resolved.generation, None
         if request.cursor is not None:
             query, place = decode_cursor(request.cursor, resolved.binding, query)
-        # What has to be read is of the resolved state or of a later one; often nothing has to be.
+        # Reads are of the resolved state or of a later one; often there are none.
         with self._catalogue.reading() as reading:
             view = self._views.current(reading, generation, resolved.sequence, request.target)
             background = self._backgrounds.of(reading, generation, view, request.target)

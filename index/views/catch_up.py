@@ -16,18 +16,18 @@ from index.vectors.view import CosineView
 _ROWS_AT_ONCE: Final = 4096
 
 
-class Sequence(NamedTuple):
+class SequenceNumbers(NamedTuple):
     """The sequence number of a collection, and that up to which removals are forgotten."""
 
     latest: int
     trimmed: int
 
 
-def sequence_of(session: Session, generation: Generation) -> Sequence:
+def sequence_of(session: Session, generation: Generation) -> SequenceNumbers:
     """Return the sequence numbers of a generation's collection."""
     columns = select(CollectionRow.sequence, CollectionRow.trimmed)
     row = session.execute(columns.where(CollectionRow.id == generation.collection_id)).one_or_none()
-    return Sequence(0, 0) if row is None else Sequence(row.sequence, row.trimmed)
+    return SequenceNumbers(0, 0) if row is None else SequenceNumbers(row.sequence, row.trimmed)
 
 
 def latest_sequence(session: Session, generation: Generation) -> int:

@@ -141,7 +141,7 @@ class Views:
 
         A full disk is only logged.
         """
-        if self._will_do(session, generation, sequence):
+        if self._snapshot_suffices(session, generation, sequence):
             return
         held = self.entry(generation, "images")
         with held.lock:
@@ -226,10 +226,10 @@ class Views:
             memory += 2 * count * generation.dim
         return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
 
-    def _will_do(self, session: Session, generation: Generation, sequence: int) -> bool:
+    def _snapshot_suffices(self, session: Session, generation: Generation, sequence: int) -> bool:
         """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
         stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
-        if stored is None or stored.sequence > sequence:
+        if stored is None or not sequence_of(session, generation).trimmed <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
         if count_since(session, generation, stored.sequence, "images") > _LACKING * count:

@@ -15,7 +15,7 @@ from index.catalogue.jobs import Job, claim_job, end_job, release_job
 from index.errors import CatalogueError, DiskFullError
 from tests.jobs import Jobs
 
-# What the threads that take jobs are called.
+# Name of the threads that take jobs.
 TAKING: Final = "_take_jobs"
 # Does jobs, so many at once, until so many have been done; returns their numbers in order.
 Take = Callable[..., list[int]]

@@ -104,6 +104,22 @@ def test_a_snapshot_that_is_behind_is_not_used(
     again.close()
 
 
+def test_a_snapshot_that_is_behind_is_written_again(
+    engine: SearchEngine, generation: Generation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.views.manager._LACKING", 1.0)
+    engine.save_snapshot("c")
+    manifest = tmp_path / "home" / "snapshots" / generation.uid / "snapshot.json"
+    before = manifest.read_bytes()
+    _delete(engine, 0, 5)
+    engine.save_snapshot("c")
+    assert manifest.read_bytes() == before
+    _delete(engine, 5, 20)
+    remove_leftovers(engine.home)
+    engine.save_snapshot("c")
+    assert manifest.read_bytes() != before
+
+
 def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: Generation) -> None:
     _delete(engine, 0, 30)
 
