@@ -9,6 +9,7 @@ from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.ranking import page_offset, ranked, ranked_many
+from index.vectors.storage.faiss_rows import Found
 from index.vectors.storage.vector_store import VectorStore
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
@@ -22,7 +23,7 @@ def search_exactly(
     after: After | None,
     keys: Keys,
     rows: VectorStore,
-    on_gpu: Callable[[Vectors, int, FilterMask], Rows | None] | None = None,
+    on_gpu: Callable[[Vectors, int, FilterMask], Found | None] | None = None,
 ) -> Neighbours:
     """Find the `k` nearest vectors to a query (D,) of length one by a scan; see `VectorView`.
 
@@ -35,25 +36,40 @@ def search_exactly(
         rows: The vectors.
         on_gpu: Scans on a GPU, or tells that it does not.
     """
-    wanted = SPARE + (k if after is None else k + after.rank)
+    spare = SPARE
     while True:
-        likely = passing.rows if wanted >= passing.count else None
-        if likely is None and on_gpu is not None:
-            likely = on_gpu(query, wanted, passing)
-        if likely is None:
-            likely = rows.nearest(query, wanted, passing)
+        wanted = spare + (k if after is None else k + after.rank)
+        likely = _candidates(query, wanted, passing, after, rows, on_gpu)
         found = Neighbours(*ranked(query, keys, likely, rows.get), exact=True)
         first = page_offset(found.keys, found.scores, after)
-        if is_certain(found, first + k, passing, rows):
+        if wanted >= passing.count or is_certain(found, first + k, rows):
             page = slice(first, first + k)
             return Neighbours(found.keys[page], found.scores[page], exact=True)
-        wanted *= 2
+        spare *= 4
 
 
-def is_certain(found: Neighbours, last: int, passing: FilterMask, rows: VectorStore) -> bool:
-    """Say whether nothing that was not found can rank before the `last` of what was."""
-    if len(found.keys) >= passing.count:
-        return True
+def _candidates(
+    query: Vectors,
+    wanted: int,
+    passing: FilterMask,
+    after: After | None,
+    rows: VectorStore,
+    on_gpu: Callable[[Vectors, int, FilterMask], Found | None] | None,
+) -> Rows:
+    """Return the `wanted` nearest rows, without those whose products put them before the page."""
+    if after is None and wanted >= passing.count:
+        return passing.rows
+    wanted = min(wanted, passing.count)
+    near = None if on_gpu is None else on_gpu(query, wanted, passing)
+    products, likely = near or rows.nearest(query, wanted, passing)
+    if after is None:
+        return likely
+    # A walk through all pages would rank the rows of all pages before, each time.
+    return likely[products <= np.float32(after.score) + np.float32(2 * rows.error)]
+
+
+def is_certain(found: Neighbours, last: int, rows: VectorStore) -> bool:
+    """Say whether no row that was not found can rank before the `last` of `found`."""
     # No row left out has a larger product in FAISS's scan than the last one found.
     margin = np.float32(2 * rows.error)
     return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
@@ -74,7 +90,7 @@ def scan_each(
     near = rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
     found = []
     for query, one in zip(queries, ranked_many(queries, keys, near, rows.get), strict=True):
-        if is_certain(one, k, passing, rows):
+        if len(one.keys) >= passing.count or is_certain(one, k, rows):
             found.append(Neighbours(one.keys[:k], one.scores[:k], exact=True))
         else:
             found.append(search_exactly(query, k, passing, None, keys, rows))

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from index.vectors.filter_mask import FilterMask
-from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
+from index.vectors.storage.faiss_rows import Found
 
 # FAISS gives at most so many of the nearest from a GPU.
 _MOST_FOUND: Final = 2048
@@ -52,18 +52,21 @@ class GpuScan:
         if len(vectors):
             self._index.add(np.ascontiguousarray(vectors))
 
-    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Rows | None:
-        """Return the `count` rows of those that pass nearest to a query (D,); None if the CPU must tell."""
+    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Found | None:
+        """Return the `count` largest inner products of rows that pass with a query (D,), and the rows.
+
+        None where only the CPU can scan.
+        """
         wanted = count + len(passing.mask) - passing.count
         if self.failed or wanted > min(_MOST_FOUND, len(self)) or len(passing.mask) != len(self):
             return None
         try:
-            _, (rows,) = self._index.search(query[None], wanted)
+            (products,), (rows,) = self._index.search(query[None], wanted)
         except RuntimeError as error:
             self.give_up(error)
             return None
-        found: Rows = rows[passing.mask[rows]][:count]
-        return found
+        passed = passing.mask[rows]
+        return products[passed][:count], rows[passed][:count]
 
     def give_up(self, error: RuntimeError) -> None:
         """Leave everything to the CPU from now on."""

@@ -123,8 +123,8 @@ class VectorStore(ABC):
             rows = np.arange(start, min(start + _BLOCK, len(self)))
             yield self.halves(rows if alive is None else rows[alive[rows]])
 
-    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Rows:
-        """Return the `count` rows of those that pass with the largest inner products with a query (D,).
+    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Found:
+        """Return the `count` largest inner products of rows that pass with a query (D,), and the rows.
 
         They are in no order; fewer come back only when fewer pass.
         """
@@ -133,18 +133,17 @@ class VectorStore(ABC):
         scan = partial(self._scan, query, count, passing)
         # Whole bytes of bits.
         work = passing.count + len(self) * _SKIPPED
-        return self._in_parts(scan, count, len(self), work, 8)[1]
+        return self._in_parts(scan, count, len(self), work, 8)
 
-    def _nearest_of(self, query: Vectors, count: int, rows: Rows) -> Rows:
-        """Return the `count` of these rows with the largest inner products with a query (D,), in no order."""
-        if len(rows) <= count:
-            return rows
+    def _nearest_of(self, query: Vectors, count: int, rows: Rows) -> Found:
+        """Return the `count` largest inner products of these rows with a query (D,), and the rows."""
 
         def compare(start: int, stop: int) -> Found:
             products, places = self.best_of(query, count, rows[start:stop])
             return products, start + places
 
-        return rows[self._in_parts(compare, count, len(rows), len(rows), 1)[1]]
+        products, places = self._in_parts(compare, count, len(rows), len(rows), 1)
+        return products, rows[places]
 
     def _in_parts(
         self, scan: Callable[[int, int], Found], count: int, total: int, work: float, step: int

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
+from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
+from index.vectors.storage.memory import MemoryStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes
@@ -337,3 +339,27 @@ def test_few_vectors_do_not_outgrow_their_codes_at_once(count: int) -> None:
     view.add(np.arange(count), _clustered(count))
     assert view.build()
     assert not view.has_pending
+
+
+@pytest.mark.parametrize("among", [None, np.arange(0, 3000, 2)])
+def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
+    among: Keys | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = _stored(unit_vectors(3000, 64))
+    view, reference = CosineView(64), _Reference(64)
+    for one in (view, reference):
+        one.add(np.arange(3000), vectors)
+    before = view.search(vectors[0], 1000, allowed=among)
+    after = After(float(before.scores[-1]), int(before.keys[-1]), 1000)
+    ranked_rows = []
+    get = MemoryStore.get
+
+    def counted(store: MemoryStore, rows: Rows) -> Vectors:
+        ranked_rows.append(len(rows))
+        return get(store, rows)
+
+    monkeypatch.setattr(MemoryStore, "get", counted)
+    page = view.search(vectors[0], 10, allowed=among, after=after)
+    monkeypatch.undo()
+    assert page.keys.tolist() == reference.search(vectors[0], 10, allowed=among, after=after).keys.tolist()
+    assert sum(ranked_rows) < 100
