@@ -42,9 +42,9 @@ class AudioTooLargeError(AudioError):
 class MissingModalityError(RecoquestError):
     """The encoder has no tower for what it was asked to embed."""
 
-    def __init__(self, modality: Literal["text", "audio"]) -> None:
+    def __init__(self, modality: Literal["image", "text", "audio"]) -> None:
         super().__init__(modality)
-        self.modality: Literal["text", "audio"] = modality
+        self.modality: Literal["image", "text", "audio"] = modality
 
     def __str__(self) -> str:
         """What is missing and what to do."""
@@ -52,6 +52,7 @@ class MissingModalityError(RecoquestError):
 
 
 _MISSING = {
+    "image": "This encoder was loaded without its image tower: load all of it.",
     "text": "This encoder was trained without texts and cannot be searched by one: search by an image.",
     "audio": "This encoder was trained without sounds and cannot embed any: use one that has model.audio.",
 }

@@ -6,7 +6,7 @@ The service and the command line encode sources in their own ways; everything el
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from app.schemas.search_query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
@@ -77,6 +77,14 @@ class QuerySources:
     def all(self) -> tuple[Source, ...]:
         """All sources, in the order in which `find` takes their vectors."""
         return (*self.asked, *self.liked, *self.disliked)
+
+    @property
+    def modality(self) -> Literal["text", "image"] | None:
+        """The modality of all sources to encode; None where there are both, or none."""
+        kinds = {type(source) for source in self.all if not isinstance(source, StoredSource)}
+        if kinds == {TextSource}:
+            return "text"
+        return "image" if kinds == {ImageFile} else None
 
     def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
         """Search with the vectors of `all` sources; see `SearchEngine.search` for what is raised."""

@@ -29,14 +29,14 @@ class DualEncoder(nn.Module):
     def __init__(
         self,
         config: DualEncoderConfig,
-        image: ImageTower,
+        image: ImageTower | None,
         text: TextTower | None = None,
         audio: AudioTower | None = None,
     ) -> None:
         super().__init__()
         towers = {"image": image, "text": text, "audio": audio}
         self.config = config.model_copy(
-            update={name: None if tower is None else tower.config for name, tower in towers.items()}
+            update={name: tower.config for name, tower in towers.items() if tower is not None}
         )
         self.image = image
         self.text = text
@@ -50,17 +50,27 @@ class DualEncoder(nn.Module):
         self.image_unique = _unique_branch(config, config.image, image)
         self.text_unique = _unique_branch(config, config.text, text)
         self.audio_unique = _unique_branch(config, config.audio, audio)
-        if config.branches is not None:
+        if config.branches is not None and image is not None:
             check_fork(config.branches, (self.image_unique, self.text_unique, self.audio_unique))
 
     @property
     def modalities(self) -> frozenset[Modality]:
         """What it has towers for."""
-        others: dict[Modality, nn.Module | None] = {"text": self.text, "audio": self.audio}
-        return frozenset(["image", *(name for name, tower in others.items() if tower is not None)])
+        towers: dict[Modality, nn.Module | None] = {
+            "image": self.image,
+            "text": self.text,
+            "audio": self.audio,
+        }
+        return frozenset(name for name, tower in towers.items() if tower is not None)
 
     def encode_image(self, pixels: Tensor) -> ModalityFeatures:
-        """Features of normalised images (B, 3, S, S)."""
+        """Features of normalised images (B, 3, S, S).
+
+        Raises:
+            MissingModalityError: The model was built without its image encoder.
+        """
+        if self.image is None or self.image_head is None:
+            raise MissingModalityError("image")
         output = self.image(pixels)
         features = self._project(output, self.image_head, self.image_local_head, self.image_unique)
         if isinstance(self.image_head, ConceptHead):
@@ -159,7 +169,7 @@ class DualEncoder(nn.Module):
             RecipeError: The images have another size, the texts or sounds may be too long, or the sounds have
                 another number of bands.
         """
-        size = self.image.backbone.image_size
+        size = None if self.image is None else self.image.backbone.image_size
         if size is not None and size != config.image.size:
             raise RecipeError(
                 f"The image tower takes images of {size} pixels, not {config.image.size}: "
@@ -175,7 +185,9 @@ class DualEncoder(nn.Module):
             check_spectrograms(self.audio.backbone, config.audio)
 
 
-def _image_head(config: DualEncoderConfig, image: ImageTower) -> nn.Sequential | ConceptHead:
+def _image_head(config: DualEncoderConfig, image: ImageTower | None) -> nn.Sequential | ConceptHead | None:
+    if image is None:
+        return None
     if config.concepts is not None:
         return ConceptHead(image.width, config.concepts, config.dim)
     return build_head(config.image.head, image.width, config.blades * config.dim, image.projection)
@@ -214,7 +226,11 @@ def _unique_branch(
 
 
 def build_dual_encoder(
-    config: DualEncoderConfig, tokenizer: Tokenizer | None, *, load_pretrained: bool
+    config: DualEncoderConfig,
+    tokenizer: Tokenizer | None,
+    *,
+    load_pretrained: bool,
+    only: Modality | None = None,
 ) -> DualEncoder:
     """The dual encoder of a configuration.
 
@@ -222,16 +238,18 @@ def build_dual_encoder(
         config: Of the towers, their heads and the space.
         tokenizer: Whose ids the text tower reads; None for a model without one.
         load_pretrained: Load the weights that the towers' `pretrained` name; False: random weights.
+        only: Build the tower of this modality alone; None: all.
 
     Raises:
         RecipeError: A setting does not fit.
     """
-    image = build_image_tower(config.image, load_pretrained=load_pretrained)
-    text = audio = None
-    if config.text is not None:
+    image = text = audio = None
+    if only in (None, "image"):
+        image = build_image_tower(config.image, load_pretrained=load_pretrained)
+    if config.text is not None and only in (None, "text"):
         if tokenizer is None:
             raise RecipeError("A model of texts needs a tokenizer: learn one from the train split.")
         text = build_text_tower(config.text, tokenizer, load_pretrained=load_pretrained)
-    if config.audio is not None:
+    if config.audio is not None and only in (None, "audio"):
         audio = build_audio_tower(config.audio, load_pretrained=load_pretrained)
     return DualEncoder(config, image, text, audio)

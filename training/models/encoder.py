@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -19,7 +18,7 @@ from training.errors import BundleError, RecipeError
 from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
 from training.models.config import PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
-from training.models.features import ModalityFeatures
+from training.models.features import Modality, ModalityFeatures
 from training.models.heads.blades import orthonormal
 from training.models.heads.pair_attention import pair_similarities
 from training.models.images.towers import ImageTower, build_image_tower
@@ -184,13 +183,16 @@ def _padded(items: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tens
     return pad_sequence(list(items), batch_first=True).to(device), mask.to(device)
 
 
-def load_encoder(folder: Path, device: str = "auto", *, for_pairs: bool = False) -> Encoder:
+def load_encoder(
+    folder: Path, device: str = "auto", *, for_pairs: bool = False, only: Modality | None = None
+) -> Encoder:
     """Load a bundle; needs neither a network nor the pretrained models it was trained from.
 
     Args:
         folder: Of the bundle.
         device: A torch device; "auto": the GPU if there is one, else the CPU.
         for_pairs: Take also an encoder whose vectors do not tell which images and texts are alike.
+        only: Load the tower of this modality alone, which takes less time and memory; None: all.
 
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release, or compares pairs.
@@ -202,21 +204,25 @@ def load_encoder(folder: Path, device: str = "auto", *, for_pairs: bool = False)
             f"{folder} compares images and texts pair by pair and gives no vectors to search by: measure it "
             "with `recoquest evaluate`, or use a bundle of another objective than scan."
         )
-    model, preprocessing = load_trainable(info)
+    model, preprocessing = load_trainable(info, only=only)
     model.drop_unused_branches()
     return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
 
 
-def load_trainable(info: BundleInfo) -> tuple[DualEncoder, Preprocessing]:
-    """The whole model of a bundle on the CPU, as training left it, and what feeds it.
+def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[DualEncoder, Preprocessing]:
+    """The model of a bundle on the CPU, as training left it, and what feeds it.
+
+    Args:
+        info: The bundle.
+        only: Load the tower of this modality alone; None: all.
 
     Raises:
         BundleError: The weights do not fit the bundle's settings.
     """
     tokenizer = _tokenizer_of(info)
-    model = build_dual_encoder(info.config, tokenizer, load_pretrained=False)
+    model = build_dual_encoder(info.config, tokenizer, load_pretrained=False, only=only)
     try:
-        model.load_state_dict(load_file(info.folder / WEIGHTS_FILE))
+        model.load_state_dict(_read_weights(info.folder, only or ""))
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(info.folder, error) from error
     return model, Preprocessing(info.preprocessing, tokenizer)
@@ -244,12 +250,17 @@ def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
         info.config.image.model_copy(update={"frozen_layers": 0}), load_pretrained=False
     )
     try:
-        weights = load_file(info.folder / WEIGHTS_FILE)
-        own = {name.removeprefix("image."): w for name, w in weights.items() if name.startswith("image.")}
-        tower.load_state_dict(own)
+        weights = _read_weights(info.folder, "image.")
+        tower.load_state_dict({name.removeprefix("image."): weight for name, weight in weights.items()})
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(folder, error) from error
     return tower, info
+
+
+def _read_weights(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """The weights of a bundle whose names begin with `prefix`."""
+    with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
 
 
 def _do_not_fit(folder: Path, error: Exception) -> BundleError:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from index.search.query_vector import Part
     from index.search.results import ActiveGeneration
     from training.models.encoder import Encoder
+    from training.models.features import Modality
 
 
 # The options that fields of a query come from.
@@ -237,7 +238,7 @@ def _answer(
 
     images, unlike_images = ([_read_image(path) for path in kind] for kind in (files.asked, files.disliked))
     sources = QuerySources.of(query, images, unlike_images)
-    maker = _PartMaker(engine, settings, active)
+    maker = _PartMaker(engine, settings, active, sources.modality)
     page = sources.find(engine, active, [maker.make(source) for source in sources.all])
     took = TookMs(
         encode=round(maker.encode_ms, 3),
@@ -250,12 +251,19 @@ def _answer(
 
 
 class _PartMaker:
-    """Makes the vectors of a query's parts; the encoder is loaded only if one is needed."""
+    """Makes the vectors of a query's parts; only towers that they need are loaded."""
 
-    def __init__(self, engine: "SearchEngine", settings: "Settings", active: "ActiveGeneration") -> None:
+    def __init__(
+        self,
+        engine: "SearchEngine",
+        settings: "Settings",
+        active: "ActiveGeneration",
+        modality: "Modality | None",
+    ) -> None:
         self._engine = engine
         self._settings = settings
         self._active = active
+        self._modality = modality
         self.encode_ms = 0.0
         self.truncations: list[Truncation] = []
 
@@ -273,7 +281,7 @@ class _PartMaker:
     def _encoder(self) -> "Encoder":
         from training.models.encoder import load_encoder
 
-        return load_encoder(self._active.bundle, self._settings.device)
+        return load_encoder(self._active.bundle, self._settings.device, only=self._modality)
 
     def _of_text(self, text: str, field: str) -> "Part":
         from app.schemas.search_page import Truncation

@@ -46,7 +46,7 @@ def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Se
     """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
     with indexed(settings) as engine:
         active = engine.active(collection)
-        encoder = load_encoder(active.bundle, settings.device)
+        encoder = load_encoder(active.bundle, settings.device, only="text")
         with progress_bar(f"Searching {collection}", len(queries)) as bar:
             for start in range(0, len(queries), _AT_ONCE):
                 some = queries[start : start + _AT_ONCE]

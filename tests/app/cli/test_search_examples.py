@@ -1,6 +1,8 @@
 """Examples of a search that are given as options: the same hits as over HTTP, and what is refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,20 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
     with TestClient(create_app(indexed.settings), "http://localhost") as client:
         for ids, (_, query) in zip(found, forms, strict=True):
             assert ids == _ids(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), query
+
+
+def test_a_search_by_text_neither_imports_nor_loads_the_image_encoder(indexed: Indexed) -> None:
+    script = (
+        "import sys; from app.cli.main import build; build()(sys.argv[1:], standalone_mode=False); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    arguments = ["search", COLLECTION, "a boat", "--home", str(indexed.settings.home)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "image-" in done.stdout
+    assert "training.models.texts.towers" in done.stderr
+    assert not {"transformers", "training.models.images.backbones"} & set(done.stderr.split())
 
 
 @pytest.mark.parametrize(

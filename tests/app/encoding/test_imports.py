@@ -7,10 +7,10 @@ import pytest
 
 
 @pytest.mark.parametrize("module", ["app.encoding.processes.worker", "app.application"])
-def test_the_models_of_transformers_are_imported_when_one_is_built(module: str) -> None:
+def test_transformers_is_imported_when_one_of_its_models_is_built(module: str) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
     imported = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     ).stdout.split()
-    assert "transformers" in imported
-    assert not {"transformers.modeling_utils", "torch._dynamo"} & set(imported)
+    assert "torch" in imported
+    assert not {"transformers", "torch._dynamo"} & set(imported)

@@ -10,6 +10,8 @@ from torch.nn import functional
 from tests.training.models.tiny import (
     TEXT_OPTIONS,
     TEXTS,
+    image_head,
+    image_tower,
     tiny_config,
     tiny_model,
     tiny_pixels,
@@ -130,7 +132,7 @@ def test_a_blade_is_several_vectors() -> None:
     model = tiny_model(tiny_config(blades=3)).eval()
     embedding = model.encode_image(tiny_pixels()).embedding
     assert embedding.shape == (4, 3, 12)
-    assert torch.equal(embedding.flatten(1), model.image_head(model.image(tiny_pixels()).pooled))
+    assert torch.equal(embedding.flatten(1), image_head(model)(image_tower(model)(tiny_pixels()).pooled))
     assert model.encode_text(tiny_tokens()).embedding.shape == (4, 3, 12)
     assert model.config.vector_dim == 36
 
@@ -217,7 +219,7 @@ def test_local_features_have_a_head_of_their_own() -> None:
     model = tiny_model(tiny_config(local_features=True, local_head={"kind": "mlp", "hidden": 7}))
     assert isinstance(model.image_local_head, nn.Sequential)
     assert next(model.image_local_head.parameters()).shape == (7, 16)
-    assert len(list(model.image_head.children())) == 2
+    assert len(list(image_head(model).children())) == 2
     names = [name for name, _ in model.named_parameters() if "local_head" in name]
     assert len(names) == 8
 
@@ -226,8 +228,8 @@ def test_local_features_may_share_the_head_of_the_global_one() -> None:
     model = tiny_model(tiny_config(share_local_head=True, **LOVT)).eval()
     assert not [name for name, _ in model.named_parameters() if "local_head" in name]
     local, _, _ = local_of(model.encode_image(tiny_pixels()))
-    cells = model.image(tiny_pixels()).local
-    torch.testing.assert_close(local[:, 0], model.image_head(cells[:, 0]))
+    cells = image_tower(model)(tiny_pixels()).local
+    torch.testing.assert_close(local[:, 0], image_head(model)(cells[:, 0]))
 
 
 def test_a_head_is_shared_between_features_of_one_width_only() -> None:

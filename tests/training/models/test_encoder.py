@@ -19,7 +19,7 @@ from tests.training.models.tiny import (
     tiny_preprocessing,
     tiny_tokens,
 )
-from training.errors import RecipeError
+from training.errors import MissingModalityError, RecipeError
 from training.models.bundle import save_bundle
 from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.encoder import Encoder, choose_device, load_encoder
@@ -51,6 +51,31 @@ def test_a_loaded_bundle_gives_bit_equal_vectors(
         torch.float32,
         torch.int64,
     }
+
+
+@pytest.mark.parametrize(("image", "text"), PAIRS)
+def test_one_tower_alone_gives_bit_equal_vectors(
+    tmp_path: Path, image: ImageArchitecture, text: TextArchitecture
+) -> None:
+    info = save_bundle(
+        tmp_path / "b",
+        name="b",
+        model=tiny_model(tiny_config(image, text)),
+        preprocessing=tiny_preprocessing(),
+        metrics={},
+        recipe_yaml="",
+    )
+    whole = load_encoder(info.folder, "cpu")
+    of_texts = load_encoder(info.folder, "cpu", only="text")
+    of_images = load_encoder(info.folder, "cpu", only="image")
+    assert of_texts.modalities == {"text"}
+    assert of_images.modalities == {"image"}
+    assert np.array_equal(of_texts.embed_texts(TEXTS).vectors, whole.embed_texts(TEXTS).vectors)
+    assert np.array_equal(of_images.embed_images(images(whole)), whole.embed_images(images(whole)))
+    with pytest.raises(MissingModalityError):
+        of_texts.embed_images(images(whole))
+    with pytest.raises(MissingModalityError):
+        of_images.embed_texts(TEXTS)
 
 
 def test_vectors_have_unit_length_and_do_not_depend_on_the_batch() -> None:

@@ -7,6 +7,7 @@ from torch import nn
 from tests.training.models.tiny import (
     IMAGE_OPTIONS,
     TEXT_OPTIONS,
+    image_tower,
     tiny_config,
     tiny_model,
     tiny_pixels,
@@ -44,9 +45,9 @@ def test_stem_and_first_blocks_of_an_image_tower_stand_still(architecture: Image
     model = tiny_model(tiny_config(architecture, image_settings={"frozen_layers": 2}))
     before = copy.deepcopy(model)
     train_one_step(model)
-    backbone = model.image.backbone
+    backbone = image_tower(model).backbone
     frozen = [*backbone.stem(), *backbone.layers()[0], *backbone.layers()[1]]
-    moved = changed(before.image.backbone, backbone)
+    moved = changed(image_tower(before).backbone, backbone)
     assert names_within(backbone, frozen)
     assert not moved & names_within(backbone, frozen)
     assert moved & names_within(backbone, list(backbone.layers()[2]))
@@ -81,7 +82,7 @@ def test_nothing_frozen_moves_everything_else() -> None:
     model = tiny_model()
     before = copy.deepcopy(model)
     train_one_step(model)
-    moved = changed(before.image.backbone, model.image.backbone)
+    moved = changed(image_tower(before).backbone, image_tower(model).backbone)
     assert any(name.endswith("running_mean") for name in moved)
 
 
@@ -95,7 +96,7 @@ def test_a_copy_keeps_its_own_frozen_parts_frozen() -> None:
     model = copy.deepcopy(tiny_model(tiny_config(image_settings={"frozen_layers": "all"})))
     before = copy.deepcopy(model)
     train_one_step(model)
-    assert not changed(before.image, model.image)
+    assert not changed(image_tower(before), image_tower(model))
 
 
 def test_says_how_many_layers_there_are() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, tiny_tokenizer
+from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, image_tower, tiny_tokenizer
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 
@@ -55,7 +55,7 @@ def test_branches_of_full_towers_leave_after_the_ninth_of_twelve_layers() -> Non
     model = build(KINDS["branches"])
     assert model.text is not None
     assert model.audio is not None
-    towers = (model.image, model.text, model.audio)
+    towers = (image_tower(model), model.text, model.audio)
     assert [len(tower.backbone.layers()) for tower in towers] == [12, 12, 12]
     assert [tower.backbone.fork_after for tower in towers] == [9, 9, 9]
     for branch in (model.image_unique, model.text_unique, model.audio_unique):

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 from training.models.config import DualEncoderConfig, ImageArchitecture, PreprocessingConfig, TextArchitecture
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.encoder import Encoder
+from training.models.images.towers import ImageTower
 from training.models.preprocessing import Preprocessing, TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch, pad_spectrograms
 from training.models.texts.tokenizer import Tokenizer, learn_tokenizer
@@ -95,6 +96,18 @@ def tiny_config(
 def tiny_model(config: DualEncoderConfig | None = None, *, seed: int = 0) -> DualEncoder:
     torch.manual_seed(seed)
     return build_dual_encoder(config or tiny_config(), tiny_tokenizer(), load_pretrained=True)
+
+
+def image_tower(model: DualEncoder) -> ImageTower:
+    """The image tower of a model that was built with all of its towers."""
+    assert model.image is not None
+    return model.image
+
+
+def image_head(model: DualEncoder) -> nn.Module:
+    """The image head of a model that was built with all of its towers."""
+    assert model.image_head is not None
+    return model.image_head
 
 
 def tiny_preprocessing(**settings: Any) -> Preprocessing:

@@ -10,10 +10,7 @@ from training.errors import RecipeError
 from training.models.config import ImageTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling
-from training.models.images.backbones import build_torchvision_resnet, build_transformers_backbone
-from training.models.images.clip_resnet import build_clip_resnet
 from training.models.images.torchvision_resnet import is_weight_file
-from training.models.pretrained import local_folder
 from training.models.tower import Fork, ImageBackbone, TowerOutput
 
 
@@ -79,6 +76,11 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
     Raises:
         RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.
     """
+    # The import of transformers takes seconds.
+    from training.models.images.backbones import build_torchvision_resnet, build_transformers_backbone
+    from training.models.images.clip_resnet import build_clip_resnet
+    from training.models.pretrained import local_folder
+
     backbone: ImageBackbone
     if (
         config.architecture == "resnet"

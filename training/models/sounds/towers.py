@@ -9,8 +9,6 @@ from training.errors import RecipeError
 from training.models.config import AudioPreprocessingConfig, AudioTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling
-from training.models.pretrained import local_folder
-from training.models.sounds.audio_spectrogram_transformer import build_ast
 from training.models.sounds.cnn import build_audio_cnn
 from training.models.sounds.spectrogram import SpectrogramBatch, frame_count
 from training.models.tower import AudioBackbone, Fork, Projection, TowerOutput
@@ -76,6 +74,10 @@ def build_audio_tower(config: AudioTowerConfig, *, load_pretrained: bool) -> Aud
         if config.pretrained is not None:
             raise RecipeError("audio_cnn has no pretrained weights: remove audio.pretrained.")
         return AudioTower(config, build_audio_cnn(config.options))
+    # The import of transformers takes seconds.
+    from training.models.pretrained import local_folder
+    from training.models.sounds.audio_spectrogram_transformer import build_ast
+
     folder = None if config.pretrained is None else local_folder(config.pretrained)
     return AudioTower(config, build_ast(config.options, folder, weights=load_pretrained))
 

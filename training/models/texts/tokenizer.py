@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import transformers
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as BackendTokenizer
 
 from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
-from training.models.pretrained import local_folder
 
 _PAD, _START, _END, _UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 
@@ -80,6 +78,9 @@ def build_tokenizer(config: TextTowerConfig, texts: Iterable[str]) -> Tokenizer:
         texts: Of the train split and of no other.
     """
     if config.pretrained is not None:
+        # The import of transformers takes seconds.
+        from training.models.pretrained import local_folder
+
         return load_tokenizer(local_folder(config.pretrained))
     reads_words = config.architecture in ("gru", "text_cnn")
     if config.vocabulary == "words" or (config.vocabulary == "auto" and reads_words):
@@ -93,6 +94,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         RecipeError: The folder has no tokenizer, or one without a padding token.
     """
+    import transformers
+
     try:
         pretrained = transformers.AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False

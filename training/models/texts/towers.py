@@ -12,9 +12,7 @@ from training.models.config import TextTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.heads.pooling import build_pooling, pool_sentences
 from training.models.preprocessing import TokenBatch
-from training.models.pretrained import local_folder
 from training.models.slices import read_by_length
-from training.models.texts.backbones import build_transformers_backbone
 from training.models.texts.gru import build_gru
 from training.models.texts.small_transformer import build_small_transformer
 from training.models.texts.text_cnn import build_text_cnn
@@ -104,6 +102,10 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
             raise RecipeError(f"{config.architecture} has no pretrained weights: remove text.pretrained.")
         backbone = build(config.options, tokenizer.size)
     else:
+        # The import of transformers takes seconds.
+        from training.models.pretrained import local_folder
+        from training.models.texts.backbones import build_transformers_backbone
+
         folder = None if config.pretrained is None else local_folder(config.pretrained)
         backbone = build_transformers_backbone(
             config.architecture, config.options, folder, tokenizer, weights=load_pretrained

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.classification.images.samples import RESNET, tiny_recipe
-from tests.training.models.tiny import tiny_config, tiny_model, tiny_pixels, tiny_preprocessing
+from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_pixels, tiny_preprocessing
 from training.classification.images.model import ImageClassifier, build_start
 from training.errors import BundleError, RecipeError
 from training.models.bundle import save_bundle
@@ -87,7 +87,7 @@ def test_a_bundle_gives_its_tower_without_the_head(tmp_path: Path, settings: dic
     assert start.preprocessing.config == tiny_preprocessing().config.image
     torch.testing.assert_close(
         start.tower.eval()(tiny_pixels()).pooled,
-        tiny_model(tiny_config(**settings)).eval().image(tiny_pixels()).pooled,
+        image_tower(tiny_model(tiny_config(**settings)).eval())(tiny_pixels()).pooled,
     )
     assert len(start.digest) == 64
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.training.classification.images.samples import tiny_recipe, tiny_tree, write_squares
-from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
+from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_preprocessing
 from tests.training.runs import assert_same, before_step, lines, terminate
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
@@ -132,7 +132,7 @@ def test_a_bundle_is_what_a_run_begins_and_goes_on_with(squares: Path, tmp_path:
     run(recipe, squares, tmp_path / "out")
     assert json.loads((tmp_path / "out/results.json").read_text())["encoder"] == digest
     weights = load_checkpoint(tmp_path / "out/checkpoints/best.pt").task
-    for name, value in tiny_model(tiny_config()).image.state_dict().items():
+    for name, value in image_tower(tiny_model(tiny_config())).state_dict().items():
         assert torch.equal(weights[f"image.{name}"], value)
     run(recipe, squares, tmp_path / "out", resume=True)
     write(1)

@@ -11,6 +11,8 @@ from tests.training.models.tiny import (
     IMAGE_OPTIONS,
     TEXT_OPTIONS,
     TEXTS,
+    image_head,
+    image_tower,
     tiny_config,
     tiny_model,
     tiny_pixels,
@@ -81,9 +83,9 @@ def layer_output(backbone: Backbone, number: int, run: Any) -> Tensor:
 @pytest.mark.parametrize("architecture", FORKING_IMAGES)
 def test_the_fork_of_an_image_tower_sees_its_layer(architecture: ImageArchitecture, number: int) -> None:
     model = branched(architecture, branches={"fork_after": number}).eval()
-    fork = model.image(tiny_pixels()).fork
+    fork = image_tower(model)(tiny_pixels()).fork
     assert fork is not None
-    expected = layer_output(model.image.backbone, number, lambda: model.image(tiny_pixels()))
+    expected = layer_output(image_tower(model).backbone, number, lambda: image_tower(model)(tiny_pixels()))
     assert torch.equal(fork.states, expected)
     assert fork.mask.shape == expected.shape[:2]
     assert fork.mask.all()
@@ -132,10 +134,10 @@ def test_without_a_fork_the_branch_is_a_second_head(
 ) -> None:
     model = branched(image, branches=branches).eval()
     pixels = tiny_pixels()
-    output = model.image(pixels)
+    output = image_tower(model)(pixels)
     assert output.fork is None
     weight, bias = branch_of(model, "image").parameters()
-    assert not torch.equal(weight, model.image_head.get_parameter("1.weight"))
+    assert not torch.equal(weight, image_head(model).get_parameter("1.weight"))
     torch.testing.assert_close(model.encode_image(pixels).unique, output.pooled @ weight.T + bias)
 
 
@@ -166,7 +168,7 @@ def test_patches_are_pooled_without_the_class_token() -> None:
     model = branched("vit", image_settings={"pooling": "mean"}).eval()
     decoder = branch_of(model, "image").decoder
     assert decoder is not None
-    fork = model.image(tiny_pixels()).fork
+    fork = image_tower(model)(tiny_pixels()).fork
     hidden = fork.states
     for layer in decoder.layers:
         hidden = layer(hidden)
@@ -314,6 +316,6 @@ def test_only_branches_that_are_not_searched_by_can_be_given_up(retrieval: Retri
     for modality in ("image", "text"):
         assert torch.equal(features[modality].embedding, expected[modality].embedding)
     assert (lean.image_unique is None) == (retrieval == "shared")
-    assert (lean.image(tiny_pixels()).fork is None) == (retrieval == "shared")
+    assert (image_tower(lean)(tiny_pixels()).fork is None) == (retrieval == "shared")
     kept = sum(parameter.numel() for parameter in lean.parameters())
     assert (kept < sum(parameter.numel() for parameter in model.parameters())) == (retrieval == "shared")
