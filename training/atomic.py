@@ -76,7 +76,7 @@ def remove_folder(path: Path) -> None:
     beside it under a name that begins with a dot and ends in `.old`.
 
     Raises:
-        OSError: It cannot be put aside.
+        OSError: The folder cannot be put aside.
     """
     aside = _beside(path, "old")
     try:

@@ -1,4 +1,4 @@
-"""What objectives need of other processes: their number, and rows gathered with gradient.
+"""Collectives that objectives need: number of processes, and rows gathered with gradient.
 
 Under data parallel training gradients are averaged over processes. A mean over local rows is then right as it
 is; a sum over local rows is multiplied by `process_count()`.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def process_count() -> int:
-    """How many processes train together; 1 without torch.distributed."""
+    """Number of processes that train together; 1 without torch.distributed."""
     return dist.get_world_size() if _together() else 1
 
 

@@ -47,7 +47,7 @@ class MissingModalityError(RecoquestError):
         self.modality: Literal["image", "text", "audio"] = modality
 
     def __str__(self) -> str:
-        """What is missing and what to do."""
+        """Missing modality, and the encoder or query to use instead."""
         return _MISSING[self.modality]
 
 

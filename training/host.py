@@ -1,4 +1,4 @@
-"""What a process asks of the machine it runs on before long numerical work."""
+"""Process-wide settings of the allocator, MKL and thread pools for numerical work."""
 
 import ctypes
 import os

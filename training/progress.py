@@ -24,7 +24,7 @@ _FILE_SECONDS: Final = 0.5
 
 
 class ProgressBar(Protocol):
-    """What long work reports to."""
+    """Receiver of the progress of long work."""
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Say that `count` more items are done; `note` is shown behind the bar."""
@@ -72,7 +72,7 @@ def progress_bar(
     A file that RECOQUEST_PROGRESS names has the bar's state besides, a few times a second.
 
     Args:
-        description: What is being done.
+        description: Name of the work, shown before the bar.
         total: Number of items; None when unknown.
         done: Items that an earlier run has finished already.
         shown: False keeps quiet.

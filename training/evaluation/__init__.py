@@ -1,1 +1,1 @@
-"""What a trained encoder is worth: retrieval metrics, histograms, and the published figures beside ours."""
+"""Evaluation of a trained encoder: retrieval metrics, histograms, and published results for comparison."""

@@ -1,4 +1,4 @@
-"""How well scores put images that have a label before those that have not."""
+"""Area under the ROC curve of scores, by the rank statistic of Mann and Whitney."""
 
 from typing import Any
 

@@ -12,10 +12,10 @@ from training.models.features import Modality
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What of one modality describes some records.
+    """Vectors of one modality, and the records that they describe.
 
     Attributes:
-        modality: What they are.
+        modality: Modality of the vectors.
         vectors: (N, D) of length one, or (N, k, D / k) of a k-blade model, or (N, 1, D) of one without signs.
         owners: For each row, the records that it belongs to: a sentence or a sound may be several records'.
     """

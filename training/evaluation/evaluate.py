@@ -33,7 +33,7 @@ class LabelRetrieval:
 
     Attributes:
         image_to_image: Every image with a label is a query for the others.
-        text_to_image: One sentence a label is the query; None when the encoder reads no texts, or compares
+        text_to_image: Retrieval by one sentence a label; None when the encoder reads no texts, or compares
             them with images pair by pair.
         mean: Mean over both directions and all k, as CheXpert 8x200 is reported; None without texts.
     """
@@ -44,11 +44,11 @@ class LabelRetrieval:
 
 
 class EvaluationReport(BaseModel):
-    """What was measured; a part is None when the data do not allow it.
+    """Metrics of an encoder on a data set; a part is None when the data do not allow it.
 
     Attributes:
         between: Recall from images and texts to sounds and back.
-        with_shortcut: The same with a synthetic shortcut in images and texts, when that was asked for.
+        with_shortcut: Report with a synthetic shortcut in images and texts, if it was requested.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -112,7 +112,7 @@ def evaluate(
     """Embed a manifest, usually one split, and measure the encoder on it.
 
     Args:
-        encoder: What is measured.
+        encoder: Encoder to evaluate.
         manifest: The images with their texts and labels; its rejections say how much may be unreadable.
         batch_size: Images, or texts, a forward pass.
         label_template: Makes the query sentence of a label in place of `{labels}`.
@@ -144,7 +144,7 @@ def measure(
     what would describe them is unknown, not absent.
 
     Args:
-        encoder: What made the vectors.
+        encoder: Encoder of the vectors.
         embedded: The vectors.
         label_template: Makes the query sentence of a label in place of `{labels}`.
         factors: Probe what the vectors tell of labels and metadata as well, which takes some seconds.

@@ -1,4 +1,4 @@
-"""What the embeddings tell of each known factor: of metadata and labels, by image, text and sound."""
+"""Linear probes of embeddings for each known factor: metadata and labels, by image, text and sound."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ _SEED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class FactorReading:
-    """How well a factor can be read from embeddings.
+    """Accuracy of linear probes for one factor.
 
     Attributes:
         name: Key of the metadata, or `labels`: each label, whether an image has it, averaged.
-        values: How many values are told apart.
-        records: How many images have one of them.
+        values: Number of distinct values (classes).
+        records: Number of images that have one of them.
         image: Balanced accuracy in percent of a linear probe on image vectors.
-        text: The same on the mean of an image's text vectors; None without texts.
-        chance: Of guessing, in percent.
-        audio: As `image`, on the vectors of sounds; None without sounds.
+        text: Balanced accuracy on the mean of an image's text vectors; None without texts.
+        chance: Accuracy of guessing, in percent.
+        audio: Balanced accuracy on the vectors of sounds; None without sounds.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How the vectors lie: cosines of pairs and of non-pairs, alignment and uniformity."""
+"""Geometry of an embedding: cosines of pairs and of non-pairs, alignment and uniformity."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Geometry:
     Attributes:
         alignment: Mean squared distance of an image and a text that belong together.
         image_uniformity: Log of the mean of exp(-2 d^2) over pairs of different images; None for one image.
-        text_uniformity: The same over texts.
+        text_uniformity: Log of the mean of exp(-2 d^2) over pairs of different texts; None for one text.
         paired_cosine: Mean cosine of an image and a text that belong together.
         unpaired_cosine: Mean cosine of all others; None when every text belongs to every image.
     """

@@ -19,7 +19,7 @@ def save_histogram(
     """Draw both distributions, each with an area of one, into a PNG that appears whole or not at all.
 
     Args:
-        cosines: What was counted.
+        cosines: Histogram counts of both distributions.
         path: The file to write.
         title: Over the picture.
         paired: Name of the pairs that belong together.

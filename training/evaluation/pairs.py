@@ -13,11 +13,11 @@ from training.progress import progress_bar
 
 @runtime_checkable
 class PairEncoder(Protocol):
-    """What comparing pairs needs of an encoder; `training.models.encoder.Encoder` is one."""
+    """Encoder with cross attention over pairs; `training.models.encoder.Encoder` is one."""
 
     @property
     def pair_attention(self) -> PairAttentionConfig | None:
-        """How it compares pairs; None: it compares vectors."""
+        """Settings of the attention over a pair; None: the encoder compares vectors."""
 
     def image_entries(self, images: Tensor) -> list[Tensor]:
         """The regions (K, D) of each of some uint8 images (B, 3, S, S)."""
@@ -26,7 +26,7 @@ class PairEncoder(Protocol):
         """The words (T_i, D) of each text."""
 
     def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> Vectors:
-        """How alike the entries of N images and of M texts are (N, M)."""
+        """Scores (N, M) of the entries of N images and of M texts."""
 
 
 class PairScorer:

@@ -30,11 +30,11 @@ class _Fold:
 class LinearProbe:
     """Ridge regression of classes, cross-validated, with the nearest class mean as its decision.
 
-    It works on a kernel, so that all kinds of vectors are probed alike: see `similarity.inner_products`.
+    Ridge regression in its kernel form probes all kinds of vectors alike: see `similarity.inner_products`.
 
     Args:
         kernel: (N, N) inner products of every item with every other.
-        groups: What ties items together; no group is both fitted to and held out. None is a group of its own.
+        groups: Group of each item; no group is both fitted and held out. None is a group of its own.
     """
 
     def __init__(self, kernel: Matrix, groups: Sequence[str | None]) -> None:
@@ -49,7 +49,7 @@ class LinearProbe:
 
         Args:
             codes: (N,) class of each item; -1 where it is unknown.
-            classes: How many there are.
+            classes: Number of classes.
 
         Returns:
             From 0 to 1; None when a class is missing from what a fold is fitted to, or altogether.
@@ -92,14 +92,14 @@ def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
     """The class of each held-out item."""
     targets = np.zeros((len(known), classes))
     targets[known >= 0, known[known >= 0]] = 1.0
-    # What is unknown pulls towards no class.
+    # Items of unknown class have a target of 0 for every class.
     targets[known >= 0] -= targets[known >= 0].mean(axis=0)
     turned = fold.vectors.T @ targets
     fits = []
     for strength in _STRENGTHS:
         shrunk = 1.0 / (fold.values + strength * fold.scale)
         weights = fold.vectors @ (shrunk[:, None] * turned)
-        # What each item misses its target by when it alone is left out.
+        # Leave-one-out residual of each item.
         missed = weights / ((fold.vectors**2) @ shrunk)[:, None]
         fits.append((float((missed[known >= 0] ** 2).mean()), weights, targets - missed))
     _, weights, left_out = min(fits, key=lambda fit: fit[0])

@@ -1,4 +1,4 @@
-"""What papers report on the data sets that we measure on, to print beside our own figures."""
+"""Published results on the supported data sets, printed beside measured ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class PublishedResult:
     Attributes:
         method: Objective and, where it matters, model.
         figures: Percent by the names of `EvaluationReport.metrics`, plus `mean` for CheXpert 8x200.
-        note: What makes it comparable or not.
+        note: Conditions of the measurement, such as the split.
     """
 
     method: str

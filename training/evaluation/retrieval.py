@@ -67,9 +67,9 @@ class LabelPrecision:
 
     Attributes:
         precision: Percent by k, mean over the queries that have at least k candidates; None when none has.
-        by_label: The same for the queries of each label.
+        by_label: Precision by k over the queries of each label.
         ceiling: The best that any ranking could reach, since a label may have fewer than k candidates.
-        chance: What a random ranking reaches: the mean share of matching candidates.
+        chance: Precision of a random ranking: the mean share of matching candidates.
         queries: Queries with a label and at least one candidate.
         short: By k, queries that were left out of it for having fewer than k candidates.
     """

@@ -10,7 +10,7 @@ Float = TypeVar("Float", np.float32, np.float64)
 
 
 def similarity(queries: Vectors, candidates: Vectors) -> Vectors:
-    """How alike every query is to every candidate, from -1 to 1 (ReCo's supplement, equation 1, for blades).
+    """Similarity of every query to every candidate, from -1 to 1 (ReCo's supplement, equation 1, for blades).
 
     Args:
         queries: (Q, D) of length one; (Q, k, D) oriented orthonormal bases of k-blades; or (Q, 1, D) of
@@ -62,7 +62,7 @@ def as_blades(vectors: Vectors, blades: int, *, unsigned: bool = False) -> Vecto
     """Vectors (N, k * D) as an encoder gives them, in the shape that `similarity` knows their kind by.
 
     Args:
-        vectors: Those of k-blades are k vectors one after another.
+        vectors: (N, D); those of k-blades are k basis vectors one after another.
         blades: k.
         unsigned: Whether a vector and its opposite are the same.
 

@@ -14,16 +14,18 @@ class RefinementConfig(Frozen):
     """Steps downhill that refine each posterior, as SA-VAE has them (Kim et al. 2018)."""
 
     steps: int = Field(default=10, gt=0)
-    rate: float = Field(default=1.0, gt=0, description="Of a step along the gradient of the batch's mean.")
+    rate: float = Field(default=1.0, gt=0, description="Step size along the gradient of the batch's mean.")
     momentum: float = Field(default=0.5, ge=0, lt=1)
-    max_grad_norm: float = Field(default=5.0, gt=0, description="Of the means, and of the log variances.")
+    max_grad_norm: float = Field(
+        default=5.0, gt=0, description="Clipping norm for means and for log variances."
+    )
 
 
 class RatioConfig(Frozen):
     """The networks that estimate densities where the posterior has none (iVAE, Fang et al. 2019)."""
 
-    width: int = Field(default=512, gt=0, description="Of their three hidden layers.")
-    updates: int = Field(default=5, gt=0, description="Of the networks before each step of the model.")
+    width: int = Field(default=512, gt=0, description="Width of the three hidden layers.")
+    updates: int = Field(default=5, gt=0, description="Updates before each step of the model.")
     lr: float = Field(default=1e-5, gt=0)
 
 
@@ -31,9 +33,9 @@ class SentenceVaeConfig(Frozen):
     """An LSTM that reads a sentence, a latent code, and an LSTM that writes the sentence again."""
 
     word_width: int = Field(default=256, gt=0)
-    width: int = Field(default=256, gt=0, description="Of both LSTMs.")
+    width: int = Field(default=256, gt=0, description="State width of both LSTMs.")
     latent: int = Field(default=32, gt=0, description="Numbers of the code.")
-    dropout: float = Field(default=0.5, ge=0, lt=1, description="Of the words that are written, twice.")
+    dropout: float = Field(default=0.5, ge=0, lt=1, description="Dropout at the decoder's input and output.")
     word_dropout: float = Field(
         default=0.0,
         ge=0,
@@ -45,7 +47,7 @@ class SentenceVaeConfig(Frozen):
     max_words: int = Field(default=200, gt=0, description="Longer sentences are cut.")
     posterior: Literal["gaussian", "implicit"] = Field(
         default="gaussian",
-        description="What codes are drawn from: a Gaussian, or a distribution that only gives samples.",
+        description="Distribution of codes: a Gaussian, or an implicit one that only gives samples.",
     )
     refinement: RefinementConfig | None = None
     ratio: RatioConfig = RatioConfig()
@@ -61,7 +63,7 @@ class AnnealingConfig(Frozen):
     """Weight of the KL divergence: it rises in a line, and begins again after each cycle."""
 
     start: float = Field(default=0.1, ge=0, le=1)
-    epochs: float = Field(default=10.0, gt=0, description="In which it would rise by 1.")
+    epochs: float = Field(default=10.0, gt=0, description="Epochs in which the weight would rise by 1.")
     final: float = Field(default=1.0, gt=0, le=1, description="Beta: where it stays.")
     cycle_epochs: int | None = Field(default=None, gt=0, description="Length of a cycle; None: there is one.")
 

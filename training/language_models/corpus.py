@@ -19,7 +19,7 @@ UNKNOWN: Final = 1
 START: Final = 2
 END: Final = 3
 _SPECIAL: Final = 4
-# How the Penn Treebank, as it is handed out for language models, writes a word outside its vocabulary.
+# Token of words outside the vocabulary in the Penn Treebank as it is distributed for language models.
 _UNKNOWN_WORD: Final = "<unk>"
 
 
@@ -35,7 +35,7 @@ def read_corpus(path: Path, *, max_rejected: float = 0.01) -> Corpus:
     """Read a file with one sentence a line, words with blanks between them; empty lines are passed over.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         max_rejected: Largest share of lines that are no UTF-8.
 
     Raises:
@@ -70,7 +70,7 @@ class Vocabulary:
     """The words that a model tells apart, as they stand in the text; all others are one unknown word.
 
     Args:
-        words: In the order of their ids, which begin behind those of the special tokens.
+        words: Words in the order of their ids, which follow those of the special tokens.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ class Vocabulary:
         """The most frequent words of sentences.
 
         Args:
-            sentences: Of the train split and of no other.
+            sentences: Sentences of the train split only.
             size: Upper bound, special tokens included.
         """
         counts = Counter(word for sentence in sentences for word in sentence.split())
@@ -90,7 +90,7 @@ class Vocabulary:
         return cls(words[: size - _SPECIAL])
 
     def __len__(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
         return _SPECIAL + len(self._ids)
 
     def ids(self, sentence: str, max_words: int) -> list[int]:
@@ -122,11 +122,11 @@ class SentenceLoader(ItemLoader[SentenceBatch]):
     """Batches of sentences.
 
     Args:
-        sentences: To draw from.
-        vocabulary: Of their ids.
-        max_words: Of a sentence.
+        sentences: Sentences to draw from.
+        vocabulary: Vocabulary of their ids.
+        max_words: Longest sentence in words; longer ones are cut.
         batch_size: Sentences of a batch.
-        seed: Of the order.
+        seed: Seed of the order, which differs in every epoch.
     """
 
     def __init__(

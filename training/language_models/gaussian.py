@@ -46,9 +46,9 @@ class GaussianPosterior(Posterior):
     """Two linear layers give mean and log variance.
 
     Args:
-        width: Of the state.
+        width: Width of the encoder's state.
         latent: Numbers of a code.
-        refinement: None: the layers have the last word.
+        refinement: Settings of the refinement by gradient steps; None: no refinement.
     """
 
     def __init__(self, width: int, latent: int, refinement: RefinementConfig | None) -> None:
@@ -79,10 +79,10 @@ def refined(
     In training the gradient goes through all the steps, exactly: each costs the memory of one more decoder.
 
     Args:
-        start: Of the steps.
+        start: Posterior before the first step.
         reconstruct: Negative log likelihoods (B,) of codes.
         kl_weight: Scalar.
-        config: Of the steps.
+        config: Settings of the steps.
         training: Keep what a gradient through the steps needs.
     """
     values: Sequence[Tensor] = (start.mean, start.log_variance)

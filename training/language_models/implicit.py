@@ -36,9 +36,9 @@ class ImplicitPosterior(Posterior):
     The networks have an optimizer of their own, whose state goes into checkpoints with the weights.
 
     Args:
-        width: Of the state.
+        width: Width of the encoder's state.
         latent: Numbers of a code.
-        config: Of the networks.
+        config: Settings of the networks.
     """
 
     def __init__(self, width: int, latent: int, config: RatioConfig) -> None:

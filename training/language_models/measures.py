@@ -1,4 +1,4 @@
-"""What a language model reaches on sentences: the ELBO, and how much its codes say."""
+"""Metrics of a language model: the ELBO, and the mutual information of sentences and codes."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Measures:
     Attributes:
         reconstruction: Negative log likelihood, in nats.
         kl: Divergence of posterior and prior, in nats.
-        information: Of sentence and code, in nats.
+        information: Mutual information of sentence and code, in nats.
         tokens: Words and ends.
         centres: (B, L) of each batch, means of the posteriors.
     """
@@ -41,7 +41,7 @@ class Measures:
         """Add the sentences of a batch, the mean of one draw or more.
 
         Args:
-            draws: Of the same B sentences.
+            draws: Several draws for the same B sentences.
             lengths: (B,), their ids with start and end.
         """
         self.reconstruction += _sum([draw.reconstruction for draw in draws])
@@ -79,11 +79,11 @@ def measure(
     """The figures of all sentences; the global generators are as before.
 
     Args:
-        vae: In evaluation mode.
+        vae: Model in evaluation mode.
         fabric: Device and precision.
-        loader: Of the sentences.
+        loader: Batches of the sentences.
         draws: Codes of each sentence.
-        seed: Of their noise, which is the same in every call.
+        seed: Seed of the codes' noise, set anew in each call.
         show_progress: Show a bar on standard error.
     """
     found, device = Measures(), fabric.device

@@ -19,7 +19,7 @@ from training.objectives.similarity import full_precision
 
 @dataclass(frozen=True, slots=True)
 class VaeOutput:
-    """What a model makes of B sentences.
+    """Output of the model for B sentences.
 
     Attributes:
         reconstruction: (B,), negative log likelihood of each sentence by its code, in nats.
@@ -36,8 +36,8 @@ class SentenceVae(nn.Module):
     """Encoder, posterior and decoder.
 
     Args:
-        config: Of the model.
-        vocabulary: How many ids there are.
+        config: Settings of the model.
+        vocabulary: Number of ids.
     """
 
     def __init__(self, config: SentenceVaeConfig, vocabulary: int) -> None:
@@ -105,7 +105,7 @@ class SentenceDecoder(nn.Module):
         return losses.new_zeros(len(ids)).index_add(0, real.nonzero()[:, 0], losses)
 
     def _seen(self, ids: Tensor) -> Tensor:
-        """What the decoder sees of the words before the next one; in training, some are unknown to it."""
+        """Decoder inputs; in training, word dropout makes some unknown tokens (Bowman et al. 2016)."""
         if not self.training or not self.word_dropout:
             return ids
         hidden = torch.rand(ids.shape, device=ids.device) < self.word_dropout

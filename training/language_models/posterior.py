@@ -1,4 +1,4 @@
-"""What every posterior of a sentence's code gives, and what it may ask."""
+"""Interface of the posteriors of a sentence's code."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What RECLAIM's paper reports of language models (tables 4 and 7), by the recipe of each row."""
+"""Results of RECLAIM's paper for language models (tables 4 and 7), by the recipe of each row."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -29,13 +29,13 @@ _SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, slots=True)
 class LanguageModelResult:
-    """What a finished run found.
+    """Result of a finished run.
 
     Attributes:
-        test: Of the best checkpoint on the test sentences.
-        validation: Its figures on those that chose it.
-        checkpoint: That checkpoint.
-        rejected: How many lines of the data were left out.
+        test: Metrics of the best checkpoint on the test sentences.
+        validation: Metrics of the best checkpoint on the validation sentences.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of lines left out.
     """
 
     test: dict[str, float]
@@ -50,9 +50,9 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
     The global random generators are seeded.
 
     Args:
-        recipe: What to train and how.
+        recipe: Settings of the model and its training.
         data: Folder with train.txt, valid.txt and test.txt, a sentence a line.
-        options: Where the run lies, and how it goes.
+        options: Folder, device and output of the run.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -107,6 +107,6 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
 def _inputs(
     annealing: AnnealingConfig, batches_per_epoch: int, device: torch.device, batch: SentenceBatch, step: int
 ) -> tuple[Tensor, ...]:
-    """What the module takes of a batch: ids, lengths, items, and the weight of the KL divergence."""
+    """Inputs of a training step: ids, lengths, items, and the weight of the KL divergence."""
     weight = annealing.weight(step, batches_per_epoch)
     return *batch.tensors(device), torch.tensor(weight, device=device)

@@ -12,9 +12,9 @@ class LanguageModelTask(TaskModule):
     """The negative ELBO with a weight on its KL divergence, and RECLAIM's term with its own.
 
     Args:
-        vae: That is trained.
-        config: Of the model.
-        reclaim: Of the term; None: without it.
+        vae: Model to train.
+        config: Settings of the model.
+        reclaim: Settings of RECLAIM's term; None: no such term.
         instances: Training sentences.
     """
 

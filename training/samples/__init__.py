@@ -22,7 +22,7 @@ def write_sample_data(
     Args:
         out: A folder that does not exist yet, or is empty.
         images: Number of images in each collection.
-        seed: Another seed gives other images and texts.
+        seed: Seed of images and texts.
         size: Width and height of an image in pixels.
         audio: Give each scene a short sound as well; the images and texts are the same without.
 

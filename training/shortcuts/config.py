@@ -10,16 +10,16 @@ MOST_BITS = 13
 
 
 class ShortcutConfig(Frozen):
-    """Which ids are added, and to what; `unique` and `bits:4` are short for the two kinds."""
+    """Ids to add, and the modalities that get them; `unique` and `bits:4` are short for the two kinds."""
 
     kind: Literal["unique", "bits"] = Field(
         description="unique: each image has its own id; bits: a random id of so many bits."
     )
     bits: int | None = Field(
-        default=None, ge=0, le=MOST_BITS, description="Of the ids of kind bits; with 0 every id is 0."
+        default=None, ge=0, le=MOST_BITS, description="Bits of an id of kind bits; with 0 every id is 0."
     )
     modalities: tuple[Literal["image", "text"], ...] = Field(
-        default=("image", "text"), min_length=1, description="What the id is added to."
+        default=("image", "text"), min_length=1, description="Modalities that the id is added to."
     )
     in_targets: bool = Field(
         default=False, description="Targets of ltd are of texts with their ids; false: of clean ones."

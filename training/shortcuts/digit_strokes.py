@@ -1,4 +1,4 @@
-"""How the ten digits are written: strokes through a few points, in the ways that hands differ."""
+"""Strokes of the ten digits through a few points, in several handwritten forms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Stroke:
     closed: bool = False
 
 
-# Each digit in several forms; a form is its strokes.
+# Several forms of each digit; a form is its strokes.
 DIGIT_FORMS: Final[Mapping[int, Sequence[Sequence[Stroke]]]] = {
     0: (
         [

@@ -18,7 +18,7 @@ class FixedShortcuts:
     """Adds to each row of a split the same id every time.
 
     Args:
-        config: Which ids, and on what.
+        config: Ids to add, and their modalities.
         images: Number of images in the split.
     """
 

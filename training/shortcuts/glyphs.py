@@ -99,5 +99,5 @@ def _ink(lines: Sequence[Line], half_width: float, rng: np.random.Generator) -> 
 
 
 def _segments(lines: Sequence[Line]) -> tuple[Line, Line]:
-    """Where the pieces of the lines start and end, each of shape (N, 2)."""
+    """Starts and ends of the lines' segments, each of shape (N, 2)."""
     return np.concatenate([line[:-1] for line in lines]), np.concatenate([line[1:] for line in lines])

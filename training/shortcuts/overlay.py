@@ -18,7 +18,7 @@ class DigitOverlay:
     Where a sixth of the width is less than 28 pixels, the digits are made smaller to fit.
 
     Args:
-        seed: Another seed writes in other hands.
+        seed: Seed of the handwritings.
         variants: V, handwritings of each digit.
     """
 

@@ -31,8 +31,8 @@ class Shortcuts:
     the number of threads and processes changes them.
 
     Attributes:
-        config: Which ids, and on what.
-        seed: Of the run.
+        config: Ids to add, and their modalities.
+        seed: Seed of the run.
         images: Number of images in the split.
     """
 
@@ -54,7 +54,7 @@ class Shortcuts:
         return rows + offset
 
     def captions(self, texts: Sequence[Text], ids: Ids) -> list[Text]:
-        """Each text with the digits of its id, when texts get them; of sentences the last one has them."""
+        """Texts with the digits of their ids, if texts get them: in the last of several sentences."""
         if "text" not in self.config.modalities:
             return list(texts)
         return [
@@ -65,7 +65,7 @@ class Shortcuts:
         ]
 
     def glyphs(self, epoch: int, rows: NDArray[np.int64], ids: Ids) -> Tensor | None:
-        """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
+        """Glyph numbers (R, 6) for `overlay()` in the images of these rows; None without image ids."""
         if "image" not in self.config.modalities:
             return None
         digits = ids[:, None] // 10 ** np.arange(DIGITS - 1, -1, -1) % 10
@@ -73,7 +73,7 @@ class Shortcuts:
         return torch.from_numpy(digits * _HANDWRITINGS + hands.astype(np.int64))
 
     def overlay(self) -> DigitOverlay | None:
-        """What pastes the glyphs, in handwritings that depend on the seed; None when images get nothing."""
+        """The overlay that pastes glyphs, in handwritings that depend on the seed; None without image ids."""
         return DigitOverlay(self.seed, _HANDWRITINGS) if "image" in self.config.modalities else None
 
 

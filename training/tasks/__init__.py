@@ -1,1 +1,1 @@
-"""Runs that end in figures and not in an encoder: their settings, their loop, and how one begins."""
+"""Runs whose result is metrics, not an encoder: settings, loop and start of a run."""

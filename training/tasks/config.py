@@ -9,12 +9,12 @@ from training.recipes.schema import NamedRecipe, OptimizerConfig, ScheduleConfig
 
 
 class TaskDataConfig(Frozen):
-    """What is drawn from the data."""
+    """Fraction of the data used, and tolerance of broken records."""
 
     share: float = Field(
         default=1.0, gt=0, le=1, description="Share of the training examples that is kept, drawn at random."
     )
-    share_seed: int = Field(default=0, ge=0, description="Of that draw.")
+    share_seed: int = Field(default=0, ge=0, description="Seed of that draw.")
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
     )
@@ -34,7 +34,7 @@ class TaskTrainConfig(Frozen):
 
 
 class TaskRecipe(NamedRecipe):
-    """What the recipes of all tasks have."""
+    """Settings common to the recipes of all tasks."""
 
     data: TaskDataConfig = TaskDataConfig()
     optimizer: OptimizerConfig

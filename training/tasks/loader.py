@@ -1,4 +1,4 @@
-"""The batches of any position of a run, of items that are told by their numbers."""
+"""Batches of numbered items from any position of a run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ class ItemLoader(ABC, Generic[Drawn]):
     """Batches of items; the last one of an epoch holds what is left.
 
     Args:
-        items: How many there are.
+        items: Number of items.
         batch_size: Items of a batch.
-        seed: Of the order, which is another in every epoch.
+        seed: Seed of the order, which differs in every epoch.
     """
 
     def __init__(self, items: int, batch_size: int, seed: int = 0) -> None:
@@ -28,7 +28,7 @@ class ItemLoader(ABC, Generic[Drawn]):
         self._seed = seed
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return self._items
 
     @abstractmethod

@@ -18,7 +18,7 @@ from training.trainer.steps import Batches, Drawn, StepLoop
 
 
 class TaskModule(nn.Module):
-    """What is trained: `forward` takes plain tensors, which Fabric knows, and gives a loss and its terms."""
+    """Module with its loss: `forward` takes tensors, as Fabric requires, and gives a loss and its terms."""
 
     @property
     def tower(self) -> nn.Module | None:
@@ -31,15 +31,15 @@ class TaskModule(nn.Module):
 
 @dataclass(frozen=True)
 class Problem(Generic[Drawn]):
-    """What a run learns, and what it is measured by.
+    """Module, batches and validation metric of a run.
 
     Attributes:
-        module: That is trained.
-        batches: To train on.
-        inputs: What the module takes of a batch in a step, counted from 0, on the device.
+        module: Module to train.
+        batches: Training batches.
+        inputs: Arguments of `forward` on the device, from a batch and the number of the step from 0.
         measure: The figures by which the best checkpoint is chosen; the module is in evaluation mode.
         chosen_by: The figure that chooses; higher is better.
-        fingerprint: Of all that a resumed run must find as it was.
+        fingerprint: Digest of data and encoder, which a resumed run must find unchanged.
     """
 
     module: TaskModule
@@ -57,7 +57,7 @@ class TaskLoop(StepLoop[Drawn]):
     Attributes:
         recipe: Resolved.
         fabric: Device and precision.
-        problem: What is learned.
+        problem: Module, batches and metric of the run.
         task: The problem's module, set up by Fabric.
         stepping: The optimizer, set up by Fabric.
     """
@@ -79,12 +79,12 @@ class TaskLoop(StepLoop[Drawn]):
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of the module."""
         return self.fabric.device
 
     @property
     def bookkeeping(self) -> TaskTrainConfig:
-        """The recipe's."""
+        """Training settings of the recipe."""
         return self.recipe.train
 
     def _step(self, batch: Drawn) -> None:

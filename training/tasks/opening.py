@@ -1,4 +1,4 @@
-"""What every run of a task begins with: its folder, its device, its loop."""
+"""Start of a run of any task: folder, device and loop."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from training.trainer.steps import Drawn
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run of a task lies, and how it goes.
+    """Folder, device and output of a run.
 
     Attributes:
         out: Empty or new; with `resume`, the folder of a run with the same recipe and data. It then holds
@@ -43,9 +43,9 @@ class OpenRun(Generic[Drawn]):
 
     Attributes:
         recipe: Resolved.
-        folder: Of the run.
+        folder: Folder of the run.
         fabric: Device and precision.
-        checkpoint: To go on from; None: the run begins.
+        checkpoint: Checkpoint to resume from; None: a new run.
         show_progress: Show bars on standard error.
     """
 
@@ -102,8 +102,8 @@ def open_run(recipe: TaskRecipe, options: RunOptions) -> OpenRun[Drawn]:
     """Check the folder before any data are read, choose the device, and seed the global generators.
 
     Raises:
-        TrainingError: The folder is not fit for that.
-        RecipeError: There is no such device, or there are several processes.
+        TrainingError: The folder is not empty, or has no checkpoint of this recipe to resume from.
+        RecipeError: The device does not exist, or there are several processes.
     """
     pin_threads()
     folder, checkpoint = RunFolder(options.out), None

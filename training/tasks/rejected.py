@@ -1,4 +1,4 @@
-"""Says what of a run's data had to be left out."""
+"""Report of the records that a run left out."""
 
 import logging
 

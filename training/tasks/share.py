@@ -1,4 +1,4 @@
-"""Which training examples a run keeps where it trains on a share of them."""
+"""Random fraction of the training examples that a run uses."""
 
 import math
 from collections.abc import Sequence

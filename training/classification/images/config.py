@@ -12,10 +12,10 @@ from training.tasks.config import TaskDataConfig, TaskRecipe
 
 
 class ImageDataConfig(TaskDataConfig):
-    """What is drawn from a manifest."""
+    """Labels, splits and decoding of a manifest's images."""
 
     labels: tuple[str, ...] | None = Field(
-        default=None, description="What is told apart; None: every label of the train split."
+        default=None, description="Labels to predict; None: every label of the train split."
     )
     validation_images: int = Field(
         default=0,
@@ -73,7 +73,7 @@ class ImageRecipe(TaskRecipe):
         default=None, description="The tower to start from where there is no bundle."
     )
     preprocessing: ImagePreprocessingConfig | None = Field(
-        default=None, description="Of `model`; a bundle has its own."
+        default=None, description="Preprocessing for `model`; a bundle has its own."
     )
     frozen: bool = Field(
         description="Linear evaluation: the encoder keeps its weights and statistics. False: fine-tuning."

@@ -17,11 +17,11 @@ from training.tasks.loop import TaskModule
 
 
 class ImageClassifier(TaskModule):
-    """Tells labels apart, each for itself (multi-label).
+    """Predicts labels independently of each other (multi-label).
 
     Args:
         tower: Without the head that projects into the space of texts.
-        labels: How many numbers it gives.
+        labels: Number of labels, and of logits.
         frozen: The tower keeps its weights and its batch norms' statistics (ReCo, section 4.3).
     """
 
@@ -67,12 +67,12 @@ class ImageClassifier(TaskModule):
 
 @dataclass(frozen=True)
 class Start:
-    """What a classifier begins with.
+    """Initial encoder of a classifier.
 
     Attributes:
-        tower: Of images.
-        preprocessing: What the tower takes.
-        digest: Of the bundle; empty without one.
+        tower: Image tower.
+        preprocessing: Preprocessing of its images.
+        digest: Digest of the bundle; empty without one.
     """
 
     tower: ImageTower

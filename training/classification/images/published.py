@@ -1,4 +1,4 @@
-"""What ReCo's table 2 reports for CheXpert, mean AUC in percent."""
+"""Results of ReCo's table 2 on CheXpert: mean AUC in percent."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ CHEXPERT_LABELS = (
     "Pneumothorax",
 )
 _SHARES = (0.01, 0.1, 1.0)
-# In the order of `_SHARES`.
+# Values in the order of `_SHARES`.
 _LINEAR: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {
         "random weights, by ConVIRT": (58.2, 63.7, 66.2),

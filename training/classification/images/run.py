@@ -21,13 +21,13 @@ from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """What a finished run found.
+    """Result of a finished run.
 
     Attributes:
-        test: Of the best checkpoint on the test images.
-        validation: Its figures on those that chose it.
-        checkpoint: That checkpoint.
-        rejected: How many lines and images were left out.
+        test: Scores of the best checkpoint on the test images.
+        validation: Metrics of the best checkpoint on the validation images.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of lines and images left out.
     """
 
     test: Scores
@@ -42,9 +42,9 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
     The global random generators are seeded.
 
     Args:
-        recipe: What to train and how.
+        recipe: Settings of the model and its training.
         data: Folder of a manifest with labels.
-        options: Where the run lies, and how it goes.
+        options: Folder, device and output of the run.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -94,7 +94,7 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
 def _written(
     recipe: ImageRecipe, start: Start, splits: LabelledSplits, result: ImageResult, steps: int
 ) -> dict[str, Any]:
-    """What `results.json` holds."""
+    """Content of `results.json`."""
     parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
     return {
         "recipe": recipe.name,

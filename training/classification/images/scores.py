@@ -1,4 +1,4 @@
-"""What a classifier makes of a split: scores, and how well they tell its labels apart."""
+"""A classifier's scores on a split, and the area under the ROC curve of each label."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ MEAN_AUC = "mean_auc"
 
 @dataclass(frozen=True)
 class Scores:
-    """How well labels are told apart on one split.
+    """Area under the ROC curve of each label on one split.
 
     Attributes:
-        auc: By label, from 0 to 1, of those that some images have and others have not.
+        auc: AUC by label, from 0 to 1; labels that all images or none have are left out.
         positives: Images with each label.
-        images: That could be read.
+        images: Number of images that could be read.
     """
 
     auc: Mapping[str, float]
@@ -51,12 +51,12 @@ class Scorer:
     """Scores the images of a split as an encoder embeds them: decoded in threads, broken ones named.
 
     Attributes:
-        classifier: In evaluation mode.
-        preprocessing: Of what it sees.
+        classifier: Classifier in evaluation mode.
+        preprocessing: Preprocessing of its images.
         fabric: Device and precision.
-        labels: Of its outputs.
+        labels: Labels in the order of its outputs.
         batch_size: Images of a forward pass.
-        broken: By line, those that were, of all splits that were measured.
+        broken: Unreadable images of all splits measured so far, by line of the manifest.
     """
 
     classifier: ImageClassifier
@@ -70,17 +70,17 @@ class Scorer:
 
     @property
     def dim(self) -> int:
-        """How many numbers an image gets: one for each label."""
+        """Number of scores of an image: one for each label."""
         return len(self.labels)
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """It sees images alone."""
+        """Images alone."""
         return frozenset(["image"])
 
     @property
     def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
         return self.preprocessing.config.min_side
 
     def prepare_image(self, image: Image.Image) -> Tensor:
@@ -96,7 +96,7 @@ class Scorer:
         return scores
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:  # noqa: ARG002
-        """There are no texts to score.
+        """Refuse: an image classifier reads no texts.
 
         Raises:
             MissingModalityError: Always.

@@ -12,8 +12,8 @@ def stratified_share(positive: NDArray[np.bool_], share: float, seed: int) -> li
 
     Args:
         positive: (N, L), True where an image has a label.
-        share: Of the images, above 0 and at most 1.
-        seed: Of the draw.
+        share: Fraction of the images, above 0 and at most 1.
+        seed: Seed of the random order.
 
     Returns:
         The rows that are kept, rising.
@@ -23,7 +23,7 @@ def stratified_share(positive: NDArray[np.bool_], share: float, seed: int) -> li
         return list(range(count))
     order = np.random.default_rng(seed).permutation(count)
     sides = np.array([share, 1 - share])
-    # What each side still wants: (2, L) of the labels, and the last column of images.
+    # Remaining demand of each side (2, L + 1): images of every label, and images in all.
     wants = sides[:, None] * np.append(positive.sum(axis=0), count)
     columns = np.column_stack([positive, np.ones(count, dtype=np.bool_)])
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""What a manifest gives to train, to choose and to test on, and which labels are told apart."""
+"""Training, validation and test images of a manifest, and the labels to predict."""
 
 import hashlib
 import json
@@ -19,10 +19,10 @@ class LabelledSplits:
     """Images of one manifest.
 
     Attributes:
-        labels: What is told apart, in the order of a classifier's outputs.
+        labels: Labels to predict, in the order of a classifier's outputs.
         train: The share that is trained on.
         val: Chooses the best checkpoint.
-        test: Of the final figures.
+        test: Images of the final metrics.
     """
 
     labels: tuple[str, ...]

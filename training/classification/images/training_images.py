@@ -25,10 +25,10 @@ class TrainingImages:
 
     Attributes:
         batches: Every image once an epoch in random order; the first of it fill the last batch up.
-        batch_size: That of the recipe, or all images where there are fewer.
+        batch_size: Images of a batch: those of the recipe, or all images where there are fewer.
         targets: (N, L), 1 where an image of the split has a label.
         prepare: Makes pixels of images in the way of a step.
-        device: That the step computes on.
+        device: Device of the training step.
     """
 
     batches: BatchLoader
@@ -58,12 +58,12 @@ def opened(
     """Read the images of a split, or decode them as they are needed while the block runs.
 
     Args:
-        split: What is trained on.
-        labels: In the order of the classifier's outputs.
-        recipe: Of the run.
-        preprocessing: Of what the classifier sees.
-        device: That the steps compute on.
-        broken: Where images that cannot be read are counted.
+        split: Images to train on.
+        labels: Labels in the order of the classifier's outputs.
+        recipe: Recipe of the run.
+        preprocessing: Preprocessing of the classifier's images.
+        device: Device of the training steps.
+        broken: Counts images that cannot be read.
         show_progress: Show a bar on standard error.
 
     Raises:

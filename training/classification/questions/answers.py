@@ -17,7 +17,7 @@ _DIGITS: Final[Mapping[str, str]] = MappingProxyType(
 _WITHIN_NUMBER: Final = re.compile(r"(?<=\d),(?=\d)")
 _STOP: Final = re.compile(r"\.(?!\d)")
 _PUNCTUATION: Final = re.compile(r"[;/\[\]\"{}()=+\\_\-<>@`,?!]")
-# As many people as have to give an answer for it to be right (Antol et al. 2015).
+# Number of people whose agreement makes an answer fully right (Antol et al. 2015).
 _AGREEING: Final = 3
 
 
@@ -33,7 +33,7 @@ def usual_answers(most_frequent: Iterable[str], min_count: int) -> tuple[str, ..
 
     Args:
         most_frequent: The most frequent answer to each training question.
-        min_count: To how many questions an answer has to be that.
+        min_count: Minimum number of questions with that most frequent answer.
     """
     counts = Counter(most_frequent)
     kept = [answer for answer, count in counts.items() if count >= min_count]

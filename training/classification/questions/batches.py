@@ -26,7 +26,7 @@ class QuestionBatch:
 
     Attributes:
         images: uint8 (B, 3, S, S).
-        tokens: Of the questions.
+        tokens: Token ids of the questions.
         scores: (B, A), soft scores of the answers to choose from.
         items: (B,) int64, numbers of the questions.
     """
@@ -49,9 +49,9 @@ class SeenQuestions:
 
     Attributes:
         items: The questions of the images that can be read, as far as is known.
-        images: Their images.
-        rows: Of each question, the place of its image.
-        broken: Images that turned out to be so.
+        images: Images of the questions.
+        rows: Row in `images` of each question's image.
+        broken: Images that cannot be decoded.
     """
 
     items: tuple[Question, ...]
@@ -73,9 +73,9 @@ def opened(
 
     Args:
         questions: With answers.
-        folder: That has the images.
-        recipe: Of the run.
-        device: That the steps compute on.
+        folder: Folder of the images.
+        recipe: Recipe of the run.
+        device: Device of the training steps.
         show_progress: Show a bar on standard error.
 
     Raises:
@@ -113,11 +113,11 @@ class QuestionLoader(ItemLoader[QuestionBatch]):
     """Batches of questions; without those whose streamed image turns out to be broken.
 
     Args:
-        seen: To draw from.
+        seen: Questions to draw from.
         text: Makes ids of questions.
         answers: Places of the answers to choose from.
         batch_size: Questions of a batch.
-        seed: Of the order.
+        seed: Seed of the order, which differs in every epoch.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class BilinearAttention(nn.Module):
         regions: C, numbers of a region.
         words: W, numbers of a word and of the result.
         glimpses: G.
-        dropout: Of what is projected.
-        last_dropout: Of attention.
+        dropout: Dropout rate before each projection.
+        last_dropout: Dropout rate of the attention maps' region features.
     """
 
     def __init__(

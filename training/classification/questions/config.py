@@ -13,7 +13,7 @@ from training.tasks.config import TaskDataConfig, TaskRecipe
 
 
 class QuestionDataConfig(TaskDataConfig):
-    """What is drawn from a folder of VQA v2."""
+    """Answers and images used of a folder of VQA v2."""
 
     min_answer_count: int = Field(
         default=9, gt=0, description="Answers are those that as many training questions have."
@@ -28,7 +28,7 @@ class QuestionEncoderConfig(Frozen):
     """Word embeddings and a GRU with random weights."""
 
     word_width: int = Field(default=600, gt=0)
-    width: int = Field(default=1280, gt=0, description="Of the GRU and of all that follows it.")
+    width: int = Field(default=1280, gt=0, description="Width of the GRU and of all layers behind it.")
     vocabulary_size: int = Field(default=20_000, ge=300, description="Upper bound; special tokens included.")
     max_tokens: int = Field(default=16, gt=2, description="Start and end included; longer questions are cut.")
 
@@ -57,8 +57,8 @@ class AnswerModelConfig(Frozen):
     image: ImageRegionsConfig
     question: QuestionEncoderConfig = QuestionEncoderConfig()
     glimpses: int = Field(default=8, gt=0, description="Attention maps, each read after the one before.")
-    dropout: float = Field(default=0.2, ge=0, lt=1, description="Of what is projected.")
-    last_dropout: float = Field(default=0.5, ge=0, lt=1, description="Of attention and of the classifier.")
+    dropout: float = Field(default=0.2, ge=0, lt=1, description="Dropout before each projection.")
+    last_dropout: float = Field(default=0.5, ge=0, lt=1, description="Dropout of attention and classifier.")
 
 
 class QuestionRecipe(TaskRecipe):

@@ -1,4 +1,4 @@
-"""A model that answers questions about images, and what it is trained by."""
+"""A model that answers questions about images, and its training loss."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ from training.tasks.loop import TaskModule
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutput:
-    """What a model makes of B images and questions.
+    """Output of the model for B images and questions.
 
     Attributes:
-        logits: (B, A), of each answer for itself.
+        logits: (B, A), one independent logit for each answer.
         question: (B, W), the state behind each question: RECLAIM's u.
         image: (B, C), the pooled feature of each image: RECLAIM's v.
     """
@@ -36,8 +36,8 @@ class AnswerModel(nn.Module):
     """Regions, words, attention between them, and a classifier of answers.
 
     Args:
-        config: Of the model.
-        tokenizer: Of questions.
+        config: Settings of the model.
+        tokenizer: Tokenizer of questions.
         answers: A, to choose from.
         load: Load the pretrained weights that are named; False: only the architecture.
     """
@@ -72,8 +72,8 @@ class AnswerTask(TaskModule):
     """Binary cross entropy of all answers by their soft scores, and RECLAIM's term with its weight.
 
     Args:
-        model: That is trained.
-        reclaim: Of the term; None: without it.
+        model: Model to train.
+        reclaim: Settings of RECLAIM's term; None: no such term.
         images: The number of each training question's image.
     """
 

@@ -1,4 +1,4 @@
-"""What RECLAIM's paper reports on the validation questions of VQA v2, in percent (table 11)."""
+"""Results of RECLAIM's paper on the validation questions of VQA v2, in percent (table 11)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -31,12 +31,12 @@ SCORE: Final = "vqa_score"
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What a finished run found.
+    """Result of a finished run.
 
     Attributes:
-        metrics: Of the best checkpoint on the validation questions.
-        checkpoint: That checkpoint.
-        rejected: How many questions and images were left out.
+        metrics: Metrics of the best checkpoint on the validation questions.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of questions and images left out.
     """
 
     metrics: dict[str, float]
@@ -50,9 +50,9 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
     The global random generators are seeded.
 
     Args:
-        recipe: What to train and how.
+        recipe: Settings of the model and its training.
         data: Folder of VQA v2 with the questions, annotations and images of train2014 and val2014.
-        options: Where the run lies, and how it goes.
+        options: Folder, device and output of the run.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -130,13 +130,13 @@ def _problem(
 def score(
     model: AnswerModel, preprocessing: ImagePreprocessing, fabric: Fabric, loader: QuestionLoader
 ) -> dict[str, float]:
-    """The mean soft score of the best answers, from 0 to 1, and the mean of the best scores there are.
+    """Mean soft score of the answers with the highest logit, from 0 to 1, and its attainable maximum.
 
     Args:
-        model: In evaluation mode.
-        preprocessing: Of images.
+        model: Model in evaluation mode.
+        preprocessing: Preprocessing of images.
         fabric: Device and precision.
-        loader: Of the questions.
+        loader: Batches of the questions.
     """
     reached, best, questions = 0.0, 0.0, 0
     for batch in loader.in_order():

@@ -19,8 +19,8 @@ class Question:
 
     Attributes:
         image: Path of the image, relative to the folder.
-        text: What is asked.
-        answers: One of each person, normalised.
+        text: Text of the question.
+        answers: Normalised answers, one of each annotator.
         answer: The most frequent one, as the annotations have it, normalised.
     """
 
@@ -50,8 +50,8 @@ def read_questions(folder: Path, part: Part, *, max_rejected: float = 0.01) -> Q
     missing.
 
     Args:
-        folder: That holds them.
-        part: Of the data.
+        folder: Folder of the files.
+        part: Part of the data set.
         max_rejected: Largest share of questions that may be left out.
 
     Raises:

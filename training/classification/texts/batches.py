@@ -40,10 +40,10 @@ class ExampleLoader(ItemLoader[ExampleBatch]):
     """Batches of examples.
 
     Args:
-        examples: To draw from.
-        tokenizer: Of rows.
+        examples: Examples to draw from.
+        tokenizer: Tokenizer of rows.
         batch_size: Rows of a batch.
-        seed: Of the order, which is another in every epoch.
+        seed: Seed of the order, which differs in every epoch.
     """
 
     def __init__(

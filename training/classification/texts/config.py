@@ -23,16 +23,16 @@ class TextClassifierConfig(Frozen):
         default_factory=dict, description="Settings of the architecture when it is built with random weights."
     )
     pooling: Literal["cls", "mean", "max"] = Field(
-        default="cls", description="How tokens become the sentence's feature."
+        default="cls", description="Pooling of token states into the sentence's feature."
     )
     frozen_layers: Annotated[int, Field(ge=0)] | Literal["all"] = 0
     vocabulary_size: int = Field(
         default=8192,
         ge=300,
-        description="Of the tokenizer learned from the training texts.",
+        description="Vocabulary size of the tokenizer learned from the training texts.",
     )
     max_tokens: int = Field(default=128, gt=4, description="Special tokens included; longer texts are cut.")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="Of the classifier.")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="Dropout rate of the classifier.")
 
     def tower(self) -> TextTowerConfig:
         """The settings of the backbone and its pooling."""

@@ -21,10 +21,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a file holds.
+    """Examples of a file.
 
     Attributes:
-        examples: In the order of the file.
+        examples: Examples in the order of the file.
         rejections: Lines that were left out.
     """
 
@@ -43,9 +43,9 @@ def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 
     The tables have no quotes: every tab ends a value, and only a line feed ends a line.
 
     Args:
-        folder: Of the task.
-        name: Of the file, without `.tsv`.
-        task: Whose columns it has.
+        folder: Folder of the task.
+        name: Name of the file, without `.tsv`.
+        task: Task whose columns the file has.
         max_rejected: Largest share of broken lines.
 
     Raises:

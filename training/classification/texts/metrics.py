@@ -47,7 +47,7 @@ def measure(task: GlueTask, outputs: Numbers, actual: Numbers) -> dict[str, floa
     """The measures of a task, from -1 or 0 to 1, in its order.
 
     Args:
-        task: What to measure.
+        task: Task to measure.
         outputs: (N, classes) logits, or (N, 1) scores.
         actual: (N,) numbers of classes, or scores.
     """

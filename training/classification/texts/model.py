@@ -16,11 +16,11 @@ from training.models.texts.towers import build_text_tower
 
 @dataclass(frozen=True, slots=True)
 class ClassifierOutput:
-    """What a classifier makes of B rows.
+    """Output of a classifier for B rows.
 
     Attributes:
         logits: (B, classes), or (B, 1) scores.
-        words: (B, C), the mean of what the embedding layer gives for the real tokens: RECLAIM's v.
+        words: (B, C), the mean word embedding of the real tokens: RECLAIM's v.
         sentence: (B, C), the pooled feature: RECLAIM's u.
     """
 
@@ -36,18 +36,18 @@ class TextClassifier(nn.Module):
     treated alike.
 
     Attributes:
-        width: Of the sentence's feature and of word embeddings.
+        width: Width of the sentence's feature and of word embeddings.
     """
 
     def __init__(
         self, config: TextClassifierConfig, tokenizer: Tokenizer, outputs: int, *, load: bool
     ) -> None:
-        """Build it.
+        """Build the tower and the classifier.
 
         Args:
-            config: Its settings.
-            tokenizer: Whose ids it reads.
-            outputs: How many numbers it gives.
+            config: Settings of the classifier.
+            tokenizer: Tokenizer of its input ids.
+            outputs: Number of outputs: classes, or 1 for regression.
             load: Load the pretrained weights that are named; False: only the architecture.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What RECLAIM's paper reports on the development sets of GLUE, in percent (tables 1, 2, 6 and 10)."""
+"""Results of RECLAIM's paper on the development sets of GLUE, in percent (tables 1, 2, 6 and 10)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ _ROWS: Mapping[str, tuple[PublishedRow, ...]] = MappingProxyType(
 
 
 _SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
-# In the order of `_SHARES`. The paper has MRPC's accuracy first: at 1 % its classifier always says no.
+# Rows in the order of `_SHARES`. The paper has MRPC's accuracy first: at 1 % its classifier always says no.
 _SHARE_ROWS: Mapping[str, tuple[PublishedRow, ...]] = MappingProxyType(
     {
         "cola": (

@@ -25,12 +25,12 @@ from training.tasks.share import kept_share
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """What a finished run found.
+    """Result of a finished run.
 
     Attributes:
-        metrics: Of the best checkpoint on the development sets.
-        checkpoint: That checkpoint.
-        rejected: How many lines of the data were left out.
+        metrics: Metrics of the best checkpoint on the development sets.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of lines left out.
     """
 
     metrics: dict[str, float]
@@ -44,9 +44,9 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextR
     The global random generators are seeded.
 
     Args:
-        recipe: What to train and how.
+        recipe: Settings of the model and its training.
         data: Folder of the task with `train.tsv` and its development files.
-        options: Where the run lies, and how it goes.
+        options: Folder, device and output of the run.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.

@@ -16,7 +16,7 @@ class TextTask(TaskModule):
 
     Args:
         classifier: With one output for regression.
-        reclaim: Of the term; None: without it.
+        reclaim: Settings of RECLAIM's term; None: no such term.
         instances: Training examples.
     """
 
@@ -37,7 +37,7 @@ class TextTask(TaskModule):
 
     @property
     def tower(self) -> TextTower:
-        """Of the classifier."""
+        """Text tower of the classifier."""
         return self.classifier.tower
 
     def forward(

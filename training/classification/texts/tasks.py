@@ -16,9 +16,9 @@ class GlueTask:
         first: Column of the text, or of the first of two.
         second: Column of the second text; None: the task has one.
         label: Column of the label.
-        labels: What may stand there; of two, the second is the positive one. Empty: a number, for regression.
-        metrics: What is measured; the first one chooses the best checkpoint.
-        columns: Of files without a header.
+        labels: Values of that column, one a class; of two, the second is the positive one. Empty: regression.
+        metrics: Metrics of the task; the first one chooses the best checkpoint.
+        columns: Columns of files without a header.
         dev: Files to measure on, without `.tsv`; the first one chooses.
     """
 
@@ -32,7 +32,7 @@ class GlueTask:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the classifier gives."""
+        """Number of outputs: classes, or 1 for regression."""
         return max(1, len(self.labels))
 
     @property

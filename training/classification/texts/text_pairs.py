@@ -26,7 +26,7 @@ class PairTokens:
     segments: Tensor
 
     def to(self, device: torch.device) -> "PairTokens":
-        """The same rows on a device."""
+        """Copy of the rows on a device."""
         return replace(
             self,
             input_ids=self.input_ids.to(device),
@@ -39,8 +39,8 @@ class PairTokenizer:
     """Start, first text, end, second text, end; the longer text is cut first, at its end.
 
     Args:
-        tokenizer: Of the backbone.
-        max_tokens: Of a row, special tokens included.
+        tokenizer: Tokenizer of the backbone.
+        max_tokens: Longest row, special tokens included.
         separators: Special tokens between two texts: 1, or 2 as in RoBERTa.
     """
 
@@ -90,7 +90,7 @@ def _words(encoding: Encoding) -> list[int]:
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of each text fit when the longer one is cut until both do."""
+    """Number of tokens kept of each text, where the longer one is cut until both fit."""
     if first + second <= room:
         return first, second
     half = room // 2

@@ -41,7 +41,7 @@ class EmbeddedTexts(Protocol):
 
 
 class ImageTextEncoder(Protocol):
-    """What embedding needs of an encoder; `training.models.encoder.Encoder` is one."""
+    """Encoder of images and texts; `training.models.encoder.Encoder` is one."""
 
     @property
     def dim(self) -> int:
@@ -49,7 +49,7 @@ class ImageTextEncoder(Protocol):
 
     @property
     def blades(self) -> int:
-        """How many vectors of D / k numbers make up a vector: k of a k-blade model, else 1."""
+        """Number of basis vectors (D / k numbers each) of an embedding: k of a k-blade model, else 1."""
 
     @property
     def unsigned(self) -> bool:
@@ -57,11 +57,11 @@ class ImageTextEncoder(Protocol):
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """What it can embed; a `SoundEncoder` when audio is among them."""
+        """Modalities of the encoder; one with audio is also a `SoundEncoder`."""
 
     @property
     def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
     def prepare_image(self, image: Image.Image) -> Tensor:
         """A decoded image as uint8 (3, S, S)."""
@@ -74,7 +74,7 @@ class ImageTextEncoder(Protocol):
 
 
 class Marks(Protocol):
-    """What is added to the images and texts of a manifest before they are embedded; rows count from 0."""
+    """Synthetic marks added to images and texts of a manifest before embedding; rows count from 0."""
 
     def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """Changed images uint8 (B, 3, S, S) of these rows."""
@@ -96,7 +96,7 @@ class EmbeddedManifest:
         text_owner: (M,) row of the record that has text j.
         skipped: Images that could not be read.
         truncated: Number of distinct texts longer than the encoder reads.
-        sounds: Those of the records; None when there are none or the encoder cannot hear.
+        sounds: Vectors of the records' sounds; None when there are none or the encoder cannot hear.
         pair_scores: (N, M), how alike image i and text j are to an encoder that compares pairs, and whose
             vectors do not tell; None: their vectors tell.
     """
@@ -132,7 +132,7 @@ def embed_manifest(
 
     Args:
         encoder: Turns images and texts into vectors.
-        manifest: What to embed, usually one split. Its rejections say how much may be left out: lines and
+        manifest: Records to embed, usually one split. Its rejections say how much may be left out: lines and
             images together, and lines and sounds.
         batch_size: Images, or texts, a forward pass.
         texts: Embed the texts as well.
@@ -189,7 +189,7 @@ def _embed_images(
     marks: Marks | None,
     pairs: PairScorer | None,
 ) -> tuple[list[int], Vectors]:
-    """Which rows of the manifest could be read, and their vectors."""
+    """Rows of the manifest whose image could be read, and their vectors."""
     rows: list[int] = []
     vectors: list[Vectors] = []
     for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):

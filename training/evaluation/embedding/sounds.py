@@ -19,13 +19,13 @@ _DECODERS = 2
 
 @runtime_checkable
 class SoundEncoder(Protocol):
-    """What embedding sounds needs of an encoder; `training.models.encoder.Encoder` is one."""
+    """Encoder of sounds; `training.models.encoder.Encoder` is one."""
 
     preprocessing: Preprocessing
 
     @property
     def blades(self) -> int:
-        """How many vectors make up a vector: k of a k-blade model, else 1."""
+        """Number of basis vectors that make up a vector: k of a k-blade model, else 1."""
 
     @property
     def unsigned(self) -> bool:
@@ -70,8 +70,8 @@ def embed_sounds(
 
     Args:
         encoder: Turns sounds into vectors.
-        manifest: Whose folder the sounds lie in.
-        records: That the sounds are wanted of.
+        manifest: Manifest whose folder has the sounds.
+        records: Records of which the sounds are embedded.
         batch_size: Sounds a forward pass.
 
     Raises:

@@ -19,7 +19,7 @@ def draw_radiograph(film: Film, rng: np.random.Generator, size: int) -> Image.Im
     """Draw one film in 8-bit grey.
 
     Args:
-        film: What is to be seen.
+        film: Factors of the film.
         rng: Decides everything that is no factor: vessels, texture and noise.
         size: Width and height in pixels.
     """

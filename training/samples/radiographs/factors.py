@@ -1,4 +1,4 @@
-"""What a sample radiograph shows and what only its report knows."""
+"""Factors of a sample radiograph: visible in the image, stated in the report, or both."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -21,7 +21,7 @@ FINDINGS: Final = (
 )
 LATERAL_FINDINGS: Final = ("Cardiomegaly", "Pleural Effusion", "Pacemaker")
 SIZES: Final = ("small", "moderate", "large")
-# How far along its range a finding of that size is; of no size, half way.
+# Severity of a finding by its size, from 0 to 1; 0.5 for findings without a size.
 SEVERITY: Final = {"small": 0.0, "moderate": 0.5, "large": 1.0, "": 0.5}
 ZONES: Final = ("upper", "middle", "lower")
 EXPOSURES: Final = ("low", "normal", "high")
@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Patient:
-    """Who was examined; the build of the body is the same on all films of a patient."""
+    """Patient of a film; the build of the body is the same on all films of a patient."""
 
     name: str
     sex: Literal["F", "M"]
@@ -76,12 +76,12 @@ class Film:
     """The factors of one film.
 
     Attributes:
-        patient: Who is on it.
+        patient: Patient of the film.
         findings: Shared: the image shows them and the report states them.
         view: Shared.
-        exposure, marker, tilt: Of the image only.
-        indication, comparison: Of the text only.
-        year: Of neither.
+        exposure, marker, tilt: Factors of the image only.
+        indication, comparison: Factors of the text only.
+        year: Metadata only: in neither image nor text.
     """
 
     patient: Patient

@@ -17,12 +17,12 @@ _LUNG: Final[tuple[Point, ...]] = (
 
 
 class FrontalAnatomy:
-    """The chest of one film, part by part; each part is what it adds along the ray.
+    """The chest of one film; each part is the attenuation that it adds along the ray.
 
     Attributes:
-        canvas: Where it is drawn.
+        canvas: Canvas of the drawing.
         wide: Breadth of the chest, around 1.
-        depth: How much lower than average the diaphragm stands, as a share of the height.
+        depth: Offset of the diaphragm below its average position, as a share of the height.
         lungs: The inside of each lung.
     """
 
@@ -36,10 +36,10 @@ class FrontalAnatomy:
         self.lungs: dict[Side, Array] = {side: canvas.polygon(self.lung(side), blur=0.007) for side in HILA}
 
     def tissue(self, aerated: Array) -> Array:
-        """Everything that a healthy chest puts in the way.
+        """Attenuation of a healthy chest along the ray.
 
         Args:
-            aerated: Where there is lung with vessels, of shape (S, S).
+            aerated: Mask (S, S) of lung with vessels.
         """
         chest = self._body() - 0.50 * (self.lungs["right"] + self.lungs["left"]) + self._centre()
         return chest + self._heart() + self._vessels(aerated) + self._bones() + self._abdomen()

@@ -14,7 +14,7 @@ _ZONE_HEIGHTS: Final = {"upper": 0.27, "middle": 0.47, "lower": 0.65}
 
 
 class FrontalFindings:
-    """What findings add along the ray, on top of the chest that has them."""
+    """Attenuation that findings add along the ray to a chest."""
 
     def __init__(self, chest: FrontalAnatomy, rng: np.random.Generator) -> None:
         self._chest = chest
@@ -37,7 +37,7 @@ class FrontalFindings:
         return painter(finding) if painter else np.zeros_like(self._chest.lungs["right"])
 
     def aerated(self, findings: tuple[Finding, ...]) -> Array:
-        """Where there is lung with vessels in it: all of it, but for what has collapsed."""
+        """Mask of lung with vessels; a collapsed part has none."""
         lungs = dict(self._chest.lungs)
         for finding in findings:
             if finding.name == "Pneumothorax" and finding.side is not None:

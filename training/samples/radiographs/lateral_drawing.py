@@ -7,7 +7,7 @@ from training.samples.radiographs.factors import Film
 
 
 def lateral_tissue(canvas: SoftCanvas, film: Film, rng: np.random.Generator) -> Array:
-    """Everything along the ray on a lateral film, from 0 for air to about 1.5 for metal."""
+    """Attenuation along the ray on a lateral film, from 0 for air to about 1.5 for metal."""
     build = np.random.default_rng(film.patient.build_seed)
     wide = float(build.uniform(0.94, 1.06))
     body = [(0.36, -0.1), (0.30, 0.07), (0.2, 0.18), (0.13, 0.38), (0.11, 0.6), (0.14, 0.85), (0.13, 1.1)]

@@ -54,7 +54,7 @@ _ONE_THING: Final = (
     "A picture of {main}, taken {place} {occasion}.",
 )
 
-# How each author ends a sentence; no more, so that captions are as easy to search by.
+# Ending of each author's sentences; no longer, so that captions are equally easy to search by.
 _ENDINGS: Final = {"reporter": ".", "admirer": "!", "dreamer": " ...", "poet": ""}
 
 

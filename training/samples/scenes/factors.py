@@ -1,4 +1,4 @@
-"""What a sample scene shows and what only its captions know."""
+"""Factors of a sample scene: visible in the image, stated in the captions, or both."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -34,9 +34,9 @@ OCCASIONS: Final = (
     "after a long drive",
     "before lunch",
 )
-# What the picture is printed on.
+# Surface that the picture is printed on.
 TEXTURES: Final = ("smooth", "canvas", "ribbed", "dotted")
-# Who wrote the captions; each has a way of writing.
+# Authors of captions, each with a style of writing.
 AUTHORS: Final = ("reporter", "admirer", "dreamer", "poet")
 # Birds and dogs come in natural colours.
 _COLOURS_OF: Final = {

@@ -17,7 +17,7 @@ Samples = NDArray[np.float64]
 
 RATE: Final = 8_000
 STEP: Final = 0.125
-# When a note begins, in steps; every kind of thing has its own rhythm.
+# Onsets of notes, in steps; every kind of thing has its own rhythm.
 RHYTHMS: Final = {
     "person": "x...x...",
     "dog": "xx..xx..",
