@@ -49,7 +49,7 @@ class SearchEngine:
 
     Args:
         home: Catalogue and files.
-        gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
+        gpu: GPU for collections with a `gpu` view; None: the CPU scans them.
     """
 
     def __init__(self, home: Home, *, gpu: Gpu | None = None) -> None:
@@ -82,7 +82,7 @@ class SearchEngine:
         """Return one collection.
 
         Raises:
-            UnknownCollectionError: There is none of this name.
+            UnknownCollectionError: No collection has this name.
         """
         with self._catalogue.read() as session:
             return _describe(session, require_collection(session, name).id, name)
@@ -91,7 +91,7 @@ class SearchEngine:
         """Return the values of a collection's fields and a few of its images; kept until it changes.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
+            UnknownCollectionError: No collection has this name.
         """
         return self._overviews.of(collection)
 
@@ -127,8 +127,8 @@ class SearchEngine:
         """Return the generation that is searched, and the bundle that queries must go through.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
-            NoActiveGenerationError: It cannot be searched yet.
+            UnknownCollectionError: No collection has this name.
+            NoActiveGenerationError: The collection has no active generation yet.
         """
         generation, active = self._active.get(collection)
         self._searcher.retire(generation.collection_id, generation.id)
@@ -138,9 +138,9 @@ class SearchEngine:
         """Make one query vector (D,) of length one; see `index.search.query_vector.compose`.
 
         Args:
-            active: What to search; the parts must come from its bundle.
-            parts: What the search is made of.
-            target: What is searched.
+            active: Generation to search; the parts must come from its bundle.
+            parts: Vectors of the query's texts, images and examples.
+            target: Whether images or texts are searched.
 
         Raises:
             QueryError: The parts cannot be one vector.
@@ -154,10 +154,10 @@ class SearchEngine:
         """Find the images or texts nearest to a query.
 
         Args:
-            active: What to search; the query must come from its bundle.
+            active: Generation to search; the query must come from its bundle.
             vector: The query (D,); its length does not matter.
-            request: What is asked for beside it.
-            text: What the query was made of, where its encoder knows no words but those of its training;
+            request: Filter, page and order of the search.
+            text: Text of the query, where its encoder knows no words but those of its training;
                 whether the page is confident depends on them.
 
         Raises:
@@ -179,15 +179,15 @@ class SearchEngine:
         """Find the images or texts nearest to each of many queries, faster than one by one.
 
         Args:
-            active: What to search; the queries must come from its bundle.
+            active: Generation to search; the queries must come from its bundle.
             vectors: The queries (Q, D).
-            request: What is asked for beside each.
-            texts: What they were made of (Q); see `search`.
+            request: Filter, page and order of each search.
+            texts: Texts of the queries (Q); see `search`.
 
         Raises:
             QueryError: A vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
-            CursorError: There is a cursor, and it is not of each of these searches.
+            CursorError: The request has a cursor that does not belong to each of these searches.
             UnknownCollectionError: The collection is gone.
             GenerationError: The generation is gone.
         """
@@ -219,8 +219,8 @@ class SearchEngine:
         """Return everything that is known of an image.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
-            UnknownImageError: It has no such image.
+            UnknownCollectionError: No collection has this name.
+            UnknownImageError: The collection has no image of this id.
         """
         with self._catalogue.read() as session:
             return read_image(session, collection, image_id)
@@ -229,8 +229,8 @@ class SearchEngine:
         """Return the file of an image, exactly as it came in.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
-            UnknownImageError: It has no such image.
+            UnknownCollectionError: No collection has this name.
+            UnknownImageError: The collection has no image of this id.
             StoreError: The file is missing.
         """
         return self.home.store.path(self.image(collection, image_id).sha256)
@@ -253,8 +253,8 @@ class SearchEngine:
         """Return what views a collection could have, and why one was chosen.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
-            NoActiveGenerationError: It cannot be searched yet.
+            UnknownCollectionError: No collection has this name.
+            NoActiveGenerationError: The collection has no active generation yet.
         """
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
@@ -264,8 +264,8 @@ class SearchEngine:
         """Return how much of a collection's codes is searched, and the recall that was measured.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
-            NoActiveGenerationError: It cannot be searched yet.
+            UnknownCollectionError: No collection has this name.
+            NoActiveGenerationError: The collection has no active generation yet.
         """
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
@@ -291,7 +291,7 @@ class SearchEngine:
         """Choose the view of a collection; None leaves it to size and memory again.
 
         Raises:
-            UnknownCollectionError: There is no such collection.
+            UnknownCollectionError: No collection has this name.
         """
         with self._catalogue.write() as session:
             row = require_collection(session, collection)

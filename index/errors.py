@@ -11,13 +11,13 @@ _LISTED: Final = 20
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """As much of a text that somebody sent as a message repeats; half characters can be sent nowhere."""
+    """A text of a request, cut for a message; lone surrogates are replaced, as UTF-8 cannot encode them."""
     shown = text if len(text) <= most else f"{text[:most]}..."
     return shown.encode("utf-8", "replace").decode("utf-8")
 
 
 def listed(names: Collection[str]) -> str:
-    """As many of the names that there are as a message lists, and how many more."""
+    """The first names for a message, and the number of the others."""
     shown = [shortened(name) for name in islice(names, _LISTED)]
     if len(names) > len(shown):
         shown.append(f"and {len(names) - len(shown):,} more")
@@ -151,7 +151,7 @@ class IncompleteGenerationError(GenerationError):
 
 
 class ActiveChangedError(GenerationError):
-    """Another generation came to be searched than the one that was to be replaced."""
+    """The active generation is no longer the one to be replaced."""
 
 
 class QueryError(RecoquestError):

@@ -73,15 +73,15 @@ def ingest_manifest(
     end.
 
     Args:
-        engine: Where to put them.
-        collection: Its name; made if there is none.
+        engine: Engine of the home.
+        collection: Name of the collection, created if it does not exist.
         encoder: Loaded from a bundle.
-        manifest: What to put in; its rejections say how much may be left out, lines and images together.
+        manifest: Records to index; its rejections say how much may be left out, lines and images together.
         batch_size: Images a forward pass and a transaction.
         decoders: Threads that read and decode.
-        limits: What an image may cost.
+        limits: Limits of bytes, pixels and frames of an image.
         show_progress: Show a bar on standard error.
-        settle_s: How long services may take to load a generation that is to take the place of another.
+        settle_s: Seconds that services may take to load a generation that replaces another.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used.
@@ -240,7 +240,7 @@ def _place_at_end(
     """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
 
     Raises:
-        GenerationError: It is incomplete, or another has taken its place since the run began.
+        GenerationError: The generation is incomplete, or another became active since the run began.
     """
     active = find_generation(session, generation.collection_id, "active")
     if active is None:

@@ -25,9 +25,9 @@ class Summary(BaseModel):
     """Contents of a backup.
 
     Attributes:
-        format: Of the file.
+        format: Version of the file format.
         version: The version of recoquest that wrote it.
-        created: When, in ISO 8601.
+        created: Time of the backup in ISO 8601.
         collections: Number of images by name of the collection.
         images: Number of image files.
         bundles: Digests of the encoders.
@@ -68,7 +68,7 @@ def bundle_file_of(member: str) -> tuple[str, str]:
     """Return the digest of the bundle that a file belongs to, and its place there.
 
     Raises:
-        BackupError: It is no such file, or would lie outside of the bundle.
+        BackupError: The name is not that of a bundle's file, or points outside of the bundle.
     """
     found = _BUNDLE_FILE.fullmatch(member)
     if found is None:

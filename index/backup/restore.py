@@ -41,12 +41,12 @@ def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Sum
     sequence numbers others will get.
 
     Args:
-        home: Where to; its catalogue may be of another database than the one that was backed up.
-        path: The backup's file.
-        show_progress: Show how far it is.
+        home: Home to restore into; its catalogue may be in another database than the one backed up.
+        path: Path of the backup.
+        show_progress: Show a bar on standard error.
 
     Raises:
-        BackupError: It is no whole backup, one of a newer version, the catalogue is not empty, or another
+        BackupError: The backup is not whole or of a newer version, the catalogue is not empty, or another
             process restores into the same home.
         BundleError: An encoder in it is damaged.
         CatalogueError: The catalogue cannot be used.

@@ -11,7 +11,7 @@ from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
-# What is loose is of one store, the home is another one, and no other machine may go on with a job.
+# Orphans belong to one store, the identity to one home, and no other machine may continue a job.
 _LEFT_OUT: Final = tuple(
     table.__tablename__ for table in (tables.LooseFileRow, tables.HomeRow, tables.JobRow)
 )
@@ -52,7 +52,7 @@ def _tables() -> Sequence[Table]:
 
 def _insert(session: Session, table: Table, rows: Sequence[RowMapping]) -> None:
     if any(isinstance(column.type, JSON) and column.nullable for column in table.c):
-        # What is left out is NULL; None would become JSON's null.
+        # Omitted columns are NULL; None would become JSON's null.
         for row in rows:
             given = {name: value for name, value in row.items() if value is not None}
             session.execute(insert(table), given)

@@ -19,7 +19,7 @@ def working_folder(path: Path) -> Iterator[Path]:
     """Give an empty folder that only this user can read; it is removed at the end.
 
     Raises:
-        BackupError: Another process works in it.
+        BackupError: Another process works in the folder.
     """
     lock = _locked(path)
     try:

@@ -37,12 +37,12 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
     images, and encoders, that are removed meanwhile stay until it is written.
 
     Args:
-        home: What to write; searches and writes may go on.
+        home: Home to back up; searches and writes may go on.
         path: The file; its folder must have room for the catalogue twice.
-        show_progress: Show how far it is.
+        show_progress: Show a bar on standard error.
 
     Raises:
-        BackupError: There is a file of this name, another process is writing it, or the files of an encoder
+        BackupError: The file exists already, another process is writing it, or the files of an encoder
             that is in use are missing or damaged.
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The file's folder has no room for it.

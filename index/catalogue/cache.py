@@ -58,7 +58,7 @@ class ReadThroughCache(Generic[Key, Value]):
     """Values by key that are read again after every write of any process; threads may share it.
 
     Args:
-        catalogue: What is read.
+        catalogue: Catalogue to read.
         read: Reads a value; its errors are passed on and not remembered.
     """
 

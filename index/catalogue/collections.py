@@ -29,7 +29,7 @@ from index.errors import (
 )
 
 GenerationState = Literal["building", "active", "retired"]
-# What a generation has vectors of.
+# Kinds of vectors that a generation has.
 Target = Literal["images", "texts"]
 TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
 # A collection whose name begins with this, as none that is given does, is being removed.
@@ -60,7 +60,7 @@ def require_collection(session: Session, name: str) -> CollectionRow:
     """Return a collection.
 
     Raises:
-        UnknownCollectionError: There is none of this name.
+        UnknownCollectionError: No collection has this name.
     """
     row = None
     if storable_text(name):
@@ -77,8 +77,8 @@ def add_collection(session: Session, name: str) -> CollectionRow:
     """Make a collection.
 
     Raises:
-        CollectionNameError: It cannot be a name.
-        CollectionExistsError: There is one of this name.
+        CollectionNameError: The name is not valid.
+        CollectionExistsError: A collection has this name already.
     """
     _check_name(name)
     row = CollectionRow(name=name, sequence=0)
@@ -115,10 +115,10 @@ def hide_collection(session: Session, name: str) -> None:
     """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
 
     Raises:
-        UnknownCollectionError: There is none of this name.
+        UnknownCollectionError: No collection has this name.
     """
     row = require_collection(session, name)
-    # Who writes to it at this moment comes first.
+    # A write in progress finishes first.
     next_sequence(session, row.id)
     row.name = f"{_HIDDEN}{row.id}"
     generations = update(GenerationRow).where(GenerationRow.collection_id == row.id)
@@ -160,7 +160,7 @@ def get_generation(session: Session, generation_id: int) -> tuple[Generation, in
     """Return a generation and the sequence number of its collection.
 
     Raises:
-        GenerationError: There is none with this number.
+        GenerationError: No generation has this number.
     """
     row = session.execute(_ONE_GENERATION, {"generation_id": generation_id}).one_or_none()
     if row is None:
@@ -173,7 +173,7 @@ def refuse_retired(session: Session, generation: Generation) -> None:
     """Refuse to go on writing to a generation that was replaced or dropped since the writer began.
 
     Raises:
-        GenerationError: It is gone or retired, so that what is written to it would not be found.
+        GenerationError: The generation is gone or retired, so that its new vectors would not be found.
     """
     state = session.execute(select(GenerationRow.state).where(GenerationRow.id == generation.id)).scalar()
     if state is None:
@@ -216,8 +216,8 @@ def require_active(session: Session, collection: str) -> tuple[Generation, int]:
     """Return the active generation of a collection and the collection's sequence number.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: It cannot be searched yet.
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection has no active generation yet.
     """
     found = find_active(session, collection)
     if found is None:
@@ -259,10 +259,10 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
     The active one comes first, then the one being built, then a retired one, whose embeddings still stand.
 
     Raises:
-        CollectionNameError: It cannot be a name.
+        CollectionNameError: The name is not valid.
     """
     row = _get_or_add_collection(session, collection)
-    # Another process may be beginning one.
+    # Another process may be adding one at the same time.
     lock_collection(session, row.id)
     generation = find_any(session, row.id, model.digest)
     if generation is None:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from index.errors import CatalogueError
 
-# How libpq finds out that a server is gone: at the start, and when it says nothing any more.
+# Timeouts by which libpq detects a lost server, at the connection and afterwards.
 _LIBPQ: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -35,18 +35,18 @@ _PARAMETER: Final = re.compile(r"(?<=[?&])(?P<name>[^=&?]*)=[^&]*")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a process waits for a catalogue's database.
+    """Wait limits of a process for a catalogue's database.
 
     Attributes:
-        statement_s: For a statement that reads, on PostgreSQL; None: as long as it takes.
-        lock_s: For others that write, and for a connection, in seconds.
+        statement_s: Limit of a reading statement on PostgreSQL, in seconds; None: no limit.
+        lock_s: Limit for a write lock and for a connection, in seconds.
     """
 
     statement_s: float | None = None
     lock_s: float = 60.0
 
 
-# Of a command, which somebody has asked for that one thing.
+# Limits of a command, whose caller waits for that one result.
 PATIENT: Final = Patience()
 
 
@@ -129,7 +129,7 @@ def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ValueError:
-        # Its message may show a password, which goes as far as the port where it has an @.
+        # The parser's message may show a part of a password that contains an @.
         raise ValueError("the port is not a number") from None
     if "@" in (parsed.host or ""):
         raise ValueError("write an @ in the password as %40")

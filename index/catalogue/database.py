@@ -24,10 +24,10 @@ from index.errors import (
     DiskFullError,
 )
 
-# Whoever writes batch after batch waits so long between two, for others to get their turn.
+# Pause between two batches of a long write, so that other writers get a turn.
 PAUSE_SECONDS: Final = 0.01
 _SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# What PostgreSQL calls a lock that is not had in time, and two writers that wait for each other.
+# SQLSTATE of a lock timeout and of a deadlock.
 _POSTGRESQL_BUSY: Final = ("55P03", "40P01")
 _POSTGRESQL_CUT: Final = "57014"
 # A writer that said nothing for so long that PostgreSQL has ended its transaction.
@@ -52,7 +52,7 @@ class Catalogue:
 
     @property
     def url(self) -> str:
-        """Where the database is, without its password."""
+        """URL of the database, without its password."""
         return without_password(self._engine.url.render_as_string(hide_password=True))
 
     @contextmanager
@@ -133,14 +133,14 @@ class Catalogue:
         try:
             yield
         except DatabaseError as error:
-            # Its other kinds, such as a broken constraint, are defects of ours.
+            # Other subclasses, such as IntegrityError, are defects of the program.
             if type(error) not in (DatabaseError, OperationalError) and not _is_of_use(error):
                 raise
             raise self._unusable(error.orig) from error
         except PoolTimeoutError as error:
             raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
         except self._engine.dialect.loaded_dbapi.Error as error:
-            # What fails while a connection is set up, or past SQLAlchemy, comes without its wrapping.
+            # SQLAlchemy does not wrap errors of a connection's set-up or of the driver itself.
             raise self._unusable(error) from error
 
     def _unusable(self, error: BaseException | None) -> CatalogueError | DiskFullError:
@@ -193,8 +193,8 @@ def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:
     """Open the catalogue at an SQLAlchemy URL, made or brought up to date as needed.
 
     Args:
-        url: Where it is.
-        patience: How long to wait for the database.
+        url: SQLAlchemy URL of the database.
+        patience: Wait limits for the database.
 
     Raises:
         CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it.

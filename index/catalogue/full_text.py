@@ -15,11 +15,11 @@ from index.vectors.protocol import Keys
 
 # Letters and digits of any script: what the tokenizer of SQLite's index takes for words.
 _WORD: Final = re.compile(r"[^\W_]+")
-# Each is looked up by itself.
+# Limit of different words in a query: each is looked up by itself.
 MOST_WORDS: Final = 64
 # PostgreSQL takes words of up to 2,047 bytes, of which a letter may need four.
 _LONGEST: Final = 500
-# Of an image; PostgreSQL takes 1,048,575 bytes, of which a character and its places may need four.
+# Limit of an image's text: a tsvector holds 1,048,575 bytes, and a character may take four of them.
 MOST_CHARACTERS: Final = 200_000
 
 
@@ -36,8 +36,8 @@ def matching(
     Args:
         session: A read of the catalogue.
         collection_id: Key of the collection.
-        words: What a person typed; nothing in it is syntax.
-        limit: At most so many keys.
+        words: Words as typed, without query syntax.
+        limit: Maximum number of keys.
         allowed: Only these keys, in rising order; None for all.
     """
     asked = tokens(words)
@@ -128,8 +128,8 @@ def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float
     methods", SIGIR 2009.
 
     Args:
-        rankings: Each with keys (N,), best first, none of them twice.
-        k0: How little the first places differ from those behind them.
+        rankings: Distinct keys (N,) of each ranking, best first.
+        k0: Rank constant; the larger, the less the first ranks dominate.
 
     Returns:
         The keys of all rankings and their sums, best first; equal sums are in order of key.

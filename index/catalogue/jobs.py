@@ -51,10 +51,10 @@ def add_job(session: Session, kind: str, arguments: Sequence[str], *, folder: st
     """Queue a job.
 
     Args:
-        session: Of a transaction.
+        session: Session of a transaction.
         kind: The command that does it.
-        arguments: Of the command.
-        folder: Where relative paths among them begin; None when there are none.
+        arguments: Arguments of the command.
+        folder: Base of relative paths among them; None when there are none.
     """
     row = JobRow(kind=kind, arguments=list(arguments), folder=folder, state="queued", created=now())
     session.add(row)
@@ -66,7 +66,7 @@ def get_job(session: Session, job: int) -> Job:
     """Return a job.
 
     Raises:
-        UnknownJobError: There is none with this number.
+        UnknownJobError: No job has this number.
     """
     row = session.get(JobRow, job)
     if row is None:
@@ -160,8 +160,8 @@ def cancel_job(session: Session, job: int) -> Job:
     """Cancel a queued job, or have its worker end one that is running.
 
     Raises:
-        UnknownJobError: There is none with this number.
-        JobStateError: It has ended.
+        UnknownJobError: No job has this number.
+        JobStateError: The job has ended.
     """
     cancelled = _change(session, job, {"state": "cancelled", "ended": now()}, JobRow.state == "queued")
     cancelling = _change(session, job, {"cancelling": True}, JobRow.state == "running")

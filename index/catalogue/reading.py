@@ -19,7 +19,7 @@ class Reading:
     """Opens a session when that is first asked for: to open one takes longer than a search that needs none.
 
     Args:
-        read: What gives the session.
+        read: Opens the session.
 
     Attributes:
         opened: Whether the session was asked for.

@@ -18,10 +18,10 @@ def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
     Args:
         reader: Begins transactions that wait for nobody: most often nothing is lacking.
         writer: Begins transactions that take the write lock at once.
-        name: How to call the database in messages.
+        name: Name of the database in messages.
 
     Raises:
-        NewerCatalogueError: A newer version of recoquest made it.
+        NewerCatalogueError: A newer version of recoquest created the database.
     """
     config = Config()
     config.set_main_option("script_location", "index.catalogue:migrations")
@@ -31,7 +31,7 @@ def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
             return
     with writer.begin() as connection:
         if connection.dialect.name == "postgresql":
-            # Another process may take long over the same; whoever comes then finds it done.
+            # A concurrent migration may take long; afterwards this process finds the schema up to date.
             connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRESQL_LOCK})

@@ -21,7 +21,7 @@ class Watch:
         """Return a value that is never again what it was before a commit of any process."""
         if self._engine.dialect.name != "sqlite":
             with self._engine.connect() as connection:
-                # It names the writing transactions that have begun and ended.
+                # The snapshot changes with every writing transaction that begins or ends.
                 return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
         with self._lock:
             if self._cursor is None:

@@ -22,7 +22,7 @@ from index.views.manager import Views
 from training.evaluation.similarity import as_blades, similarity
 from training.progress import progress_bar
 
-# So many of the nearest images are looked at, and so many pass by chance whatever the model.
+# Neighbours to compare for each image; the threshold lets as many pass by chance, whatever the model.
 _NEAREST: Final = 5
 _SAMPLE: Final = 2000
 _ROWS: Final = 1024
@@ -46,9 +46,9 @@ class Duplicates:
     """The groups of a collection.
 
     Attributes:
-        groups: In the order of their first images.
+        groups: Groups in the order of their first images.
         unread: Ids of images whose files could not be looked at.
-        looked_at: How many pairs were worth a look.
+        looked_at: Number of candidate pairs compared by pixels.
     """
 
     groups: tuple[DuplicateGroup, ...]
@@ -64,15 +64,15 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
     decide; neither can tell a copy from another picture of the same thing.
 
     Args:
-        home: Where the collection is.
-        collection: Its name.
+        home: Home of the collection.
+        collection: Name of the collection.
         show_progress: Show bars on standard error.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: It cannot be searched yet.
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection has no active generation yet.
     """
-    # What it may have begun to build is of no use to anybody.
+    # Views of this call are closed: a build that they began has no other use.
     with closing(Views(home.snapshots_folder)) as views:
         return _find(home, views, collection, show_progress)
 
@@ -120,7 +120,7 @@ def likely_pairs(
     large a collection's random pairs.
 
     Args:
-        view: Their vectors.
+        view: View with the images' vectors.
         keys: Images that are all in the view, rising.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.

@@ -26,7 +26,7 @@ _FINE: Final = 32
 _STEPS: Final = (0.04, 0.02, 0.01)
 _ROUNDS: Final = 4
 _SMALLEST: Final = 0.5
-# What rounding leaves of the gradients of a blank picture is shorter than this.
+# Rounding errors of a blank picture's gradients are shorter than this.
 _BLANK: Final = 0.1
 # Copies with up to 8 % cut off each edge reach this before edges are moved, and after the first moves
 # (measured: at least 0.73 and 0.61); most pairs of different photographs do not, nor half of radiographs.
@@ -41,7 +41,7 @@ class Picture:
 
     Attributes:
         pixels: Grey and small, uint8 (S, S).
-        gradients: Of the whole of it.
+        gradients: Gradients of the whole picture.
     """
 
     pixels: NDArray[np.uint8]
@@ -49,7 +49,7 @@ class Picture:
 
     @property
     def sketch(self) -> NDArray[np.float32]:
-        """Where it is light and dark as a vector (SKETCH_DIM,) of length one; zero where it is blank.
+        """Brightness pattern as a vector (SKETCH_DIM,) of length one; zero for a blank picture.
 
         A cropped edge changes it little.
         """
@@ -65,7 +65,7 @@ def read_picture(path: Path) -> Picture:
     """Read a picture.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with Image.open(path) as image:
         small = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)

@@ -22,14 +22,14 @@ _AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """How much a manifest holds of a collection.
+    """Contents of an exported manifest.
 
     Attributes:
-        images: Its records.
+        images: Number of records.
         left_out: Images whose file is missing, or that no manifest can hold.
         liked: Pairs of a text that was searched for and an image for training that was found relevant.
-        disliked: Such pairs of an image that was not: hard negatives.
-        judged: How many judgements these are from, and why others teach nothing.
+        disliked: Pairs of a text and an image that was found and not relevant: hard negatives.
+        judged: Number of judgements behind these pairs, and of those that cannot be used, by reason.
     """
 
     images: int
@@ -55,13 +55,13 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
     that are held out get none of it.
 
     Args:
-        home: Where the collection is.
-        collection: Its name.
+        home: Home of the collection.
+        collection: Name of the collection.
         folder: Must not exist.
         feedback: Whether what was said of hits goes in.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         OSError: The folder cannot be written.
     """
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
@@ -141,7 +141,7 @@ def _texts(session: Session, images: Sequence[int]) -> Mapping[int, list[str]]:
 
 
 def _record(row: ImageRow, texts: list[str], liked: list[str], disliked: list[str]) -> Record:
-    # As many draws for what was searched for as for the image's own texts.
+    # Queries are drawn as often as the image's own texts.
     often = max(1, round(len(texts) / len(liked))) if liked else 0
     return Record(
         id=row.external_id,

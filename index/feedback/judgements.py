@@ -23,9 +23,9 @@ class JudgedQuery:
     """The part of a query that a model can learn from.
 
     Attributes:
-        texts: That were searched for, and of liked examples.
+        texts: Query texts, and texts of liked examples.
         images: Liked examples, by their ids in the collection.
-        unlike_texts: Of disliked examples.
+        unlike_texts: Texts of disliked examples.
         unlike_images: Disliked examples, by their ids in the collection.
     """
 
@@ -46,7 +46,7 @@ class JudgedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether an image is relevant to a query, the digest of the model it was found with, and when."""
+    """A user's relevance judgement of an image for a query, with the digest of the searched model."""
 
     query: JudgedQuery
     image: str
@@ -57,7 +57,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackCounts:
-    """How much was said of the hits in a collection; `latest` is in ISO 8601, None if nothing was."""
+    """Numbers of relevance judgements in a collection; `latest` is in ISO 8601, None without judgements."""
 
     relevant: int
     not_relevant: int
@@ -67,13 +67,13 @@ class FeedbackCounts:
 
 @dataclass(frozen=True, slots=True)
 class UsableFeedback:
-    """How many judgements of hits a model can be trained on by pairs of a text and an image for training.
+    """Number of relevance judgements that give a pair of a text and a training image, and of the others.
 
     Attributes:
-        usable: Those.
-        held_out: Of the others, those of an image that is not for training (split `train`).
-        without_text: Those of a search by images only.
-        several_parts: Of a hit that was not relevant to several parts: nobody knows which it does not fit.
+        usable: Judgements that give such a pair.
+        held_out: Judgements of an image outside of the split `train`.
+        without_text: Judgements of a search by images only.
+        several_parts: Negative judgements of a query with several parts: the part at fault is unknown.
     """
 
     usable: int = 0
@@ -83,7 +83,7 @@ class UsableFeedback:
 
     @property
     def all(self) -> int:
-        """How many judgements there are."""
+        """Number of all judgements."""
         return self.usable + self.held_out + self.without_text + self.several_parts
 
 
@@ -101,8 +101,8 @@ class LearningPairs:
     """Training examples from a collection's judgements.
 
     Attributes:
-        positives: The image shows what was asked for.
-        negatives: It was found and does not: hard negatives.
+        positives: Pairs whose image was judged relevant.
+        negatives: Pairs whose image was found and judged not relevant: hard negatives.
     """
 
     positives: tuple[LearningPair, ...]
@@ -115,21 +115,21 @@ def judge(
     """Write down whether an image is relevant to a query; said again, the last time counts.
 
     Args:
-        session: Of a transaction.
-        collection: Where it was searched.
-        query: What was searched for.
+        session: Session of a transaction.
+        collection: Name of the searched collection.
+        query: Query of the search.
         image: The hit, by its id.
-        relevant: None takes back what was said.
-        most: How many judgements a collection may have.
+        relevant: The judgement; None withdraws it.
+        most: Maximum number of judgements in a collection.
 
     Returns:
-        Whether something had been said of the two before.
+        Whether the image had a judgement for the query before.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: It cannot be searched yet.
-        UnknownImageError: It has no such image, or not one of the examples.
-        QueryError: There is nothing in the query that can be learned from.
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection has no active generation yet.
+        UnknownImageError: The collection lacks the image or an example.
+        QueryError: The query has neither texts nor liked images, or a text cannot be stored.
         FeedbackFullError: The collection has as many judgements as it may have.
     """
     kept = query.as_json()
@@ -138,7 +138,7 @@ def judge(
     if not all(storable_text(text) for parts in kept.values() for text in parts):
         raise QueryError("A text holds a character that cannot be stored.", field="query")
     generation, _ = require_active(session, collection)
-    # Nobody removes the image meanwhile, nor says the same at the same time.
+    # The lock excludes removal of the image and a concurrent judgement of it.
     session.execute(
         select(CollectionRow.id).where(CollectionRow.id == generation.collection_id).with_for_update()
     )
@@ -166,7 +166,7 @@ def count_feedback(session: Session, collection: str, *, since: str = "") -> Fee
     """Count what was said of the hits in a collection, or what was after a time in ISO 8601.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     counted = (
         FeedbackRow.collection_id == require_collection(session, collection).id,
@@ -188,7 +188,7 @@ def count_usable(session: Session, collection: str, *, since: str = "") -> Usabl
     """Count what a training on texts and images can learn from, of all feedback or that after a time.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     part = FeedbackRow.query
     texts, images = part["texts"].as_string(), part["images"].as_string()
@@ -225,7 +225,7 @@ def judgements(session: Session, collection: str) -> Iterator[Judgement]:
     """Yield what was said of the hits in a collection, the oldest first.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     rows = (
         select(FeedbackRow, ImageRow.external_id)
@@ -242,7 +242,7 @@ def clear_feedback(session: Session, collection: str) -> int:
     """Forget all that was said of the hits in a collection, and return how much that was.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     key = require_collection(session, collection).id
     forget = delete(FeedbackRow).where(FeedbackRow.collection_id == key).returning(FeedbackRow.image_id)
@@ -258,7 +258,7 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
     removed since are left out.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     alone: dict[LearningPair, bool] = {}
     together: dict[LearningPair, bool] = {}

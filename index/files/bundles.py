@@ -53,7 +53,7 @@ def installed_bundle(info: BundleInfo, bundles_folder: Path) -> Iterator[BundleI
     """Copy a bundle as `install_bundle` does; nobody removes it before the block has registered it.
 
     Raises:
-        BundleError: As `install_bundle`.
+        BundleError: The bundle cannot be installed; see `install_bundle`.
         StoreError: The folder cannot be made or opened.
     """
     with changing_models(bundles_folder):
@@ -64,7 +64,7 @@ def registered_bundle(generation: Generation, bundles_folder: Path) -> BundleInf
     """Return the bundle that a generation was made with, whole and of its digest.
 
     Raises:
-        BundleError: It is missing, damaged, or another lies in its place.
+        BundleError: The bundle is missing or damaged, or its folder holds another one.
     """
     return check_digest(read_bundle(bundles_folder / generation.digest), generation.digest)
 
@@ -73,7 +73,7 @@ def check_digest(info: BundleInfo, digest: str) -> BundleInfo:
     """Return a bundle if it has this digest.
 
     Raises:
-        BundleError: It is another one.
+        BundleError: The bundle has another digest.
     """
     if info.digest != digest:
         raise BundleError(

@@ -8,11 +8,11 @@ def try_lock(opened: int | IO[Any], *, shared: bool = False) -> bool:
     """Lock an open file or folder without waiting; False while another process keeps it from that.
 
     Args:
-        opened: Its descriptor, or what has one; the lock is let go when all copies of that are closed.
+        opened: Open file or its descriptor; closing all copies of the descriptor releases the lock.
         shared: Whether others may hold it, too, if they share it.
 
     Raises:
-        OSError: It cannot be locked at all.
+        OSError: The file system does not support the lock.
     """
     try:
         fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -50,7 +50,7 @@ class HomeIdentity:
 
         Raises:
             CatalogueError: The catalogue cannot be used.
-            HomeError: They do not belong together.
+            HomeError: Folder and catalogue do not belong together.
         """
         with self._catalogue.read() as session:
             noted, written = _noted(session), self._written()
@@ -73,7 +73,7 @@ class HomeIdentity:
     def _write(self, uid: str) -> None:
         with self._catalogue.write() as session:
             session.execute(_NOTE, {"uid": uid})
-            # Of several processes all take the first one's.
+            # Concurrent processes agree on the identity of the first one.
             agreed = _noted(session)
         assert agreed is not None
         if self._written() != agreed:
@@ -87,7 +87,7 @@ class HomeIdentity:
         before, uid = _state(paths), self._written()
 
         def check() -> None:
-            # Where a server has the catalogue, the folder may be mounted anew.
+            # With the catalogue on a server, the folder may be mounted anew.
             if _state(paths) != before and (files or self._written() != uid):
                 raise HomeError(
                     f"The home folder {self._home} or its catalogue was moved or replaced while this process "

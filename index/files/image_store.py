@@ -23,7 +23,7 @@ class ImageStore:
     Files appear whole or not at all, and never change, so any number of processes may share a store.
 
     Args:
-        folder: Of the store.
+        folder: Folder of the store.
         make: Makes the WebP of an image file.
     """
 
@@ -51,14 +51,14 @@ class ImageStore:
         """Tell whether a file is there and whole; if so, its name is on the disk when this returns.
 
         Args:
-            sha256: Its digest.
-            content: Its bytes: disks fail, and indexing again is to bring back what is lost.
+            sha256: Digest of the file.
+            content: Bytes of the file; indexing again restores a file that the disk has lost.
         """
         path = self._original(sha256)
         try:
             if path.stat().st_size != len(content) or path.read_bytes() != content:
                 return False
-            # Whoever has written it may not have come to this yet.
+            # The process that wrote the file may not have flushed its name yet.
             sync(path.parent)
         except OSError:
             return False
@@ -128,7 +128,7 @@ class ImageStore:
         """Return where the file with this digest lies.
 
         Raises:
-            StoreError: It is missing.
+            StoreError: The file is missing.
         """
         path = self._original(sha256)
         if not path.is_file():
@@ -156,7 +156,7 @@ class ImageStore:
             except ImageError as error:
                 raise StoreError(f"The stored image {sha256} is damaged: {error}") from error
             if not original.exists():
-                # It was removed meanwhile: nothing of it may stay, and the caller is to know.
+                # The image was removed meanwhile: its thumbnail must go, and the caller gets an error.
                 path.unlink(missing_ok=True)
                 self.path(sha256)
         return path

@@ -33,9 +33,9 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
     """Make sure that the files of images which this transaction has written are there to stay.
 
     Args:
-        session: Of the transaction.
-        store: Where they are kept.
-        originals: By digest, what reads the file again if it was removed meanwhile.
+        session: Session of a transaction.
+        store: Store of the files.
+        originals: Reader of each file by its digest, for files that were removed meanwhile.
 
     Raises:
         DiskFullError: The disk has no space left.
@@ -59,9 +59,9 @@ def collect_orphans(catalogue: Catalogue, store: ImageStore, digests: Collection
     """Remove those files that were noted and that no image uses.
 
     Args:
-        catalogue: Where they are noted.
-        store: Where they lie.
-        digests: Look at these only; None for all, such as those that a killed process has left.
+        catalogue: Catalogue with the notes.
+        store: Store of the files.
+        digests: Digests to check; None: all, such as those of a killed process.
 
     Raises:
         CatalogueError: The catalogue cannot be used.

@@ -10,14 +10,14 @@ from typing import Final
 
 from index.files.file_lock import try_lock
 
-# Whoever is still at work has touched its files since.
+# Age from which an unfinished file is stale: a running process has written to it since.
 ABANDONED_SECONDS: Final = 24 * 3600.0
-# The same where somebody asks for it: no file takes so long between two of its blocks.
+# Age for a removal on request: no process pauses so long between two writes to a file.
 UNTOUCHED_SECONDS: Final = 3600.0
 
 
 def unfinished(folder: Path) -> Iterator[Path]:
-    """Walk over what was being written anywhere below a folder, when its process was killed or still."""
+    """Walk over unfinished files and folders below a folder, of killed and of running processes."""
     for at, folders, files in os.walk(folder):
         whole = [name for name in folders if not _is_unfinished(name)]
         for name in (*files, *(set(folders) - set(whole))):
@@ -27,12 +27,12 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(paths: Iterable[Path], untouched_s: float = ABANDONED_SECONDS) -> int:
-    """Remove those of these files and folders in which nobody has written for so long.
+    """Remove the files and folders that were not written to for `untouched_s` seconds.
 
     A folder whose owner holds its lock stays.
 
     Returns:
-        How many were removed.
+        Number of removed files and folders.
     """
     before = time.time() - untouched_s
     removed = 0

@@ -23,7 +23,7 @@ from index.files.image_store import ImageStore
 from training.atomic import remove_folder, sync
 
 _NOTE: Final = ".unused"
-# As `remove_folder` and `atomic_folder` call what they put aside.
+# Pattern of the folders that `remove_folder` and `atomic_folder` rename for removal.
 _ASIDE: Final = ".*.old"
 
 
@@ -64,14 +64,14 @@ def remove_unused(catalogue: Catalogue, store: ImageStore, bundles_folder: Path)
         return
     with store.removing() as allowed, _alone(bundles_folder) as alone:
         if not (allowed and alone):
-            # They stay noted, and what was put aside stays as well.
+            # Notes and renamed folders stay for the next call.
             return
         with catalogue.read() as session:
             named = set(session.execute(select(ModelRow.digest)).scalars())
         for note in bundles_folder.glob(f".*{_NOTE}"):
             _settle(note, named)
         for aside in bundles_folder.glob(_ASIDE):
-            # What cannot be removed does no harm.
+            # A folder that cannot be removed does no harm.
             with suppress(OSError):
                 shutil.rmtree(aside)
 

@@ -48,8 +48,8 @@ class IncrementalCache(Generic[Value]):
     """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
 
     Args:
-        most_bytes: What all hold together at most; the least used are forgotten, but never the latest.
-        newer: Whether a later state than the one that is asked for will do.
+        most_bytes: Memory of all values; the least recently used are evicted, but never the latest.
+        newer: Whether a state later than the requested one is acceptable.
     """
 
     def __init__(self, most_bytes: int, *, newer: bool = False) -> None:
@@ -76,10 +76,10 @@ class IncrementalCache(Generic[Value]):
         Threads that ask for the same at once read it once.
 
         Args:
-            place: What it is of.
+            place: Key of the value.
             sequence: The collection's sequence number.
             read: Reads it anew.
-            catch_up: Makes it of what it was at an earlier sequence number; None where that is too much.
+            catch_up: Updates a value of an earlier sequence number; None: reading anew is cheaper.
         """
         value, _ = self._at(place, sequence)
         if value is not None:

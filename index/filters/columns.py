@@ -257,7 +257,7 @@ class Columns:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         if self._since is not None:
-            # They are few: all of their values are read.
+            # Changed images are few: all of their values are read.
             written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
             query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
             yield (

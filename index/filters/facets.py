@@ -35,7 +35,7 @@ class Facet:
         name: The field.
         kinds: Kinds of its values.
         values: The most frequent texts and booleans, most frequent first.
-        distinct: How many different texts and booleans there are.
+        distinct: Number of different texts and booleans.
         minimum: The smallest number; None without numbers.
         maximum: The largest number; None without numbers.
     """
@@ -76,7 +76,7 @@ class Overviews:
         """Return the overview of a collection.
 
         Raises:
-            UnknownCollectionError: There is none of this name.
+            UnknownCollectionError: No collection has this name.
         """
         with self._catalogue.read() as session:
             row = require_collection(session, collection)

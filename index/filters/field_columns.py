@@ -70,7 +70,7 @@ class FieldColumns:
     """Keeps the fields that filters named last; threads may share it.
 
     Args:
-        most_bytes: What all fields hold together at most; 0 leaves every filter to the database.
+        most_bytes: Memory of all fields; 0 leaves every filter to the database.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -89,7 +89,7 @@ class FieldColumns:
         """Read the fields of a collection, or bring them up to date, until they take half of the memory.
 
         Args:
-            reading: Of the catalogue, at `sequence`.
+            reading: Read transaction of the catalogue at `sequence`.
             collection_id: Key of the collection.
             sequence: The collection's sequence number.
         """
@@ -106,14 +106,14 @@ class FieldColumns:
         """Return the keys that pass a filter, rising; None where the database must tell.
 
         Args:
-            reading: Of the catalogue, at `sequence`.
+            reading: Read transaction of the catalogue at `sequence`.
             collection_id: Key of the collection.
             sequence: The collection's sequence number.
-            filter: What must hold.
+            filter: Filter to evaluate.
             target: Whether keys of images or of their texts are wanted.
 
         Raises:
-            FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
+            FilterError: The filter names a field that the collection does not have, or compares it with a wrong kind.
         """
         if not self._most_values:
             return None

@@ -177,7 +177,7 @@ def parse_filter(value: Any) -> Filter:
     """Turn decoded JSON into a filter.
 
     Raises:
-        FilterError: It is no filter, or larger or deeper than the limits.
+        FilterError: The value is no filter, or larger or deeper than the limits.
     """
     _check_shape(value)
     try:

@@ -40,11 +40,11 @@ class PassingKeys:
         The array is the same as long as no key comes or goes.
 
         Args:
-            reading: Of the catalogue, at `sequence`.
+            reading: Read transaction of the catalogue at `sequence`.
             place: The collection, whether keys of images or of their texts are wanted, and the filter as a
                 text, the same for the same filter.
             sequence: The collection's sequence number.
-            filter: What must hold.
+            filter: Filter to evaluate.
         """
         held = self._found.held(place, sequence)
         if held is not None:

@@ -42,8 +42,8 @@ class Change(NamedTuple):
     """Changes of a collection: keys of images or texts, rising.
 
     Attributes:
-        touched: Those that were removed or written.
-        passing: Those of them that pass the filter now.
+        touched: Keys that were removed or written.
+        passing: Keys among them that pass the filter now.
     """
 
     touched: Keys
@@ -63,7 +63,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
     """Return the keys of all images of a collection that pass a filter, or of their texts, rising.
 
     Raises:
-        FilterError: It names a field that the collection does not have, or compares it with a wrong kind.
+        FilterError: The filter names a field that the collection does not have, or compares it with a wrong kind.
     """
     check_filter(filter, known_fields(session, collection_id))
     if _has_many(filter):
@@ -78,12 +78,12 @@ def change_since(
     """Return what was written to a collection after a sequence number, or None if that is too much.
 
     Args:
-        session: Of the catalogue.
+        session: Session of the catalogue.
         collection_id: Key of the collection.
         sequence: The sequence number.
-        filter: What must hold; known to name fields that the collection has.
+        filter: Filter to evaluate; known to name fields that the collection has.
         target: Whether keys of images or of their texts are wanted.
-        most: So many keys are not too much.
+        most: Maximum number of keys.
     """
     touched = touched_since(session, collection_id, sequence, target, most)
     if touched is None:

@@ -20,7 +20,7 @@ from index.writes.missing_vectors import count_missing_images, images_without_ve
 from index.writes.texts import count_texts_without_vectors
 
 _NAMED_MISSING: Final = 3
-# So many images, and for each so many texts, are embedded within seconds.
+# Images, and texts of each, that are embedded within seconds.
 _FEW_MISSING: Final = 1000
 _TEXTS_AN_IMAGE: Final = 10
 
@@ -31,16 +31,16 @@ def activate(
     """Make a generation the one that is searched, and retire the one before.
 
     Args:
-        session: Of a transaction of its own.
-        generation: What to search from now on.
+        session: Session of a transaction of its own.
+        generation: Generation to activate.
         texts: Whether its bundle has a text encoder, so that texts must have vectors too.
         instead_of: Digest of the only model that it may take the place of; None: of any.
 
     Raises:
-        ActiveChangedError: Another model is searched with; nothing changes.
+        ActiveChangedError: The active generation is of another model than `instead_of`; nothing changes.
         IncompleteGenerationError: Some images or texts of the collection have no vector in it; nothing
             changes.
-        GenerationError: It is gone.
+        GenerationError: The generation is gone.
     """
     # The collection's lock before the check: no writer may add an image after it.
     next_sequence(session, generation.collection_id)
@@ -63,7 +63,7 @@ def require_complete(session: Session, generation: Generation, *, texts: bool) -
     """Refuse a generation that some images, or texts if `texts`, have no vector in.
 
     Raises:
-        IncompleteGenerationError: It lacks some.
+        IncompleteGenerationError: The generation lacks vectors.
     """
     if images := count_missing_images(session, generation):
         raise IncompleteGenerationError(_lacks_images(session, generation, images))
@@ -78,7 +78,7 @@ def require_nearly_complete(session: Session, generation: Generation, *, texts: 
     """Refuse a generation that lacks more than what may have been written since it was complete.
 
     Raises:
-        IncompleteGenerationError: It lacks more images, or texts if `texts`.
+        IncompleteGenerationError: The generation lacks more images, or texts if `texts`.
     """
     images = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
     few = min(_FEW_MISSING, session.execute(images).scalar_one() // 2)
@@ -98,7 +98,7 @@ def generation_before(session: Session, collection: str) -> Generation:
     """Return the generation that was active before the one that is.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         UnknownGenerationError: No other was active, or it has been dropped.
     """
     row = require_collection(session, collection)
@@ -125,7 +125,7 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
     """Return a generation of a collection by its number.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         UnknownGenerationError: The collection has no such generation.
     """
     row = require_collection(session, collection)

@@ -65,7 +65,7 @@ class Comparison(_Figures):
 
     Attributes:
         against: Number of the generation that was active.
-        measured: When, in ISO 8601.
+        measured: Time of the comparison in ISO 8601.
         held_out: Where the queries are from; "sample" when the collection has neither split.
         candidates: Images that were searched.
         text_to_image: None when texts have no vectors in one of the two, or there are none.

@@ -20,7 +20,7 @@ class GenerationInfo:
         images: Images that have a vector in it.
         texts: Texts that have one.
         missing: Images of the collection that have none in it.
-        comparison: What was measured of it against the one that was active.
+        comparison: Metrics of this generation and of the one that was active.
     """
 
     number: int
@@ -39,7 +39,7 @@ def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
     """Return the generations of a collection, the latest first.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     with home.catalogue.read() as session:
         row = require_collection(session, collection)

@@ -15,7 +15,7 @@ from index.home import Home
 from training.models.bundle import BundleInfo, read_bundle
 
 _SHOWN: Final = 5
-# As lists show it.
+# Length of a digest in lists.
 _SHORT_DIGEST: Final = 12
 
 
@@ -40,7 +40,7 @@ def require_model(session: Session, digest: str) -> ModelRow:
     """Return a registered model by its whole digest.
 
     Raises:
-        UnregisteredModelError: There is none.
+        UnregisteredModelError: No registered model has this digest.
     """
     row = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
     if row is None:
@@ -52,7 +52,7 @@ def find_model(session: Session, model: str) -> ModelRow:
     """Return a registered model by its digest, its name, or the beginning of its digest that lists show.
 
     Raises:
-        UnknownModelError: There is no such model, or there are several.
+        UnknownModelError: No model, or more than one, has this name.
     """
     rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
     found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
@@ -86,8 +86,8 @@ def generation_by(session: Session, collection: str, digest: str) -> Generation:
     """Return the latest generation of a collection by a model.
 
     Raises:
-        UnregisteredModelError: There is no such model.
-        UnknownCollectionError: There is no such collection.
+        UnregisteredModelError: No registered model has this digest.
+        UnknownCollectionError: No collection has this name.
         UnknownGenerationError: The collection was never embedded with it.
     """
     model, row = require_model(session, digest), require_collection(session, collection)

@@ -16,16 +16,16 @@ def create_collection(home: Home, name: str, *, model: str | None = None, same_a
     """Begin a collection without images that can be searched and written to at once.
 
     Args:
-        home: Where to make it.
-        name: Its name.
+        home: Home to create the collection in.
+        name: Name of the collection.
         model: Digest or name of a registered bundle.
         same_as: Instead of a model, a collection whose bundle it takes.
 
     Raises:
-        CollectionNameError: It cannot be a name.
-        CollectionExistsError: There is one of this name.
-        UnknownModelError: There is no such model, or several have this name.
-        UnknownCollectionError: There is no collection `same_as`.
+        CollectionNameError: The name is not valid.
+        CollectionExistsError: A collection has this name already.
+        UnknownModelError: No model, or more than one, has this name.
+        UnknownCollectionError: No collection is named `same_as`.
         NoActiveGenerationError: `same_as` cannot be searched yet.
         BundleError: The bundle's files are gone.
     """

@@ -37,7 +37,7 @@ from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
-# What was let in once stays readable, whatever limits intake has by now.
+# Stored images stay readable, whatever the present limits of intake.
 _LIMITS: Final = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40)
 
 
@@ -55,7 +55,7 @@ def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Genera
     One that was begun before goes on; the state of none changes.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
         StoreError: The folder of bundles cannot be made or opened.
     """
@@ -90,8 +90,8 @@ def reindex(
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
 
     Args:
-        engine: Where the collection is.
-        generation: What gets the vectors, in any state.
+        engine: Home of the collection.
+        generation: Generation that gets the vectors, in any state.
         encoder: Loaded from the generation's bundle.
         batch_size: Images a forward pass and a transaction.
         decoders: Threads that read and decode.
@@ -157,7 +157,7 @@ class _Run:
     def embed_images(self) -> bool:
         """Embed the images that lack a vector now; return whether there were any that may have one."""
         with self._engine.home.catalogue.read() as session:
-            # Whose file could not be read may have been removed or replaced since.
+            # Images with an unreadable file may have been removed or replaced since.
             there = still_missing(session, self.embedder.generation, list(self.broken))
             self.broken = {image: reason for image, reason in self.broken.items() if image in there}
             missing = count_missing_images(session, self.embedder.generation) - len(self.broken)

@@ -16,7 +16,7 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
     It is out of sight at once. What fails after that is done by the next one that removes leftovers.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         DiskFullError: The disk has no space left; nothing is removed.
     """
     with engine.home.catalogue.write() as session:

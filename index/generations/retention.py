@@ -45,15 +45,15 @@ def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
     One that was searched a minute ago stays until the next time.
 
     Args:
-        home: Where the collection is.
-        collection: Its name.
-        keep: How many stay to roll back to.
+        home: Home of the collection.
+        collection: Name of the collection.
+        keep: Number of generations to keep for a rollback.
 
     Returns:
         The numbers of those that were dropped.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         StoreError: The disk does not take the note of a bundle that is to go.
     """
     with home.catalogue.read() as session:
@@ -79,8 +79,8 @@ def drop_generation(home: Home, collection: str, number: int) -> None:
     """Drop one generation of a collection, such as one that is never to be finished.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
-        GenerationError: It has no such generation, or this one is being searched.
+        UnknownCollectionError: No collection has this name.
+        GenerationError: The collection has no such generation, or the generation is active.
         StoreError: The disk does not take the note of a bundle that is to go.
     """
     with home.catalogue.read() as session:
@@ -129,7 +129,7 @@ def _drop(home: Home, generation: Generation) -> None:
         if not session.execute(_uses_of(generation.digest)).scalar_one():
             note_unused(home.bundles_folder, generation.digest)
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
-    # What stays on the disk now is removed by the next one that looks for it.
+    # Files that stay on the disk are removed by the next collection of garbage.
     with suppress(RecoquestError):
         remove_leftovers(home)
 

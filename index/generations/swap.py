@@ -32,10 +32,10 @@ def swap(
     without them either. Services are told before, so that none has to load anything when it happens.
 
     Args:
-        engine: Where the collection is.
-        generation: What to search from now on.
+        engine: Home of the collection.
+        generation: Generation to activate.
         encoder: Loaded from its bundle.
-        settle_s: How long services may take to notice and to load it.
+        settle_s: Seconds that services may take to notice and load the generation.
         batch_size: Images a forward pass.
         show_progress: Show a bar on standard error.
         instead_of: Digest of the only model that it may take the place of; None: of any.
@@ -44,7 +44,7 @@ def swap(
         How many images had to be embedded.
 
     Raises:
-        ActiveChangedError: Another model came to be searched with; it stays.
+        ActiveChangedError: A generation of another model became active meanwhile; it stays.
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
@@ -72,10 +72,10 @@ def take_over(
     """Announce a generation, wait until services have loaded it, give it what it lacks, and activate it.
 
     Args:
-        engine: Where the collection is.
-        generation: What to search from now on.
+        engine: Home of the collection.
+        generation: Generation to activate.
         encoder: Loaded from its bundle.
-        settle_s: How long services may take to notice and to load it.
+        settle_s: Seconds that services may take to notice and load the generation.
         batch_size: Images a forward pass.
         show_progress: Show a bar on standard error.
         instead_of: Digest of the only model that it may take the place of; None: of any.
@@ -84,8 +84,8 @@ def take_over(
         How many images had to be embedded.
 
     Raises:
-        ActiveChangedError: Another model came to be searched with; it stays.
-        IncompleteGenerationError: More is written than can be embedded; the one before stays.
+        ActiveChangedError: A generation of another model became active meanwhile; it stays.
+        IncompleteGenerationError: Writes outpace embedding; the active generation stays.
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     with engine.home.catalogue.write() as session:
@@ -94,7 +94,7 @@ def take_over(
     time.sleep(settle_s)
     embedded = 0
     for _ in range(_TRIES - 1):
-        # What was written in the meantime, and what is written while that is embedded. A snapshot would take
+        # Writes of the meantime, and writes during their embedding. A snapshot would take
         # so long that more was written each time.
         embedded += embed_missing(
             engine, generation, encoder, batch_size=batch_size, show_progress=show_progress

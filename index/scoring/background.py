@@ -22,14 +22,14 @@ Scores = NDArray[np.float32]
 
 _SAMPLE: Final = 2000
 _SMALLEST: Final = 1e-6
-# Fewer of the collection's own queries than this say nothing of what is usual.
+# Reference statistics need at least this number of queries.
 _MIN_OWN_QUERIES: Final = 20
 _JUDGED: Final = 256
 # Budget of comparisons for reference queries, of which at least and at most so many are searched.
 _COMPARED: Final = 20_000_000
 _MIN_SEARCHED: Final = 16
 _MAX_SEARCHED: Final = 128
-# Which of the nearest own queries says how near they are: the first may be a copy by chance.
+# Rank of the reference query whose score measures nearness: the first may be a copy by chance.
 _NEIGHBOUR: Final = 5
 # A query is out of domain if its similarity to the reference queries is below this quantile of theirs, ...
 _FOREIGN: Final = 0.05
@@ -46,9 +46,9 @@ class ReferenceStatistics:
     """Reference statistics of queries of one kind.
 
     Attributes:
-        vectors: Own queries (Q, D).
-        near: A query that scores this with its fifth nearest own query is of the collection's kind.
-        best: The score of the best hit of the middle one of them.
+        vectors: Reference queries (Q, D).
+        near: In-domain threshold of a query's score with its fifth nearest reference query.
+        best: Median best score of the reference queries.
     """
 
     vectors: Vectors
@@ -61,9 +61,9 @@ class ScoreScale(NamedTuple):
 
     Attributes:
         mean: Mean of the query's scores with the background.
-        spread: Their standard deviation; never zero.
-        familiar: Whether the query is like the collection's own of its kind; None where that is not known.
-        near: A best hit that scores this speaks for itself; unused where `familiar` is None.
+        spread: Standard deviation of these scores; never zero.
+        familiar: Whether the query is in domain, by the reference queries of its kind; None if unknown.
+        near: Best score that makes a query confident by itself; unused where `familiar` is None.
         readable: Whether the encoder can read the query; None where it can read a part.
     """
 
@@ -84,7 +84,7 @@ class ScoreScale(NamedTuple):
         are. Neither says anything of a text that the encoder cannot read.
 
         Args:
-            scores: Of the first hits, at least of one.
+            scores: Scores of the first hits, at least one.
         """
         if self.familiar is None:
             return None
@@ -99,7 +99,7 @@ class Background:
         count: How many vectors the view held.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
-        usual: What is usual for queries of each kind that is known.
+        usual: Reference statistics by kind of query.
         vocabulary: The words of the collection's texts, where they are known.
     """
 
@@ -142,7 +142,7 @@ class Background:
 
     @cached_property
     def usual_spread(self) -> float:
-        """How far the scores of one of the collection's own vectors usually spread."""
+        """Median standard deviation of the scores of the sample's vectors."""
         return float(np.median(self.spreads(self.sample[:_JUDGED])))
 
     def spreads(self, queries: Vectors) -> NDArray[np.float64]:
@@ -154,9 +154,9 @@ class Background:
         """Return what a query (D,) of length one scores with the background.
 
         Args:
-            query: What is searched for.
-            kind: What it was made of; None where it is of both kinds or of neither.
-            text: What it was made of, where the encoder may not be able to read it.
+            query: Query vector.
+            kind: Kind of the query; None for a mixture of both kinds, or neither.
+            text: Text of the query, if the encoder may not be able to read it.
         """
         mean, spread = self._scores(query)
         usual = None if kind is None else self.usual.get(kind)
@@ -209,12 +209,12 @@ def measure_background(
     """Draw a sample of a view, and measure what is usual for its own queries.
 
     Args:
-        view: What is searched.
+        view: View to search.
         own: The collection's own queries, by kind.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
         vocabulary: The words of the collection's texts, where they are known.
-        seed: Of the sample.
+        seed: Seed of the sample.
 
     Returns:
         None where the view is empty.
@@ -228,7 +228,7 @@ def measure_background(
             background.usual[kind] = ReferenceStatistics(
                 queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
             )
-    # What the first query would wait for.
+    # Cached properties are computed here, so that the first query need not wait.
     background.scale(sample[0], None)
     return background
 
@@ -276,9 +276,9 @@ class Backgrounds:
         """Return the background of a view, measured if there is none or the view has grown or shrunk much.
 
         Args:
-            reading: Of the catalogue.
-            generation: What the view holds.
-            view: What is searched.
+            reading: Read transaction of the catalogue.
+            generation: Generation of the view.
+            view: View to search.
             target: Whether it holds the generation's images or their texts.
 
         Returns:

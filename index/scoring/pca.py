@@ -13,7 +13,7 @@ from index.vectors.threads import use_threads
 _SMALLEST: Final = 1e-12
 # Directions are among the first if scores vary by more along them than this share of what they usually do.
 _FIRST: Final = 0.06
-# What the others may add to the variance of scores at most: half of it changes the spread by half a percent.
+# Largest share of variance of the omitted directions: half of it changes the spread by half a percent.
 _LEFT_OUT: Final = 0.02
 
 
@@ -28,7 +28,7 @@ class PrincipalComponents:
 
     def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
         self._all = directions, variances
-        # Of queries that vary like the vectors, the mean of what the scores vary by.
+        # Expected variance of the scores of queries that are distributed like the vectors.
         usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
         few = int(np.count_nonzero(variances > _FIRST * usual))
         self._rows = np.vstack((directions[:few], mean))
@@ -42,7 +42,7 @@ class PrincipalComponents:
         # NumPy's would take seconds wherever other work has the cores.
         use_threads(1)
         found = library.PCAMatrix(vectors.shape[1], min(vectors.shape))
-        # It would lose digits where the mean is much longer than what vectors differ by.
+        # Centred first: a mean much longer than the deviations would cost digits.
         found.train(vectors - mean)
         variances = np.maximum(library.vector_to_array(found.eigenvalues) / np.float32(len(vectors)), 0)
         directions = library.vector_to_array(found.PCAMat).reshape(-1, vectors.shape[1])

@@ -13,7 +13,7 @@ from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow, TextRow
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Keys, Vectors
 
-# What a query is: scores of texts and of images lie in different ranges.
+# Kind of a query: scores of texts and of images lie in different ranges.
 QueryKind = Literal["text", "image"]
 
 _OWN_QUERIES: Final = 1000
@@ -47,9 +47,9 @@ def own_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> l
 
     Args:
         session: A read of the catalogue.
-        keys: Those of all images, or of all texts.
-        target: What the keys are of.
-        seed: Of the choice.
+        keys: Keys of all images, or of all texts.
+        target: Whether these are keys of images or of texts.
+        seed: Seed of the draw.
     """
     drawn = draw(keys, _OWN_QUERIES, seed).tolist()
     return drawn if target == "images" else _owners(session, drawn)
@@ -62,9 +62,9 @@ def reference_queries(
 
     Args:
         session: A read of the catalogue.
-        generation: Whose vectors are read.
-        images: By key.
-        target: What the view is of that is searched.
+        generation: Generation of the vectors.
+        images: Keys of the images.
+        target: Whether the searched view has images or texts.
     """
     texts = _texts_of(session, images)
     by_image = {image: image for image in images}

@@ -15,7 +15,7 @@ from index.catalogue.tables import TextRow
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _UNUSUAL: Final = 0.05
-# Of which less than this was read nothing is known.
+# A text is unreadable if its token coverage is below this.
 _HALF: Final = 0.5
 
 
@@ -24,9 +24,9 @@ class Vocabulary:
     """The words of the texts of some images.
 
     Attributes:
-        weights: Of each word: the rarer, the heavier.
-        unknown: What a word weighs that no text uses: as much as the texts' words do on average.
-        usual: All but a few of the texts are read so far by the words of the other images' texts.
+        weights: Inverse document frequency of each word.
+        unknown: Weight of an unknown word: the mean weight of the texts' words.
+        usual: Threshold of token coverage: the 5 % quantile of the texts by words of other images' texts.
     """
 
     weights: Mapping[str, float]
@@ -55,7 +55,7 @@ class Vocabulary:
 
 
 def _read(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:
-    """Return the share of different words that have a weight, by weight; 0 where there is no word."""
+    """Return the token coverage: the share of words with a weight, by weight; 0 for a text without words."""
     known = sum(weights.get(word, 0.0) for word in words)
     weight = known + unknown * sum(word not in weights for word in words)
     return known / weight if weight else 0.0

@@ -50,17 +50,17 @@ class Binding:
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that stand for it."""
+        """Digest of 16 bytes."""
         return hashlib.blake2b(f"{self.generation}\0{self.request}".encode(), digest_size=16).digest()
 
 
 class PagePosition(NamedTuple):
-    """Where a page begins, and what the pages before it were made of.
+    """Start of a page, and the state of the pages before it.
 
     Attributes:
         after: The last hit of the page before.
         sequence: The collection's sequence number when the first page was made.
-        confident: Whether the first page was confident; None where that is not known.
+        confident: Whether the first page was confident; None if unknown.
         seen: Keys of all hits before (S,), different ones; none for the plain order.
     """
 

@@ -47,7 +47,7 @@ class GroupColumn:
     """The groups of all images or texts of a collection.
 
     Attributes:
-        keys: Their keys, (N,), rising.
+        keys: Keys of the images, (N,), rising.
         numbers: A number for the group of each, (N,), the same for the same group; negative where an
             image has none.
     """
@@ -93,7 +93,7 @@ class GroupColumns:
         """Return a column as it is at a sequence number or later, from memory but for what was written since.
 
         Args:
-            session: Of the catalogue, at `sequence`.
+            session: Session of the catalogue at `sequence`.
             collection_id: Key of the collection.
             sequence: The collection's sequence number.
             field: The field by which images are grouped, one that the collection has.
@@ -127,7 +127,7 @@ class Groups:
         """Tell which of some keys (K,) the catalogue still has, and the numbers of their groups."""
         held, numbers = self.column.of(keys)
         if not held.all():
-            # What the view holds may have been written after the search began.
+            # The view may hold images written after the search began.
             self.column = self._newest()
             held, numbers = self.column.of(keys)
         return held, numbers
@@ -143,7 +143,7 @@ class Groups:
         """Return for keys how many more of their groups could be found.
 
         Args:
-            keys: What was found.
+            keys: Keys of the hits.
             findable: Keys that a search may find, rising; None for all.
         """
         held, numbers = self.of(keys)
@@ -166,7 +166,7 @@ def check_group_field(session: Session, collection_id: int, field: str, *, of: s
         of: The part of the request that names it.
 
     Raises:
-        QueryError: There is none of this name.
+        QueryError: The collection has no field of this name.
     """
     known = known_fields(session, collection_id)
     if field not in known:
@@ -186,7 +186,7 @@ def keys_left_out(
     Args:
         session: A read of the catalogue.
         collection_id: Key of the collection.
-        target: Which keys are wanted.
+        target: Whether keys of images or of texts are returned.
         images: Ids of images.
         groups_of: Ids of images whose whole groups are meant; those without a group alone.
         field: The field by which images are grouped.
@@ -267,7 +267,7 @@ def _number(image: int, value: _Value) -> int:
         return hash((value.text,)) & sys.maxsize
     if value.number is None:
         return -1 - image
-    # As a text, since numbers that are far apart may have the same hash; the sum makes 0.0 of -0.0.
+    # Hashed as text, since distant numbers may have the same hash; the sum makes 0.0 of -0.0.
     return hash((value.kind, repr(value.number + 0.0))) & sys.maxsize
 
 

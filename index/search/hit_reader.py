@@ -17,7 +17,7 @@ from index.errors import UnknownImageError
 from index.search.results import FoundImage, FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
-# Some kilobytes each, with long reports.
+# Size of the cache in images: some kilobytes each, with long reports.
 _MOST_KEPT: Final = 10_000
 # Databases bound the number of values in a statement.
 _KEYS_AT_ONCE: Final = 10_000
@@ -27,7 +27,7 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
     """Return the row of an image.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         UnknownImageError: The collection has no such image.
     """
     query = (
@@ -35,7 +35,7 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
         .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
         .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
     )
-    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    # Names that no database can hold are not looked up: PostgreSQL would refuse the whole statement.
     askable = storable_text(collection) and storable_text(image_id)
     row = session.execute(query).scalar_one_or_none() if askable else None
     if row is None:
@@ -48,7 +48,7 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
     """Return everything that is known of an image.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         UnknownImageError: The collection has no such image.
     """
     row = require_image(session, collection, image_id)
@@ -81,9 +81,9 @@ class FoundImages:
         """Return what hits show, in their order; None for what is gone.
 
         Args:
-            keys: Of the hits.
+            keys: Keys of the hits.
             target: Whether they are of images or of texts.
-            version: What the catalogue's version was a moment ago; by default it is looked at.
+            version: Version of the catalogue just read; None: read it now.
         """
         every = self._kept[target]
         kept = every.now() if version is None else every.at(version)

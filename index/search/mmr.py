@@ -24,10 +24,10 @@ def diversify(
 
     Args:
         keys: Keys of the candidates (N,).
-        scores: Their scores (N,), larger is nearer.
-        vectors: Their vectors (N, D), of length one.
+        scores: Scores of the candidates (N,), larger is nearer.
+        vectors: Vectors of the candidates (N, D), of length one.
         diversity: 0 leaves the order of scores, 1 looks for the most different only.
-        count: How many to choose.
+        count: Number of candidates to choose.
         blades: k of a k-blade model, whose vectors are oriented bases; else 1.
         unsigned: Whether a vector and its opposite are the same.
 

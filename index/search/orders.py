@@ -39,9 +39,9 @@ class Ranked:
     """Hits, best first.
 
     Attributes:
-        keys: Their keys, (N,).
-        scores: What orders them, (N,): the cosine, or the sum of a fused ranking.
-        cosines: Their cosines with the query, (N,), of the model's own kind.
+        keys: Keys of the hits, (N,).
+        scores: Scores that order the hits, (N,): the cosine, or the sum of a fused ranking.
+        cosines: Cosines with the query, (N,), of the model's own kind.
         lists: The lists that each comes from, (N,), as bits.
         exact: Whether nothing nearer can have been missed.
     """
@@ -77,8 +77,8 @@ class Scope(NamedTuple):
     """Candidates of a search: vectors of a view that pass the filter and are not excluded.
 
     Attributes:
-        view: What is searched.
-        query: What is searched for, (D,) of length one.
+        view: View to search.
+        query: Query vector (D,) of length one.
         allowed: Keys that pass the filter, rising; None for all.
         hidden: Keys that are left out, rising.
     """
@@ -121,8 +121,8 @@ class Ranking(Protocol):
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
 
         Args:
-            count: How many.
-            place: Where the page before ended.
+            count: Number of hits.
+            place: End of the page before.
 
         Raises:
             QueryError: The order does not reach that far down.
@@ -176,7 +176,7 @@ class FusedRanking(RecomputedRanking):
     What neither list has among its first places follows by likeness, with a sum of zero.
 
     Args:
-        scope: What may be found.
+        scope: Keys that may be found.
         matches: Keys that match the words, best first, at most `FUSED_PLACES`.
     """
 
@@ -211,8 +211,8 @@ class GroupedRanking(RecomputedRanking):
 
     Args:
         inner: The other order.
-        groups: Tells what is of the same group.
-        scope: What may be found.
+        groups: Groups of keys.
+        scope: Keys that may be found.
     """
 
     def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
@@ -248,7 +248,7 @@ class DiverseRanking(RecomputedRanking):
 
     Args:
         inner: The other order.
-        view: What it searches.
+        view: View of the other order.
         diversity: See `index.search.mmr`.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.

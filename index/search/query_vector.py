@@ -14,7 +14,7 @@ from index.vectors.protocol import Vectors
 
 # A sum this much shorter than its parts is what rounding leaves of parts that cancel each other out.
 _NOTHING: Final = 1e-5
-# What is asked for counts as one liked example, the collection's mean as so many disliked ones (measured).
+# Weight of the collection's mean, in disliked examples (measured); the query counts as one liked example.
 _BACKGROUND: Final = 8.0
 
 
@@ -23,8 +23,8 @@ class Part:
     """A vector (D,) of length one that a search is made of, and what it is of, where that is known.
 
     Attributes:
-        vector: What is compared.
-        kind: What it is of; None where that is not known.
+        vector: Vector (D,) of length one.
+        kind: Kind of the query; None if unknown.
         text: The text that it is of, where its encoder knows no words but those of its training.
     """
 
@@ -73,11 +73,11 @@ def compose(parts: Parts, background: Background) -> Vectors:
     (measured).
 
     Args:
-        parts: What the search is made of; something must be asked for, liked or disliked.
-        background: That of the view which is searched.
+        parts: Vectors of texts, images and examples; at least one.
+        background: Background of the searched view.
 
     Raises:
-        QueryError: There is nothing to search for, the examples cancel each other out, or the model's
+        QueryError: The query has no part, its examples cancel each other out, or the model's
             vectors cannot be added.
     """
     if not (parts.asked or parts.liked or parts.disliked):

@@ -17,7 +17,7 @@ class SearchRequest:
 
     Attributes:
         k: Hits on the page; fewer are returned only when fewer can be found.
-        filter: What the images must fulfil.
+        filter: Filter on the images.
         cursor: `next_cursor` of the page before.
         exclude: Images to leave out, by id.
         exclude_groups_of: Images, by id, that are left out with all others of their groups.
@@ -25,9 +25,9 @@ class SearchRequest:
         words: Words whose exact matches are fused with the ranking by vectors.
         target: Whether images are searched or their texts; a filter is about the image either way.
         group_by: A field: one hit, the best, for all images that have the same value in it.
-        diversity: How much hits should differ from each other, from 0 to 1; None ranks by likeness alone.
-        kind: What the query vector is of; None where it is composed or of nothing known.
-        parts: What a composed query vector is of, as a text: the vector itself follows the collection.
+        diversity: Weight of differences between hits, from 0 to 1; None ranks by similarity alone.
+        kind: Kind of the query vector; None for a composed or unknown one.
+        parts: Parts of a composed query vector as text: the vector itself varies with the collection.
     """
 
     k: int = 10

@@ -20,11 +20,11 @@ class ResolvedRequest:
     """A request with its names looked up in one state of the catalogue.
 
     Attributes:
-        generation: What is searched.
-        sequence: The sequence number of its collection.
+        generation: Generation to search.
+        sequence: Sequence number of its collection.
         version: The catalogue's version at which all of it was read; None if something was written meanwhile.
-        binding: What must be the same for all pages.
-        passing: Where the keys that pass the request's filter are cached; None without one.
+        binding: Parts of the request that all pages must share.
+        passing: Cache key of the keys that pass the filter; None without a filter.
         hidden: Keys that the request leaves out, rising.
     """
 
@@ -47,12 +47,12 @@ class RequestResolver:
         """Return the generation that a caller means, and the sequence number of its collection.
 
         Args:
-            active: What the caller means.
-            version: What the catalogue's version was a moment ago; by default it is looked at.
+            active: Generation named by the caller.
+            version: Version of the catalogue just read; None: read it now.
 
         Raises:
             UnknownCollectionError: The whole collection is gone.
-            GenerationError: It is gone, or another one than the caller thinks.
+            GenerationError: The generation is gone, or differs from the one that the caller named.
         """
         try:
             generation, sequence = self._generations.get(active.generation, version)

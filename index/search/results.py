@@ -81,8 +81,8 @@ class FoundImage(NamedTuple):
         text: The found text; None where images are searched.
         group: The image's group.
         texts: All texts of the image.
-        labels: Its labels.
-        metadata: Its metadata.
+        labels: Labels of the image.
+        metadata: Metadata of the image.
     """
 
     id: str
@@ -98,12 +98,12 @@ class Hit(NamedTuple):
     """One found image, or one found text with its image.
 
     Attributes:
-        image: What was found.
+        image: Found image.
         rank: Counts from 1 over all pages.
-        score: What orders the hits: the cosine, or the sum of a fused ranking.
-        cosine: How alike query and hit are, by the model's own kind of cosine.
+        score: Score that orders the hits: the cosine, or the sum of a fused ranking.
+        cosine: Similarity of query and hit, by the model's own kind of cosine.
         found_by: The lists that the hit is in: of vectors, of exact words.
-        others: Where hits stand for groups: how many more of the group pass the filter and are not left out.
+        others: Group size - 1, among images that pass the filter and are not left out; only with groups.
     """
 
     image: FoundImage
@@ -125,7 +125,7 @@ class SearchPage:
 
     Attributes:
         hits: At most as many as were asked for.
-        place: Where the page begins; None for the first.
+        place: Start of the page; None for the first.
         end: Tells where it ends, given whether it is confident; None on the last.
         measure: Tells what the query's cosines usually are; None where there is nothing to compare it with.
         exact: Whether nothing nearer can have been missed.
@@ -168,7 +168,7 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """Everything the catalogue knows of one image."""
+    """Catalogue entry of one image."""
 
     id: str
     texts: tuple[str, ...]

@@ -44,7 +44,7 @@ from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, Sea
 from index.vectors.protocol import After, Keys, Vectors
 from index.views.manager import ViewEntry, Views
 
-# How often a page is made again because something on it was removed meanwhile.
+# Attempts at a page whose hits are removed meanwhile.
 _TRIES: Final = 3
 _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
     BY_VECTOR: ("vector",),
@@ -109,7 +109,7 @@ class Searcher:
         """Return the generation that a caller means, and the sequence number of its collection.
 
         Raises:
-            GenerationError: It is gone, or another one than the caller thinks.
+            GenerationError: The generation is gone, or differs from the one that the caller named.
         """
         return self._resolver.generation(active)
 
@@ -122,7 +122,7 @@ class Searcher:
             view = self._views.current(reading, generation, sequence, target)
             background = self._backgrounds.of(reading, generation, view, target)
         if background is None:
-            # Nothing is held yet: all parts weigh the same.
+            # An empty view has no mean: all parts weigh the same.
             background = Background(
                 np.zeros((1, active.dim), dtype=np.float32), 0, blades=active.blades, unsigned=active.unsigned
             )
@@ -265,7 +265,7 @@ class Searcher:
         """Return more than `k` hits if there are more, and what the catalogue holds of each.
 
         Args:
-            search: What is searched for.
+            search: Resolved search.
             k: Hits on the page.
             target: Whether they are images or texts.
             first: The first `k + 1` hits, where they are known.
@@ -274,7 +274,7 @@ class Searcher:
         for _ in range(_TRIES):
             found = search.ranking.page(wanted, search.place) if first is None else first
             first = None
-            # Where the view holds what was written after the search began, these are as they are now.
+            # A view with later writes needs the present state of its hits.
             beyond = search.held.newest > search.resolved.sequence
             held = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
             images = [image for image in held if image is not None]
@@ -313,7 +313,7 @@ def unit_query(vector: Vectors, dim: int) -> Vectors:
     """Return a query vector (D,) at length one.
 
     Raises:
-        QueryError: It has another shape, or no direction.
+        QueryError: The vector has another shape, or no direction.
     """
     if vector.shape != (dim,):
         numbers = " by ".join(map(str, vector.shape))

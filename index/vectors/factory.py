@@ -24,7 +24,7 @@ def new_view(
 
     Args:
         dim: Length of a vector.
-        blades: How many vectors of `dim / k` numbers make up one: k of a k-blade model, else 1.
+        blades: Basis vectors (`dim / k` numbers each) of an embedding: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
         spill: Folder on whose disk vectors lie that are compared by cosine; None for memory.
         scratch: Shared by all views of a process.

@@ -1,4 +1,4 @@
-"""The rows that pass a filter, kept for filters that come again."""
+"""Masks of the rows that pass a filter, and a cache of them."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from index.vectors.id_map import IdMap, Mask, Rows
 from index.vectors.protocol import Keys
 
-# One for each row; that of the first row is the lowest of the first byte, as FAISS has it.
+# One bit a row; the first row is the lowest bit of the first byte, as in FAISS.
 Bits = NDArray[np.uint8]
 
 _KEPT_BYTES: Final = 64 * 1024**2
@@ -20,11 +20,11 @@ _KEPT_BYTES: Final = 64 * 1024**2
 
 @dataclass
 class FilterMask:
-    """The rows that may be found.
+    """Mask of the selectable rows.
 
     Attributes:
-        mask: For each row (N,) whether it may be.
-        count: How many may be.
+        mask: Mask (N,) of the selectable rows.
+        count: Number of selectable rows.
     """
 
     mask: Mask
@@ -32,27 +32,27 @@ class FilterMask:
 
     @property
     def is_all(self) -> bool:
-        """Whether every row may be found."""
+        """Whether all rows are selectable."""
         return self.count == len(self.mask)
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows that may be found, rising."""
+        """The selectable rows, rising."""
         return np.flatnonzero(self.mask)
 
     @cached_property
     def bits(self) -> Bits | None:
-        """The mask as bits; None where every row may be found."""
+        """The mask as a bitmap; None if all rows are selectable."""
         return None if self.is_all else np.packbits(self.mask, bitorder="little")
 
     @cached_property
     def counts_by_list(self) -> dict[int, NDArray[np.int64]]:
-        """How many rows of each list of an inverted file may be found, by the file's number."""
+        """Selectable rows of each list of an inverted file, by the file's number."""
         return {}
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that it holds at most."""
+        """Upper bound of its memory."""
         return len(self.mask) * 9 // 8 + 8 * self.count
 
 

@@ -40,7 +40,7 @@ class IdMap:
         """Return the map of `count` rows that `write` put into a file.
 
         Raises:
-            ValueError: It holds no such keys.
+            ValueError: The file holds no such keys.
         """
         with path.open("rb") as file:
             keys = np.load(file, allow_pickle=False)

@@ -18,7 +18,7 @@ class Neighbours(NamedTuple):
 
     Attributes:
         keys: Keys of the images, (N,) with N at most the number asked for; never padded.
-        scores: Their cosines with the query, (N,), larger is nearer; equal scores are in order of key.
+        scores: Cosines with the query, (N,), larger is nearer; equal scores are in order of key.
         exact: Whether nothing nearer can have been missed.
     """
 
@@ -28,7 +28,7 @@ class Neighbours(NamedTuple):
 
 
 class After(NamedTuple):
-    """Where a page begins: behind the hit with this score and key, which had this rank, counted from 1."""
+    """Start of a page: behind the hit with this score and key, which had this rank, counted from 1."""
 
     score: float
     key: int
@@ -71,7 +71,7 @@ class VectorView(Protocol):
         """Find the `k` nearest vectors to a query (D,) of length one.
 
         Args:
-            query: What to search for.
+            query: Query vector.
             k: At most this many; fewer only when fewer can be found.
             allowed: Search among these keys only, in rising order; None for all.
             after: Leave out all hits up to this one.

@@ -1,4 +1,4 @@
-"""How hits are put in order, and where a page begins."""
+"""Exact ranking of candidates, and the start of a page."""
 
 from collections.abc import Callable
 from typing import Final
@@ -28,8 +28,8 @@ def has_boundary_ties(scores: Scores, rank: int) -> bool:
     Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
 
     Args:
-        scores: Of the candidates, best first.
-        rank: Of the last hit; `kept` of the candidates were ranked for it, if there were as many.
+        scores: Scores of the candidates, best first.
+        rank: Rank of the last hit; `rerank_depth(rank)` candidates were ranked for it, if there were as many.
     """
     last = rerank_depth(rank)
     return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
@@ -55,9 +55,9 @@ def ranked(query: Vectors, keys: Keys, rows: Rows, vectors: Callable[[Rows], Vec
     """Return the keys (R,) of rows and their scores with a query (D,), best first.
 
     Args:
-        query: What is searched for.
+        query: Query vector.
         keys: The keys (N,) of all rows.
-        rows: Which are ranked; for a page far behind only some of their vectors are taken at once.
+        rows: Rows to rank; for a deep page their vectors are read in parts.
         vectors: Gives the vectors of rows.
     """
     if len(rows) <= _RANKED_AT_ONCE:
@@ -75,7 +75,7 @@ def ranked_many(
     """Rank the candidates (Q, C) of each query (Q, D), of which -1 is none.
 
     Args:
-        queries: What is searched for.
+        queries: Query vectors.
         keys: The keys (N,) of all rows.
         near: The rows of the candidates.
         vectors: Gives the vectors of rows.

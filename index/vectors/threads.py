@@ -1,4 +1,4 @@
-"""How many threads FAISS takes: one for a query, as others run beside it, and every core for many."""
+"""Threads of FAISS: one for a query, as others run beside it, and every core for a batch."""
 
 import os
 import threading

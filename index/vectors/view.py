@@ -123,7 +123,7 @@ class CosineView:
 
     @property
     def operating_point(self) -> OperatingPoint | None:
-        """How much of the codes is searched, and the recall that was measured; None where all is scanned."""
+        """Operating point of the PQ search with its measured recall; None for a scan."""
         return None if self._ann is None else self._ann.point
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
@@ -365,7 +365,7 @@ class CosineView:
         """Take what `write` put into files in place of what the view holds.
 
         Raises:
-            ValueError: They do not fit together.
+            ValueError: The files do not fit together.
         """
         store = self._store.fresh()
         store.read(files["rows"])

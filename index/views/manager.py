@@ -48,7 +48,7 @@ _LACKING: Final = 0.05
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 1.0
-# How long a view that could not be built is not tried again, or a GPU that failed.
+# Seconds before a failed build of a view, or a failed GPU, is tried again.
 _RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
@@ -59,7 +59,7 @@ class ViewEntry:
     """A view and the sequence number up to which it holds every embedding of its generation.
 
     Attributes:
-        newest: It may hold some of what was written up to this sequence number.
+        newest: Upper bound of the sequence numbers of the embeddings in the view.
     """
 
     def __init__(self, collection_id: int, target: Target) -> None:
@@ -74,7 +74,7 @@ class ViewEntry:
         self.choose_again = False
         # Whether the vectors were brought to a GPU.
         self.on_gpu = False
-        # When the build of a view failed last.
+        # Time of the last failed build of each view.
         self.failed: dict[ViewName, float] = {}
         self.used = time.monotonic()
 
@@ -100,8 +100,8 @@ class Views:
     """Views by generation; threads may share it.
 
     Args:
-        folder: Where snapshots lie.
-        gpu: What scans the vectors of collections that ask for it; None leaves them to the CPU.
+        folder: Folder of the snapshots.
+        gpu: GPU for collections with a `gpu` view; None: the CPU scans them.
     """
 
     def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
@@ -124,9 +124,9 @@ class Views:
         """Return the view of a generation, with everything that the catalogue held at `sequence`.
 
         Args:
-            reading: Of the catalogue; sees `sequence`.
-            generation: What to search.
-            sequence: The sequence number of its collection.
+            reading: Read transaction of the catalogue; sees `sequence`.
+            generation: Generation to search.
+            sequence: Sequence number of its collection.
             target: Whether to search its images or their texts.
         """
         held = self.entry(generation, target)
@@ -147,7 +147,7 @@ class Views:
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
             if isinstance(view, CosineView):
-                # Another process may have them on the GPU, and then there seems to be no room for them.
+                # Another process may hold them on the GPU, which then seems to have no room for them.
                 taken = view.device_bytes or 2 * len(view) * view.dim
                 wanted = _to_build(session, generation, view, self._gpu, taken)
                 # Snapshots hold nothing of what lies on a GPU.
@@ -221,7 +221,7 @@ class Views:
         self, session: Session, generation: Generation, count: int, stored: StoredSnapshot | None
     ) -> list[Choice]:
         memory = free_memory()
-        # Another process may hold the vectors, and weighs what is free beside them.
+        # Another process may hold the vectors, and compares the memory that is free beside them.
         if stored is None or stored.view != "mapped":
             memory += 2 * count * generation.dim
         return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
@@ -264,7 +264,7 @@ class Views:
                 try:
                     self._builder.submit(self._build, generation, held, view, wanted, asked)
                 except RuntimeError:
-                    # Nothing more is built once the views are closed.
+                    # Closed views start no more builds.
                     held.building = False
         return view
 
@@ -286,7 +286,7 @@ class Views:
         if renewed:
             with ExitStack() as locked:
                 locked.enter_context(held.lock)
-                # Another view may have taken its place, and the sequence number is of that.
+                # A replaced view is not written: the sequence number is of its successor.
                 if held.view is view:
                     # A search after a write catches up while the vectors are copied.
                     self._write(generation, view, held.sequence, held.target, settled=locked.close)

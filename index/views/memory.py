@@ -1,4 +1,4 @@
-"""How much memory is left to this process."""
+"""Memory available to this process."""
 
 from pathlib import Path
 from typing import Final

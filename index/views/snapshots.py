@@ -84,9 +84,9 @@ def write_snapshot(
     One of the same generation that is complete up to a later number stays.
 
     Args:
-        folder: Where it lies.
-        view: What is written.
-        of: What it is of.
+        folder: Folder of the snapshot.
+        view: View to write.
+        of: Identity of the view's contents.
         sequence: The number up to which the view is complete.
         settled: Called once the view may be written to: what comes then is not in the snapshot.
 
@@ -131,8 +131,8 @@ def read_snapshot(
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
-        folder: Where it lies.
-        of: What it must be of.
+        folder: Folder of the snapshot.
+        of: Required identity of the contents.
         mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
             size or its time of change is another than when it was written: it may be larger than memory.
         scratch: Shared by all views of a process.
@@ -151,7 +151,7 @@ def read_snapshot(
         _log.info("no snapshot is used: %s is missing", error.filename)
         return None
     except ValidationError:
-        # Its own words take a line for each field.
+        # Pydantic's message has a line for each field.
         _log.warning("the snapshot in %s is not used and will be rebuilt: its manifest is unreadable", folder)
         return None
     except (_UnusableError, OSError, RuntimeError, ValueError, KeyError) as error:

@@ -36,12 +36,12 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
         Those that were there by id, with the digest of their file.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
     """
     collection_id = require_collection(session, collection).id
     sequence = next_sequence(session, collection_id)
     removed: dict[str, str] = {}
-    # What no database can hold is not even asked for: PostgreSQL would refuse the whole statement.
+    # Ids that no database can hold are not looked up: PostgreSQL would refuse the whole statement.
     for part in _parts([image_id for image_id in ids if storable_text(image_id)]):
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
             ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)

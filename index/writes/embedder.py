@@ -39,7 +39,7 @@ class ImageEncoder(Protocol):
 
     @property
     def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
     def prepare_image(self, image: Image.Image) -> Tensor:
         """Return a decoded image as uint8 (3, S, S)."""

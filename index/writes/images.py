@@ -24,7 +24,7 @@ from index.writes.texts import add_text_vectors, add_texts, replace_texts
 from training.data.manifest import Record
 from training.data.record import MOST_VALUE_BYTES
 
-# What became of an image that was written.
+# Outcome of writing an image.
 Outcome = Literal["created", "replaced", "unchanged"]
 
 
@@ -44,8 +44,8 @@ class ImageWrite:
     """A record to be written.
 
     Attributes:
-        record: What is said of the image.
-        record_digest: The digest of that.
+        record: Record of the image.
+        record_digest: Digest of the record.
         picture: None when the image has its file and embedding already.
         sha256: Digest of the file that the image must have if there is no picture; None for any.
         text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
@@ -152,7 +152,7 @@ def _refuse_or_forget(
             "another bundle: index the changed images with that bundle first, then with the new one."
         )
     session.execute(delete(EmbeddingRow).where(others))
-    # What was said of an image was said of its picture.
+    # Relevance judgements of an image are judgements of its former picture.
     session.execute(delete(FeedbackRow).where(FeedbackRow.image_id.in_(ids)))
 
 

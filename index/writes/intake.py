@@ -54,7 +54,7 @@ class Compared:
     """A record beside what the catalogue has of its image.
 
     Attributes:
-        prepared: What has to be written, without the picture of a new one; None when nothing has.
+        prepared: The write, without the picture of a new image; None: nothing to write.
         is_new: Whether the image has to be decoded and embedded.
     """
 
@@ -75,7 +75,7 @@ class Judged:
     Attributes:
         sha256: Digest of its file.
         kept: Whether the store has the file.
-        prepared: What has to be written to the catalogue; None when nothing has.
+        prepared: The write to the catalogue; None: nothing to write.
     """
 
     sha256: str
@@ -88,11 +88,11 @@ class Intake:
     """Prepares records; threads may share it.
 
     Attributes:
-        store: Where image files are kept.
-        known: What the catalogue has, by id.
+        store: Store of image files.
+        known: Images of the catalogue, by id.
         prepare_image: Turns a decoded image into pixels for the encoder.
-        limits: What an image may cost.
-        min_side: How many pixels both sides of a decoded image need; None: all that there are.
+        limits: Limits of bytes, pixels and frames of an image.
+        min_side: Pixels that both sides of a decoded image must keep; None: full resolution.
     """
 
     store: ImageStore
@@ -133,7 +133,7 @@ class Intake:
         """Read the file of an image that was judged.
 
         Raises:
-            ImageError: It cannot be read, or is another by now.
+            ImageError: The file cannot be read, or was replaced meanwhile.
         """
         content = read_limited(path, self.limits)
         if hashlib.sha256(content).hexdigest() != sha256:
@@ -200,8 +200,8 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
     """Read a file that may be too large.
 
     Raises:
-        ImageTooLargeError: It is.
-        ImageError: It cannot be read.
+        ImageTooLargeError: The file is too large.
+        ImageError: The file cannot be read.
     """
     try:
         if path.stat().st_size > limits.max_bytes:

@@ -56,12 +56,12 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
     """Put images into a collection in one transaction, replacing those of the same id.
 
     Args:
-        home: Where to put them.
+        home: Home of the collection.
         active: The generation that the vectors were made for.
-        uploads: Each with an id of its own.
+        uploads: Uploads with distinct ids.
 
     Returns:
-        What became of each image, by id.
+        Outcome of each image, by id.
 
     Raises:
         StaleWriteError: The collection is searched in another generation by now, or an image was changed
@@ -109,16 +109,16 @@ def change_image(
     """Change what is said of an image; its file and vector stay.
 
     Args:
-        home: Where it is.
+        home: Home of the collection.
         active: The generation that the texts' vectors were made for.
-        image_id: Which image.
+        image_id: Id of the image.
         change: Makes the new record of the present one.
         text_vectors: Vectors of the texts that are new.
 
     Raises:
         StaleWriteError: The collection is searched in another generation by now; nothing is written.
         UnknownCollectionError: The collection is gone.
-        UnknownImageError: It has no such image.
+        UnknownImageError: The collection has no image of this id.
         DiskFullError: The disk has no space left; nothing is written.
     """
     with home.catalogue.write() as session:
@@ -139,7 +139,7 @@ def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
         The ids of those that were there.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         DiskFullError: The disk has no space left; nothing is removed.
     """
     with home.catalogue.write() as session:

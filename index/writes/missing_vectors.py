@@ -67,10 +67,10 @@ def add_missing_images(
     Those that are gone, have another file by now or have a vector already are passed over.
 
     Args:
-        session: Of a transaction that holds the collection's lock.
-        generation: What gets the vectors.
-        sequence: That of the transaction.
-        images: As they were when their files were read.
+        session: Session of a transaction that holds the collection's lock.
+        generation: Generation that gets the vectors.
+        sequence: Sequence number of the transaction.
+        images: Images, in the state in which their files were read.
         vectors: One for each.
     """
     missing = still_missing(session, generation, images)

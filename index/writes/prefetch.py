@@ -25,8 +25,8 @@ def prepared_ahead(
         items: Taken in the caller's thread.
         prepare: Called in the threads; what it raises is raised here.
         batch_size: Items in a batch.
-        threads: How many prepare at the same time.
-        batches_ahead: How many batches are prepared, or being prepared, while one is out.
+        threads: Number of threads that prepare items.
+        batches_ahead: Batches prepared, or in preparation, while the caller has one.
     """
     waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
     source = iter(items)

@@ -72,9 +72,9 @@ def add_text_vectors(
     """Give the texts of images, by the keys of these, the vectors that they lack in a generation.
 
     Args:
-        session: Of the caller's transaction.
-        generation: What gets the vectors.
-        sequence: That of the transaction.
+        session: Session of the caller's transaction.
+        generation: Generation that gets the vectors.
+        sequence: Sequence number of the transaction.
         vectors: For each image, vectors by text; a text that is not among them is passed over.
     """
     if not vectors:

@@ -31,7 +31,7 @@ def remove_unused_fields(catalogue: Catalogue) -> None:
     for collection_id in collections:
         # One that was removed meanwhile takes its fields with it.
         with suppress(StaleWriteError), catalogue.write() as session:
-            # Whoever writes attributes takes this number first.
+            # Writers of attributes take this number first.
             next_sequence(session, collection_id)
             session.execute(
                 delete(FieldRow)

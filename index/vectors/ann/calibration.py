@@ -40,9 +40,9 @@ def calibrate(
     """Return the smallest operating point that finds the hits of all kinds of queries.
 
     Args:
-        codes: Of all rows.
+        codes: PQ codes of all rows.
         store: The vectors.
-        alive: Which rows (N,) may be found.
+        alive: Mask (N,) of the live rows.
         guard: Held whenever rows are read, and let go in between.
         stored_queries: Embedded texts (Q, D) where images are searched, or the other way.
     """

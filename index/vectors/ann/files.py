@@ -21,8 +21,8 @@ class BuiltCodes(NamedTuple):
     """Codes as they were built.
 
     Attributes:
-        file: Where they are; None where they are in no file.
-        rows: How many rows they had.
+        file: File of the codes; None if not yet written.
+        rows: Number of coded rows.
     """
 
     file: Path | None
@@ -57,7 +57,7 @@ def read_codes(files: Mapping[str, Path], store: VectorStore) -> tuple[AnnSearch
     """Return what `write_codes` put into files; the codes learn the rows that came since.
 
     Raises:
-        ValueError: They do not fit the rows.
+        ValueError: The codes do not fit the rows.
     """
     codes = IvfPq.read(files["codes"])
     if len(codes) > len(store):

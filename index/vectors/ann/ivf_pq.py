@@ -43,8 +43,8 @@ class Probe(NamedTuple):
 
     Attributes:
         query: The rotated query (1, kept).
-        lists: Their numbers (1, L), nearest first.
-        products: Those of their centroids with the query (1, L).
+        lists: Numbers of the lists (1, L), nearest first.
+        products: Inner products of their centroids with the query (1, L).
     """
 
     query: Vectors
@@ -74,7 +74,7 @@ class IvfPq:
         self.lists = int(self._inverted.nlist)
         transform = library.downcast_VectorTransform(index.chain.at(0))
         rotation = library.vector_to_array(transform.A).reshape(transform.d_out, transform.d_in)
-        # To make them takes as long as to search some lists.
+        # Creating the parameters takes as long as searching some lists.
         self._unfiltered = lru_cache(_KEPT_PARAMETERS)(_parameters)
         # Faster by rows.
         self._rotation: Vectors = np.ascontiguousarray(rotation.T)
@@ -144,9 +144,9 @@ class IvfPq:
         """Return the share of rows near a query that pass: the least of all lists, a quarter, a sixteenth.
 
         Args:
-            products: Of all centroids with the query (lists,).
-            count: How many lists.
-            counts: How many rows of each list pass.
+            products: Inner products of all centroids with the query (lists,).
+            count: Number of lists.
+            counts: Passing rows of each list.
         """
         lists = largest(products, count)
         lists = lists[products[lists].argsort()[::-1]]
@@ -160,13 +160,13 @@ class IvfPq:
 
         Args:
             rotated: The rotated query (1, kept).
-            products: Of all centroids with the query (lists,).
-            count: How many lists.
-            counts: How many rows of each list pass.
+            products: Inner products of all centroids with the query (lists,).
+            count: Number of lists.
+            counts: Passing rows of each list.
         """
         if not counts.all():
             products = np.where(counts > 0, products, np.float32(-np.inf))
-            # Where all are empty, one of them is searched in vain.
+            # FAISS needs at least one list, even if none has a passing row.
             count = max(1, min(count, int(np.count_nonzero(counts))))
         lists = largest(products, count)
         lists = lists[products[lists].argsort()[::-1]]
@@ -179,8 +179,8 @@ class IvfPq:
 
         Args:
             probe: The query, and its lists.
-            candidates: How many rows at most.
-            bits: Which rows may be found; None for all.
+            candidates: Maximum number of rows.
+            bits: Bitmap of the selectable rows; None: all rows.
         """
         use_threads(1)
         wanted = min(candidates, len(self))
@@ -200,16 +200,16 @@ class IvfPq:
         """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
 
         Args:
-            queries: Of length one.
+            queries: Queries of length one.
             store: FAISS's index of all rows.
-            lists: How many lists are probed for each.
-            candidates: How many rows are ranked for each.
-            count: How many of them are returned; -1 where there are fewer.
-            bits: Which rows may be found; None for all.
+            lists: Lists to probe for each query.
+            candidates: Rows to re-rank for each query.
+            count: Rows to return, padded with -1.
+            bits: Bitmap of the selectable rows; None: all rows.
         """
         use_threads(cores() if len(queries) > 1 else 1)
         library: Any = faiss
-        # Its constructor refuses a store with rows that have no codes yet.
+        # The constructor refuses a store with rows that have no codes yet, so it is set afterwards.
         refined = library.IndexRefine(self._index, self._index)
         refined.refine_index = store
         codes = library.SearchParametersPreTransform(index_params=_parameters(min(lists, self.lists), bits))
@@ -226,7 +226,7 @@ class IvfPq:
         """Return what `write` put into a file.
 
         Raises:
-            ValueError: It holds no such codes.
+            ValueError: The file holds no such codes.
         """
         library: Any = faiss
         index = library.read_index(str(path))

@@ -19,26 +19,26 @@ from index.vectors.protocol import Vectors
 from index.vectors.ranking import rerank_depth
 from index.vectors.storage.vector_store import VectorStore
 
-# Up to so many rows that pass a filter are compared one by one: that takes about as long, and misses nothing.
+# Passing rows up to which a filtered search is a scan: about as fast, and exact.
 _SCANNED_ROWS: Final = 3_000
-# How many lists and candidates each further search has for one before.
+# Factor of lists and candidates from one search to the next.
 _MORE: Final = 4
-# No hit may lie behind these shares of the lists and of the candidates, ...
+# A tail hit lies behind these shares of the lists or of the candidates, and makes the search too shallow, ...
 _LATE_LIST: Final = 1 / 4
 _LATE_CANDIDATE: Final = 1 / 2
-# ... but for one in so many hits of a deep search. At least so many hits are checked.
+# ... but for one in so many hits of a deep search. The first hits, at least so many, are checked.
 _HITS_A_LATE: Final = 50
 _FEWEST_JUDGED: Final = 20
-# Candidates for each hit at least.
+# Minimum number of candidates for each hit.
 _CANDIDATES_A_HIT: Final = 4
 # Hits that an operating point is measured with. The number of lists grows with this power of the depth
 # and of the inverse selectivity of a filter near the query.
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
 _MOST_DEEPER: Final = 256
-# So many times the candidates are ranked for each of many queries.
+# Factor of candidates for each query of a batch.
 _CANDIDATES_OF_EACH: Final = 2
-# For each hit so many candidates are compared in order: rounding may hide a hit behind others.
+# Candidates in order that each hit is compared with: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
 _MOST_CANDIDATES: Final = 1 / 4
@@ -47,14 +47,14 @@ _NONE: Final[Rows] = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """How much is searched at first, and how well that was measured to find the ten nearest.
+    """Lists and candidates of a first search, with its measured recall@10.
 
     Attributes:
         lists: Lists to probe; 0 if no number of them finds enough, so that everything is scanned.
         candidates: Candidates to rank exactly.
         recall: Mean recall@10 of calibration queries.
-        lowest: The lowest recall@10 of one of them.
-        queries: How many there were.
+        lowest: Lowest recall@10 of a calibration query.
+        queries: Number of calibration queries.
     """
 
     lists: int
@@ -68,7 +68,7 @@ def read_point(path: Path) -> OperatingPoint:
     """Return the operating point that a snapshot's file holds.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: The file holds no operating point.
     """
     try:
         return OperatingPoint(**json.loads(path.read_bytes()))
@@ -77,7 +77,7 @@ def read_point(path: Path) -> OperatingPoint:
 
 
 class _SearchBudget(NamedTuple):
-    """How many lists are probed, and how many candidates are taken from them."""
+    """Numbers of lists to probe and of candidates to take from them."""
 
     lists: int
     candidates: int
@@ -89,7 +89,7 @@ class AnnSearch:
     Rows that came after the codes were built are compared one by one.
 
     Attributes:
-        scanned_rows: If no more rows pass a filter, they are scanned.
+        scanned_rows: Passing rows up to which a filtered search is a scan.
     """
 
     scanned_rows = _SCANNED_ROWS
@@ -103,9 +103,9 @@ class AnnSearch:
         """Return rows that hold the hits of a query (D,) down to a rank; None if everything must be scanned.
 
         Args:
-            query: Of length one.
-            rank: How many hits are needed.
-            passing: Which rows may be found.
+            query: Query of length one.
+            rank: Rank of the last hit needed.
+            passing: Mask of the selectable rows.
         """
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return None

@@ -132,7 +132,7 @@ class FlatView(ABC):
         """Take what `write` put into files in place of what the view holds.
 
         Raises:
-            ValueError: They hold no vectors of this dimension with one key for each.
+            ValueError: The files hold no vectors of this dimension with one key for each.
         """
         with files["rows"].open("rb") as file:
             room = np.load(file, allow_pickle=False)

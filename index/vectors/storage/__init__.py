@@ -1,1 +1,1 @@
-"""Where float16 vectors lie: in memory, in mapped files, or with a copy on a GPU."""
+"""Storage of float16 vectors: in memory, in mapped files, or with a copy on a GPU."""

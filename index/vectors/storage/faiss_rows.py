@@ -73,7 +73,7 @@ def read_count(file: IO[bytes], dim: int) -> int:
     """Return how many rows follow in a file.
 
     Raises:
-        ValueError: It does not hold float16 rows of this dimension.
+        ValueError: The file does not hold float16 rows of this dimension.
     """
     np.lib.format.read_magic(file)
     shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-# Nothing is gained for less.
+# Minimum size of an array that gains from huge pages.
 _WORTHWHILE: Final = 32 * 1024**2
 # Since Linux 6.1; Python's mmap has no name for it.
 _MADV_COLLAPSE: Final = 25

@@ -20,9 +20,9 @@ from index.vectors.storage.memory import MemoryStore
 from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
 
-# So many bytes of new rows are kept in memory until they move to a file.
+# Bytes of new rows held in memory before they move to a file.
 _KEPT_BYTES: Final = 64 * 1024**2
-# Up to so many rows are read for each that is needed, where they lie in one piece.
+# Maximum number of rows read for each needed one, if they are contiguous.
 _SPREAD: Final = 8
 # Once rows had to be waited for, they are fetched so many times before it is tried again without.
 _FETCHED: Final = 100
@@ -67,8 +67,8 @@ class _Part:
         """Have these rows read from the disk at once: else they would be waited for one by one.
 
         Args:
-            rows: Which.
-            scattered: Whether that is worth its time even where they do not lie together.
+            rows: Rows to read.
+            scattered: Whether to read ahead rows that are not contiguous, too.
         """
         if self.file is None:
             return
@@ -92,7 +92,7 @@ class MappedStore(VectorStore):
 
     Args:
         dim: Length of a vector.
-        folder: Where the file without a name lies; None for the system's folder.
+        folder: Folder of the unnamed file; None: the system's temporary folder.
     """
 
     def __init__(self, dim: int, folder: Path | None = None, scratch: Scratch | None = None) -> None:
@@ -145,13 +145,13 @@ class MappedStore(VectorStore):
         """Copy these rows, which are there, into `out` (N, D).
 
         Raises:
-            ViewError: Their file was cut short.
+            ViewError: The file of the rows was cut short.
         """
         for part in self._parts:
             here = (rows >= part.first) & (rows < part.end)
             if not here.any():
                 continue
-            # To touch what is missing would end the process.
+            # Access to a missing page would end the process (SIGBUS).
             if not part.whole:
                 self.damaged = True
                 raise ViewError("The file of a collection's vectors was cut short while it was searched.")

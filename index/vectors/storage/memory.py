@@ -72,7 +72,7 @@ class MemoryStore(VectorStore):
 
     def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows into `out` (N, D); see `VectorStore`."""
-        # They are there: nothing has to be checked, and only then are they copied once.
+        # Valid rows need no check, and mode "clip" copies them once only.
         np.take(self._held, rows, axis=0, out=out, mode="clip")
 
     def use_huge_pages(self) -> None:

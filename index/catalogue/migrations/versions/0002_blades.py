@@ -1,4 +1,4 @@
-"""What a model's embeddings are: of how many vectors, 1 or k of a k-blade, and whether their sign counts."""
+"""Kind of a model's embeddings: number of basis vectors, 1 or k of a k-blade, and whether signs count."""
 
 import sqlalchemy as sa
 from alembic import op

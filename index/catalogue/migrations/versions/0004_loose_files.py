@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nothing is loose yet."""
+    """Add the empty table of orphaned files."""
     op.create_table(
         "loose_files",
         sa.Column("sha256", sa.String(length=64), nullable=False),

@@ -1,4 +1,4 @@
-"""When a generation was announced: services load it then, before it becomes active."""
+"""Time of a generation's announcement: services preload it before it becomes active."""
 
 import sqlalchemy as sa
 from alembic import op

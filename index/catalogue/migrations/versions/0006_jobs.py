@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """There is no job yet."""
+    """Add the empty table of jobs."""
     op.create_table(
         "jobs",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),

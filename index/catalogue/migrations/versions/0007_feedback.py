@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nobody has said anything yet."""
+    """Add the empty table of relevance judgements."""
     key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
         "feedback",

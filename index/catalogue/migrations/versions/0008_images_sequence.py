@@ -1,4 +1,4 @@
-"""Which transaction wrote an image last: what passes a filter is read again only where something changed."""
+"""Sequence number of an image's last write, so that filters are evaluated again on changed images only."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Its folder gets one when it is next opened."""
+    """Add the empty table of the home's identity, which is set when the folder is next opened."""
     op.create_table(
         "home",
         sa.Column("id", sa.Integer(), nullable=False),

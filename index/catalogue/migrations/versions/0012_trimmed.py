@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Nothing is forgotten yet."""
+    """Add the sequence number up to which the log of removals is trimmed: none yet."""
     op.add_column("collections", sa.Column("trimmed", sa.BigInteger(), nullable=False, server_default="0"))
 
 
