@@ -66,7 +66,7 @@ def create_app(
     """Build the application; nothing is opened before it starts.
 
     Args:
-        settings: None reads them from the environment.
+        settings: Settings; None: those of the environment.
         load: Opens a bundle; None loads it onto the device of the settings.
         give_up: Ends the process, once an encoder hangs for good; None: nothing does.
     """
@@ -123,11 +123,11 @@ async def _run(
     give_up: Callable[[], object] | None,
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
-    # Its processes end also where the start fails.
+    # Closed also if the start fails, so that no process is left.
     with closing(ImageDecoders(settings, metrics)) as decoders, ExitStack() as opened:
         limits = _queue_limits(settings)
         if load is None:
-            # Its imports begin now, beside the opening of the catalogue.
+            # The fork server imports torch while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)

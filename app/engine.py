@@ -16,7 +16,7 @@ _LOCK_SECONDS: Final = 5.0
 
 
 def service_patience(settings: Settings) -> Patience:
-    """How long those wait for the database who answer requests."""
+    """Wait limits of a service for the database."""
     return Patience(settings.database_timeout_s, _LOCK_SECONDS)
 
 
@@ -27,12 +27,12 @@ def open_engine(
 
     Args:
         settings: Say where.
-        patience: How long to wait for the database.
+        patience: Wait limits for the database.
         make: Makes thumbnails; by itself in this process.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        HomeError: It does not belong to the home folder.
+        HomeError: The catalogue does not belong to the home folder.
     """
     engine = open_unbound(settings, patience, make)
     try:
@@ -62,6 +62,6 @@ def bind_home(home: Home, settings: Settings) -> None:
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        HomeError: They do not belong together.
+        HomeError: Home folder and catalogue do not belong together.
     """
     HomeIdentity(home.catalogue, home.store, settings.home).bind()

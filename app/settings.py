@@ -47,13 +47,13 @@ class Settings(BaseSettings):
     database_timeout_s: float = Field(
         default=10.0,
         gt=0,
-        description="Longest the service waits for a statement that reads from a PostgreSQL catalogue.",
+        description="Maximum seconds of a reading statement on a PostgreSQL catalogue.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     device: str = Field(
         default="auto",
-        description="Where encoders run and are trained and `gpu` views lie: auto, cpu, cuda or cuda:N.",
+        description="Device of encoders, training and `gpu` views: auto, cpu, cuda or cuda:N.",
     )
     threads: int | None = Field(
         default=None, ge=1, description="Threads that encode queries on the CPU; None: the number of cores."
@@ -62,11 +62,11 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="What a request must bring to change anything; None: only this machine may.",
+        description="Key that changes need; None: changes from this machine only.",
     )
 
     max_connections: int = Field(
-        default=1024, ge=8, description="Most connections that are open; more get status 503."
+        default=1024, ge=8, description="Most open connections; more get status 503."
     )
     max_bodies_bytes: int = Field(
         default=128 * MIB, ge=1024, description="Most bytes of bodies at a time; more get status 429."
@@ -88,35 +88,37 @@ class Settings(BaseSettings):
 
     encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
     encode_batch_wait_ms: float = Field(
-        default=3.0, ge=0, le=1000, description="How long a busy worker waits for a batch to fill."
+        default=3.0, ge=0, le=1000, description="Milliseconds that a busy encoder waits for a batch to fill."
     )
     encode_queue_size: int = Field(
-        default=64, ge=1, description="Most searches, and most uploads, that wait; more get status 429."
+        default=64, ge=1, description="Most waiting searches, and most waiting uploads; more get status 429."
     )
     encode_deadline_s: float = Field(
-        default=10.0, gt=0, description="Longest from arrival to answer of a search."
+        default=10.0, gt=0, description="Maximum seconds from arrival to answer of a search."
     )
-    readiness_timeout_s: float = Field(default=5.0, gt=0, description="Longest a readiness pass may take.")
-    readiness_cache_s: float = Field(default=1.0, ge=0, description="How long a readiness answer is reused.")
+    readiness_timeout_s: float = Field(default=5.0, gt=0, description="Maximum seconds of a readiness pass.")
+    readiness_cache_s: float = Field(
+        default=1.0, ge=0, description="Seconds that a readiness report is kept."
+    )
     refresh_s: float = Field(
-        default=1.0, gt=0, description="How often new active generations are looked for."
+        default=1.0, gt=0, description="Seconds between checks for new active generations."
     )
 
     keep_generations: int = Field(
-        default=1, ge=1, description="How many generations that were active before are kept to roll back to."
+        default=1, ge=1, description="Number of former active generations kept for a rollback."
     )
 
     open_feedback: bool = Field(
         default=False,
         description="Whether everybody who searches may judge hits; False: only who may change anything.",
     )
-    max_feedback: int = Field(default=100_000, ge=0, description="Most judgements that a collection keeps.")
+    max_feedback: int = Field(default=100_000, ge=0, description="Most judgements in a collection.")
 
     job_lease_s: float = Field(
-        default=30.0, ge=1, description="How long a worker may say nothing before it loses its job."
+        default=30.0, ge=1, description="Seconds without a heartbeat after which a worker loses its job."
     )
     job_stop_s: float = Field(
-        default=30.0, ge=0, description="How long a job may take to stop before it is killed."
+        default=30.0, ge=0, description="Seconds that a job may take to stop before it is killed."
     )
     train_processes: int = Field(
         default=0,
@@ -126,20 +128,20 @@ class Settings(BaseSettings):
     keep_jobs_days: int = Field(
         default=90,
         ge=0,
-        description="After how many days `recoquest tidy` removes what ended jobs have written; 0: never.",
+        description="Days after which `recoquest tidy` removes the files of ended jobs; 0: never.",
     )
 
     retrain: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Collections that workers retrain by themselves, separated by commas."
     )
     retrain_at: str | None = Field(
-        default=None, description="When, in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
+        default=None, description="Times in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
     )
     retrain_feedback: int | None = Field(
-        default=None, ge=1, description="After how many judgements of hits since the last time."
+        default=None, ge=1, description="New usable judgements of hits that start a retraining."
     )
     retrain_promote: bool = Field(
-        default=False, description="Search with what passes at once; False: it waits for a person."
+        default=False, description="Activate a model that passes at once; False: it waits for an operator."
     )
 
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -154,7 +156,7 @@ class Settings(BaseSettings):
         default=(), description="Origins that may show the service's page in a frame, separated by commas."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe lines of the log that are written."
+        default="info", description="Lowest level of the log."
     )
 
     @model_validator(mode="before")

@@ -29,8 +29,8 @@ class Authority:
     """The name and the port of a Host header or of an origin.
 
     Attributes:
-        name: In lower case, without brackets and without a last dot.
-        port: None where none is written.
+        name: Host name in lower case, without brackets and without a final dot.
+        port: Port; None if the header has none.
     """
 
     name: str

@@ -82,7 +82,7 @@ async def require_admin(
             replace(_TOO_EARLY, retry_after_s=wait_s),
             f"Too many wrong admin keys came from here: the next one is looked at in {wait_s} s.",
         )
-    # As the bytes that were sent; a digest hides the key's length, too.
+    # Compared as the bytes that were sent; a digest hides the key's length, too.
     given, wanted = credentials.credentials.encode("latin-1"), key.get_secret_value().encode()
     if not hmac.compare_digest(sha256(given).digest(), sha256(wanted).digest()):
         guesses.was_wrong(clients)
@@ -98,7 +98,7 @@ async def require_feedback(
     A page of another site cannot judge in a reader's name: browsers send no JSON there unasked.
 
     Raises:
-        RequestError: As `require_admin` does, unless feedback is open.
+        RequestError: The caller is not an operator, and feedback is not open; see `require_admin`.
     """
     if not request.app.state.open_feedback:
         await require_admin(request, credentials)
@@ -117,7 +117,7 @@ def _require_loopback(request: Request) -> None:
     away by its origin, or by the name under which it has reached the service.
 
     Raises:
-        RequestError: It does not; the status is 403.
+        RequestError: The request comes from another machine; the status is 403.
     """
     if request.client is None or not is_loopback(request.client.host):
         raise RequestError(

@@ -57,7 +57,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
     dependencies=[Depends(require_admin)],
 )
 async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
-    """How much was said of the hits in a collection."""
+    """Numbers of relevance judgements in a collection."""
     return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
 
 

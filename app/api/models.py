@@ -46,7 +46,7 @@ async def list_models(services: InjectedServices) -> Models:
 
 @router.get("/{digest}", summary="One model", responses=_PROBLEMS)
 async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
-    """Where a model comes from, what was measured of it, and the generations that it has made."""
+    """Origin of a model, its metrics, and the generations that it has embedded."""
     return await _card(services, digest)
 
 

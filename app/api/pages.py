@@ -37,7 +37,7 @@ _START = """SwaggerUIBundle({
 
 
 def swagger_ui_folder() -> Path:
-    """Where the installed package keeps Swagger UI's script and styles."""
+    """Folder of Swagger UI's script and styles in the installed package."""
     return Path(str(files("fastapi_offline"))) / "static"
 
 

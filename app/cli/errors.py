@@ -1,4 +1,4 @@
-"""How a command ends: one sentence on standard error, an exit code, and a traceback only for those who ask.
+"""End of a command: one sentence on standard error, an exit code, and a traceback only on request.
 
 0 done; 1 something the user can mend; 2 wrong use of the command line; 69 an encoder that hangs for good;
 70 a defect; 130 stopped by Ctrl-C; 143 stopped by SIGTERM, as a system does that shuts down.
@@ -72,7 +72,7 @@ def ended(command: Callable[[], object]) -> NoReturn:
 
 def leave_hanging() -> NoReturn:
     """End a process whose threads hang, at once: they would keep any orderly end from coming."""
-    # Nobody may read what is written, and then it does not come back.
+    # Writing blocks for ever if nobody reads standard error.
     sentence = "The encoder hangs: start the process again."
     told = threading.Thread(target=_say, args=(sentence, HANGING), daemon=True)
     told.start()

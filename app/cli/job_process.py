@@ -21,9 +21,9 @@ def main(parent: int, folder: Path, kind: str, arguments: list[str]) -> None:
 
     Args:
         parent: The process that has started this one.
-        folder: Of the job.
-        kind: Of the job.
-        arguments: As the job was given.
+        folder: Folder of the job.
+        kind: Kind of the job.
+        arguments: Arguments of the job.
     """
     end_with_parent(parent)
     os.nice(_NICENESS)

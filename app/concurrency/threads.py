@@ -20,7 +20,7 @@ _READS: Final = 8
 _WRITES: Final = 3
 # A write that has waited so long for its thread is refused: those before it wait for a lock.
 _LONGEST_WAIT_S: Final = 5.0
-# Each waits for a decoding process, after the images of searches and uploads, and holds no connection.
+# Threads for thumbnails: each waits for a decoding process, behind searches and uploads.
 _THUMBNAILS: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
@@ -54,7 +54,7 @@ class Threads:
         """Call what writes, and may wait for a lock that another process holds.
 
         Raises:
-            CatalogueBusyError: Others have been writing for some seconds.
+            CatalogueBusyError: Other writers have held the catalogue for some seconds.
         """
         arrived = time.monotonic()
 

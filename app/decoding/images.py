@@ -18,7 +18,7 @@ from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 
 _MOST_THUMBNAIL_BYTES: Final = 4 << 20
-# As many as a request that writes has.
+# Deadline of an upload's decoding in deadlines of a search, as for a writing request.
 _UPLOAD_DEADLINES: Final = 6
 
 
@@ -27,10 +27,10 @@ class DecodedUpload:
     """An image file that can be used.
 
     Attributes:
-        media_type: Of the file.
-        width: Of the image, upright.
-        height: Of the image, upright.
-        pixels: As the encoder takes them, uint8 (3, S, S).
+        media_type: Media type of the file.
+        width: Width of the upright image.
+        height: Height of the upright image.
+        pixels: Pixels for the encoder, uint8 (3, S, S).
     """
 
     media_type: str

@@ -34,9 +34,9 @@ def receive(
     """Read a message.
 
     Args:
-        connection: To the other side.
-        most_bytes: That the body may have.
-        until: When the whole message must be there, on the clock of `time.monotonic`; None: whenever.
+        connection: Socket to the other process.
+        most_bytes: Maximum size of the body.
+        until: Deadline for the whole message, on the clock of `time.monotonic`; None: no deadline.
 
     Raises:
         BrokenMessageError: The other side has ended, or this is no message.

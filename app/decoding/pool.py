@@ -56,10 +56,10 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
-        processes: That decode at the same time.
-        waiting: Tasks that wait.
-        deadline_s: From the moment a task is handed in to its answer, where nothing else is said.
-        decoder: What one image may cost.
+        processes: Number of decoding processes.
+        waiting: Maximum number of waiting tasks.
+        deadline_s: Default seconds from the submission of a task to its answer.
+        decoder: Limits of a decoding process.
     """
 
     processes: int
@@ -136,7 +136,7 @@ class DecodingPool:
         EncodingTimeoutError, QueueClosedError, or DecoderStartError.
 
         Raises:
-            QueueFullError: As many tasks wait as may, all of this priority or of a higher one.
+            QueueFullError: The queue is full of tasks of this priority or a higher one.
             QueueClosedError: The pool was closed.
         """
         with self._changed:

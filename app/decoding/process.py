@@ -87,7 +87,7 @@ class DecodingProcess:
         """Start it, and wait until it takes tasks.
 
         Raises:
-            DecoderStartError: It cannot be started.
+            DecoderStartError: The process cannot be started.
         """
         try:
             self._connection, self._process = _started(limits)
@@ -102,7 +102,7 @@ class DecodingProcess:
 
     @property
     def pid(self) -> int:
-        """Its number in the system."""
+        """Process id."""
         return self._process.pid
 
     @property
@@ -114,7 +114,7 @@ class DecodingProcess:
         """Give a task and wait for the answer, on the clock of `time.monotonic` up to `until`.
 
         Raises:
-            DecoderLostError: It ended before it answered, or was killed because it did not answer in time.
+            DecoderLostError: The process ended before it answered, or was killed at the deadline.
         """
         try:
             self._connection.settimeout(max(0.001, until - time.monotonic()))

@@ -35,7 +35,7 @@ def main(parent: int, descriptor: int, memory_bytes: int, cpu_s: int) -> None:
 
     Args:
         parent: The process that has started this one.
-        descriptor: Of the socket.
+        descriptor: File descriptor of the socket.
         memory_bytes: Address space that the process may have beyond what it has now.
         cpu_s: CPU seconds that a task may take.
     """

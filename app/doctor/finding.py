@@ -9,9 +9,9 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        subject: What was looked at.
+        subject: Name of the check.
         state: Whether it is well; what is doubtful works now, what is wrong does not.
-        found: What was found, and what to do about it unless it is well.
+        found: Result, and a remedy unless all is well.
     """
 
     subject: str

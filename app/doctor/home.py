@@ -19,7 +19,7 @@ def examine_home(settings: Settings) -> Finding:
     """Look whether the home folder can be written and has room, or can be made.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be written.
     """
     home = settings.home.absolute()
     if (file := file_in_the_way(home)) is not None:

@@ -18,8 +18,8 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
     """Look whether a worker is at work on what is to be done.
 
     Args:
-        catalogue: Where the jobs are.
-        watch_s: How long a worker may say nothing, in seconds.
+        catalogue: Catalogue of the jobs.
+        watch_s: Seconds to wait for a worker's heartbeat.
 
     Raises:
         CatalogueError: The catalogue cannot be used.

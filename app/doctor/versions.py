@@ -49,7 +49,7 @@ def _requirements() -> Iterator[Requirement]:
         every = [Requirement(line) for line in requires("recoquest") or ()]
         extras = metadata("recoquest").get_all("Provides-Extra", [])
     except PackageNotFoundError:
-        # It runs from a checkout that was never installed.
+        # A checkout that was never installed has no metadata.
         return
     yield from _of(every, "")
     for extra in extras:

@@ -52,7 +52,7 @@ class ServedEncoder(QueryEncoder, Protocol):
 
     @property
     def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
     @property
     def knows_only_its_texts(self) -> bool:
@@ -64,11 +64,11 @@ class ServedEncoder(QueryEncoder, Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the encoder."""
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """Of images and texts."""
+        """Preprocessing of images and texts."""
 
     def prepare_image(self, image: Image) -> Tensor:
         """Make the input uint8 (3, S, S) of a decoded image; threads may share it."""
@@ -90,7 +90,7 @@ class QueueLimits:
 
     Attributes:
         batch_size: Most queries of one forward pass.
-        batch_wait_s: How long a busy worker waits for a batch to fill.
+        batch_wait_s: Seconds that a busy worker waits for a batch to fill.
         capacity: Most queries of each priority that wait.
         deadline_s: Longest a query waits for its vector.
         hang_s: Longest forward pass; None derives it from the deadline.

@@ -47,7 +47,7 @@ class EncoderLoader:
         replaced: Called when a process was lost.
 
     Raises:
-        RecipeError: There is no such device.
+        RecipeError: The device does not exist.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LoadedEncoder:
 
     @property
     def image_config(self) -> ImagePreprocessingConfig:
-        """How the encoder's input is made of an image."""
+        """Preprocessing of images."""
         return self.encoder.preprocessing.image.config
 
 
@@ -133,9 +133,9 @@ class Encoders:
 
     Args:
         load: Opens a bundle.
-        limits: Of each queue.
+        limits: Limits of each queue.
         observer: Receives the queues' figures.
-        threads: Of a forward pass on the CPU; None measures the quickest number for each encoder.
+        threads: Threads of a forward pass on the CPU; None: the fastest number, measured for each encoder.
         give_up: Called when an encoder hangs for good: the process has to end.
     """
 

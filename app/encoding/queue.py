@@ -120,7 +120,7 @@ class EncodingQueue:
 
         Raises:
             InvalidTextError: The text is not valid Unicode.
-            QueueFullError: As many queries of this priority wait as the queue holds.
+            QueueFullError: The queue is full of queries of this priority.
             QueueClosedError: The queue was closed.
         """
         if isinstance(payload, str):
@@ -210,7 +210,7 @@ class EncodingQueue:
         """Give up a worker whose pass hangs, and wait while there are as many such as may be at once."""
         worker.abandon()
         self._clear(worker, EncodingTimeoutError(TOO_SLOW))
-        # Each lane may hang once, and one replacement.
+        # Every lane may hang once, and one replacement.
         most = len(self._supervisors) + 1
         with self._lock:
             self._hanging = [one for one in (*self._hanging, worker) if one.is_alive()]
@@ -295,7 +295,7 @@ class EncodingQueue:
             self._wake_another()
 
     def _worth(self, head: Job) -> int:
-        """How many queries are worth a pass beside those at work.
+        """Number of queries that justify a pass beside those at work.
 
         The more texts a pass has, the less it costs for each, so a few wait for the next pass of texts; not
         for one of images, nor for one that may hang, and no probe waits.

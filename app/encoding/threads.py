@@ -12,7 +12,7 @@ import torch
 _MEASURE_S = 0.8
 _LEAST_PASSES = 2
 _LEAST_COUNTS = 2
-# As many batches as wait in a queue of the usual size.
+# Batches that wait in a full queue of the default size.
 _MOST_LANES = 4
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -12,7 +12,7 @@ class Worker(threading.Thread):
     """A thread that encodes; the supervisor sees how long its pass takes and may give it up.
 
     Attributes:
-        lane: Its place among the threads that encode side by side, from 0.
+        lane: Number of this encoding thread, from 0.
         batch: The queries in work.
         busy: Whether the batch before held several.
     """

@@ -10,7 +10,7 @@ from index.errors import shortened
 # More help nobody, and there can be hundreds of thousands.
 _MOST: Final = 8
 _LONGEST: Final = 400
-# What pydantic says for programmers, said for who sends a request.
+# Messages for a caller in place of pydantic's messages for programmers.
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
     "missing": "It is missing.",

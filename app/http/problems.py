@@ -43,9 +43,9 @@ class Problem(BaseModel):
     )
     title: str = Field(description="The kind of problem in words.")
     status: int
-    detail: str = Field(description="What is wrong here and what to do.")
+    detail: str = Field(description="Explanation of this error, and a remedy.")
     request_id: str | None = Field(default=None, description="Finds the request in the service's log.")
-    errors: list[FieldError] = Field(default_factory=list, description="Which fields are wrong, and how.")
+    errors: list[FieldError] = Field(default_factory=list, description="Errors of single fields.")
 
 
 class RequestError(RecoquestError):

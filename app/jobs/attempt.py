@@ -34,9 +34,9 @@ class Attempt:
     the job: should this worker be taken for lost, the next one waits until that process is gone.
 
     Args:
-        catalogue: Where the job is.
-        settings: Of the worker.
-        job: As it was claimed.
+        catalogue: Catalogue of the job.
+        settings: Settings of the worker.
+        job: Job as it was claimed.
         stop: Set when the worker is to stop.
     """
 
@@ -84,7 +84,7 @@ class Attempt:
                 log.flush()
                 return subprocess.Popen(
                     [*child, str(os.getpid()), str(self._folder.path), job.kind, *job.arguments],
-                    # What the job's process starts inherits it, also those that train together.
+                    # Standard input passes the lock on to all processes that the job starts.
                     stdin=lock,
                     stdout=log,
                     stderr=log,
@@ -104,7 +104,7 @@ class Attempt:
         try:
             return self._watch(process)
         except BaseException:
-            # Nobody would end it, and who takes the job next would wait for it.
+            # Unwatched, the process would keep the lock, and the next worker would wait for it.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise

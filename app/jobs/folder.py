@@ -14,9 +14,9 @@ from index.files.file_lock import try_lock
 # Between the name of a folder that was put aside and the time when it was.
 _ASIDE: Final = ".before-"
 _TAIL_BYTES: Final = 1 << 14
-# How the log of an attempt begins.
+# Beginning of an attempt in the log.
 ATTEMPT: Final = "--- Attempt "
-# How a command begins the sentence that says why it failed.
+# Beginning of a command's error message.
 _SENTENCE: Final = "recoquest: "
 
 
@@ -38,7 +38,7 @@ class JobFolder:
 
     @property
     def progress(self) -> Path:
-        """How far the present attempt is."""
+        """File with the progress of the present attempt."""
         return self.path / "progress.json"
 
     def begin(self, job: Job) -> None:
@@ -65,7 +65,7 @@ class JobFolder:
         return None
 
     def read_progress(self) -> dict[str, Any] | None:
-        """How far the present attempt is; None where it has not said."""
+        """Progress of the present attempt; None if it has reported none."""
         try:
             found = json.loads(self.progress.read_bytes())
         except (OSError, ValueError):

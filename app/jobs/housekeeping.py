@@ -28,8 +28,8 @@ def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[st
     """Drop generations that old retraining jobs left waiting, but for each collection's latest.
 
     Args:
-        settings: Say how long what jobs have written is kept.
-        home: Where the collections are.
+        settings: Settings with the retention time of jobs' files.
+        home: Home of the collections.
 
     Returns:
         Collection and number of each.
@@ -62,8 +62,8 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
     So what is searched with, and what waits for a person, stays. What lay there before goes with them.
 
     Args:
-        settings: Say where they are, and how long they are kept.
-        catalogue: Where the jobs are; they stay in it.
+        settings: Settings with the folders' place and retention time.
+        catalogue: Catalogue of the jobs, which keeps their rows.
 
     Returns:
         The numbers of the jobs.

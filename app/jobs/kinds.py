@@ -15,8 +15,8 @@ class Kind:
     """A command that a worker can run.
 
     Attributes:
-        output: The option that names what the command writes, if it has one that the worker sets.
-        place: What that option is set to, inside the job's folder.
+        output: The option with the path of the command's output, if the worker sets one.
+        place: Value of that option, relative to the job's folder.
         result: The file inside the job's folder that holds what came out, as a JSON object.
         run: Whether what it writes is the folder of a run, which several processes may share, and which goes
             on with --resume.
@@ -51,9 +51,9 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: i
 
     Args:
         kind: One of `KINDS`.
-        arguments: As the job was given.
-        folder: Of the job.
-        processes: That share a training, unless the arguments say another number.
+        arguments: Arguments of the job.
+        folder: Folder of the job.
+        processes: Processes that train together, unless the arguments give another number.
     """
     # Not above: it brings torch, which only the process of a job has a need for.
     from training.trainer.run_state.folder import RunFolder
@@ -65,7 +65,7 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: i
 
 
 def bundle_of(kind: str, folder: Path) -> Path | None:
-    """Where the encoder lies, in the folder of a job, that came out of it; None where its kind makes none."""
+    """Path of the encoder that a job has written into its folder; None for kinds that write none."""
     known = KINDS.get(kind)
     return None if known is None or known.bundle is None else folder / known.bundle
 

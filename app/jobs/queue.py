@@ -9,13 +9,13 @@ def give_job(catalogue: Catalogue, kind: str, arguments: list[str], *, folder: s
     """Queue a job.
 
     Args:
-        catalogue: Where the job is kept.
+        catalogue: Catalogue of the job.
         kind: One of `app.jobs.kinds.KINDS`.
-        arguments: Of the command.
-        folder: Where relative paths among them begin.
+        arguments: Arguments of the command.
+        folder: Base of relative paths among them.
 
     Raises:
-        JobExistsError: It is a retraining of a collection that another job retrains.
+        JobExistsError: Another job retrains the same collection.
     """
     with catalogue.write() as session:
         if kind == retrainings.KIND:

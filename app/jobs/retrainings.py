@@ -39,11 +39,11 @@ def refuse_second(session: Session, arguments: Sequence[str]) -> None:
     """Make sure that no other job retrains the same collection.
 
     Args:
-        session: Of the transaction that gives the job.
-        arguments: Of the retraining that is to be given.
+        session: Session of the transaction that adds the job.
+        arguments: Arguments of the new retraining.
 
     Raises:
-        JobExistsError: Another waits or is under way.
+        JobExistsError: Another retraining of the collection waits or runs.
     """
     collection = retrained_collection(arguments)
     last = None if collection is None else last_retraining(session, collection)

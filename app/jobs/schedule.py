@@ -20,8 +20,8 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
     """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
 
     Args:
-        settings: Say which, and when.
-        catalogue: Where jobs and feedback are.
+        settings: Settings with the collections and times.
+        catalogue: Catalogue of jobs and feedback.
         at: The time, in UTC; None: now.
 
     Raises:

@@ -17,18 +17,18 @@ from training.trainer.run_state.processes import launched_processes
 
 
 def process_count(wanted: int, recipe: Recipe, out: Path, *, resume: bool, device: str) -> int:
-    """How many processes a training is to be shared among; 1 if it is shared already, or not at all.
+    """Number of processes for a training; 1 if it is launched as one of several already.
 
     Args:
-        wanted: As many; 0: as many as the run was begun with, or one for each GPU, or as many of them as
+        wanted: Number of processes; 0: that of a resumed run, else one for each GPU, or as many of them as
             split the batch evenly.
-        recipe: What is trained.
+        recipe: Recipe to train.
         out: Folder of the run.
-        resume: Whether it goes on there.
+        resume: Whether the run in it is resumed.
         device: A torch device, or auto; a single one is not shared.
 
     Raises:
-        RecipeError: There is no such device.
+        RecipeError: The device does not exist.
         TrainingError: The run's checkpoint is damaged.
     """
     if launched_processes() > 1:
@@ -51,11 +51,11 @@ def train_together(
     They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
 
     Args:
-        count: How many.
+        count: Number of processes.
         recipe: Name or file of a recipe.
         data: Folder of a manifest.
         out: Folder of the run.
-        overrides: Of the recipe, `key=value` each.
+        overrides: Overrides of the recipe, `key=value` each.
         resume: Go on from the run's last checkpoint.
         device: Without a number: each takes a GPU of its own.
 

@@ -49,7 +49,7 @@ def swap_to(
     """Make a generation the one that is searched, and drop those that are too old to roll back to.
 
     Raises:
-        ActiveChangedError: Another model than that with the digest `instead_of` came to be searched with.
+        ActiveChangedError: The active generation is of another model than `instead_of`.
     """
     embedded = swap(
         engine,

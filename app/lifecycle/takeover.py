@@ -30,8 +30,8 @@ def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
     """The generation that a collection is searched in now, and the bundle of its model.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: It cannot be searched yet.
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection has no active generation yet.
         BundleError: The bundle is missing or damaged.
     """
     with home.catalogue.read() as session:
@@ -53,7 +53,7 @@ class Promotion:
     Where another has come to be searched with meanwhile, it is judged again.
 
     Attributes:
-        engine: Where the collection is.
+        engine: Home of the collection.
         settings: Of this process.
         collection: That was learned from.
         out: Folder of the retraining.

@@ -47,12 +47,12 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
     for name in _OURS:
         logging.getLogger(name).setLevel(level.upper())
-    # Its lines hold paths and query strings, which may name patients; each request has a line of ours.
+    # Uvicorn's lines hold paths and query strings, which may name patients; the service logs requests itself.
     logging.getLogger("uvicorn.access").disabled = True
 
 
 def where(error: BaseException) -> list[str]:
-    """Where an error came from; not its message, which may quote a query or a report."""
+    """Frames of an error's traceback, without its message, which may quote a query or a report."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames]
 

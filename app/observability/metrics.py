@@ -101,7 +101,7 @@ class Metrics:
         )
 
     def recalls_measured(self, recalls: Iterable[tuple[str, str, OperatingPoint]]) -> None:
-        """These collections, by name and target, have codes with these operating points; no others have."""
+        """Replace the calibrated recall of all views with PQ codes, by collection and target."""
         self._recall.clear()
         for collection, target, point in recalls:
             self._recall.labels(collection, target, "mean").set(point.recall)

@@ -26,14 +26,14 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
     What was written lately and has no vector in it is embedded first.
 
     Args:
-        services: Of the running application.
+        services: Services of the running application.
         find: Finds the generation in the catalogue.
-        later: Where dropping those that are too old is left to.
+        later: Background tasks, for the removal of old generations.
 
     Raises:
-        IncompleteGenerationError: It lacks many images or texts; nothing changes.
-        UnknownGenerationError: It was dropped meanwhile; nothing changes.
-        BundleError: Its encoder cannot be loaded; nothing changes.
+        IncompleteGenerationError: The generation lacks many images or texts; nothing changes.
+        UnknownGenerationError: The generation was dropped meanwhile; nothing changes.
+        BundleError: The generation's encoder cannot be loaded; nothing changes.
     """
     started = time.monotonic()
     generation = await services.threads.read(_found, services, find)
@@ -44,7 +44,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
             services.engine,
             generation,
             loaded.encoder,
-            # Other services look as often as this one, and load about as fast.
+            # Other services refresh as often as this one, and load about as fast.
             settle_s=services.settings.refresh_s + time.monotonic() - started,
             show_progress=False,
         )

@@ -21,12 +21,12 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
     """Gather everything that is known of a registered model; files of the server are not named.
 
     Args:
-        engine: Where it is registered.
-        digest: Of its bundle.
+        engine: Engine whose catalogue has the model.
+        digest: Digest of its bundle.
         loaded: Whether this process answers queries with it.
 
     Raises:
-        UnregisteredModelError: There is none with this digest.
+        UnregisteredModelError: No registered model has this digest.
     """
     info = next((info for info in engine.models() if info.digest == digest), None)
     if info is None:

@@ -42,7 +42,7 @@ async def read_search(request: Request, settings: Settings) -> SentSearch:
     """Read a search from JSON, or from a form of JSON and image files.
 
     Raises:
-        RequestError: It is neither, or a text is too long.
+        RequestError: The body is neither JSON nor a form, or a text is too long.
         RequestValidationError: A field is unknown or not valid.
         QueryError: The fields make no search together.
     """
@@ -75,10 +75,10 @@ class FormShape:
 
     Attributes:
         text: The field of its JSON text.
-        most_texts: How many texts are read before it is refused.
-        files: The field that is named where there are too many files.
-        most_files: How many it may have.
-        too_many_files: What is said where there are more.
+        most_texts: Maximum number of text fields.
+        files: Field that an error names if there are too many files.
+        most_files: Maximum number of files.
+        too_many_files: Message for more files.
     """
 
     text: str
@@ -93,7 +93,7 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
     """Read a form within its limits.
 
     Raises:
-        RequestError: It is over one of them, or is no whole form.
+        RequestError: The form exceeds a limit, or is not whole.
     """
     check_form_type(request.headers.get("content-type", ""))
     try:

@@ -40,7 +40,7 @@ _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_lengt
 
 @dataclass(frozen=True, slots=True)
 class SentImage:
-    """An image file and what is said of it, or why that cannot be taken."""
+    """An image file and its record, or the reason why the record cannot be used."""
 
     id: str
     content: bytes
@@ -51,7 +51,7 @@ async def read_uploads(request: Request, settings: Settings) -> list[SentImage]:
     """Read the form of one or many images: files in `image`, a JSON list in `records`.
 
     Raises:
-        RequestError: It is no such form, or files and records do not belong together.
+        RequestError: The body is no such form, or files and records do not match.
         RequestValidationError: The records are not of the right form.
     """
     async with _form(request, settings, _SEVERAL) as form:
@@ -76,7 +76,7 @@ async def read_upload(request: Request, image_id: str, settings: Settings) -> Se
     """Read the form of one image: a file in `image`, a JSON object in `record`.
 
     Raises:
-        RequestError: It is no such form, or what is said of the image cannot be taken.
+        RequestError: The body is no such form, or the record cannot be used.
         RequestValidationError: The record is not of the right form.
     """
     async with _form(request, settings, _ONE) as form:
@@ -89,10 +89,10 @@ async def read_upload(request: Request, image_id: str, settings: Settings) -> Se
 
 
 def changed_record(record: Record, changes: ImageChanges, settings: Settings) -> Record:
-    """Return what is said of an image after these changes.
+    """Return the record of an image after these changes.
 
     Raises:
-        RequestError: It cannot be taken.
+        RequestError: The record cannot be used.
     """
     values = {
         "texts": list(record.texts),

@@ -49,7 +49,7 @@ class Verdict:
 
 
 class Readiness:
-    """Judges whether searches are answered now; an answer is reused for a moment, and made once at a time."""
+    """Checks whether searches are answered now, one check at a time; a report is reused for a moment."""
 
     def __init__(
         self,

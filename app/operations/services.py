@@ -17,7 +17,7 @@ from index.engine import SearchEngine
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that lives as long as the service.
+    """Shared objects with the lifetime of the service.
 
     Attributes:
         stopping: Set when the service is to end; an answer without an end of its own ends then.

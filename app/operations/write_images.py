@@ -24,7 +24,7 @@ from training.errors import ImageError
 
 Result = TypeVar("Result")
 
-# Another writer, or a change of the model, may come between what is read and what is written.
+# Attempts: another writer, or a change of the model, may come between the read and the write.
 _TRIES = 3
 _BLANK: Final = Record(id="-", image="-", split="test")
 
@@ -41,7 +41,7 @@ async def write_sent(services: Services, collection: str, images: Sequence[SentI
     """Decode, embed and commit images; those that cannot be used are refused, and the others written.
 
     Raises:
-        RecoquestError: Nothing is written: the collection cannot be written to, the encoder is busy or
+        RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
             failed, the disk is full, or somebody else changes the same images all the time.
     """
     return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
@@ -52,7 +52,7 @@ async def write_one(services: Services, collection: str, image: SentImage) -> Wr
 
     Raises:
         ImageError: The image cannot be used.
-        RecoquestError: As with `write_sent`.
+        RecoquestError: The write failed; see `write_sent`.
     """
     return await _repeated(lambda: _write_once(services, collection, [image], refuse=False))
 
@@ -60,10 +60,10 @@ async def write_one(services: Services, collection: str, image: SentImage) -> Wr
 async def change_one(
     services: Services, collection: str, image_id: str, changes: ImageChanges
 ) -> tuple[ActiveGeneration, Outcome]:
-    """Change what is said of an image; new texts are embedded.
+    """Change the record of an image; new texts are embedded.
 
     Raises:
-        RecoquestError: Nothing is written, as with `write_sent`.
+        RecoquestError: The write failed whole; see `write_sent`.
     """
     # Whatever is there now; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)

@@ -52,12 +52,12 @@ class SearchedQuery(Request):
 
 
 class NewJudgement(Request):
-    """Whether a hit is what was searched for."""
+    """A relevance judgement of a hit."""
 
     query: SearchedQuery
     hit: _ImageId = Field(description="Id of the image that was found.", examples=["scene00012"])
     relevant: bool | None = Field(
-        description="Whether it is what was searched for; null takes back what was said."
+        description="Whether the hit is relevant to the query; null withdraws the judgement."
     )
 
 
@@ -70,13 +70,13 @@ class Judged(Answer):
 
 
 class FeedbackSummary(Answer):
-    """How much was said of the hits in a collection."""
+    """Numbers of relevance judgements in a collection."""
 
     collection: str
     relevant: int
     not_relevant: int
     queries: int = Field(description="Different queries whose hits were judged.")
-    latest: str | None = Field(description="When something was said last; null if nothing was.")
+    latest: str | None = Field(description="Time of the latest judgement; null without judgements.")
 
     @classmethod
     def of(cls, collection: str, counts: FeedbackCounts) -> Self:

@@ -20,7 +20,7 @@ class GenerationEntry(Answer):
     texts: int = Field(description="Texts that have one.")
     missing: int = Field(description="Images of the collection that have none in it.")
     created: str | None
-    activated: str | None = Field(description="When it last became active.")
+    activated: str | None = Field(description="Time of its latest activation.")
     comparison: Comparison | None = Field(
         description="Measured on held-out images against the one that was active."
     )

@@ -46,7 +46,7 @@ class ReindexJob(Request):
 
 
 class RetrainJob(Request):
-    """Train the model of a collection further on what the collection holds and what was said of hits."""
+    """Train the model of a collection further on its images, texts and relevance judgements."""
 
     kind: Literal["retrain"]
     collection: str
@@ -79,32 +79,32 @@ NewJob = Annotated[TidyJob | ReindexJob | RetrainJob | DuplicatesJob, Field(disc
 
 
 class JobProgress(Answer):
-    """How far a job is."""
+    """Progress of a job."""
 
-    what: str = Field(description="What is being done now.", examples=["training"])
+    what: str = Field(description="Present step.", examples=["training"])
     done: int
-    total: int | None = Field(description="null where nobody knows.")
-    note: str = Field(description="Such as the present loss.")
+    total: int | None = Field(description="null: unknown.")
+    note: str = Field(description="Remark, such as the present loss.")
 
 
 class JobEntry(Answer):
-    """A job and what has become of it; times are in ISO 8601."""
+    """A job and its state; times are in ISO 8601."""
 
     id: int
     kind: str = Field(description="The command that does it.")
-    arguments: list[str] = Field(description="Of that command.")
+    arguments: list[str] = Field(description="Arguments of that command.")
     state: JobState
-    cancelling: bool = Field(description="Whether it is to end before its time.")
+    cancelling: bool = Field(description="Whether its cancellation was requested.")
     created: str
-    started: str | None = Field(description="When its latest attempt began.")
+    started: str | None = Field(description="Start of its latest attempt.")
     ended: str | None
-    worker: str | None = Field(description="Who has it, or had it last.")
-    attempts: int = Field(description="How often it was begun or gone on with.")
+    worker: str | None = Field(description="Worker that has the job, or had it last.")
+    attempts: int = Field(description="Number of attempts.")
     progress: JobProgress | None
     result: dict[str, Any] | None = Field(
-        description="What came out, such as the metrics of a model or the groups of near-duplicates."
+        description="Result, such as the metrics of a model or the groups of near-duplicates."
     )
-    error: str | None = Field(description="Why it failed.")
+    error: str | None = Field(description="Reason of a failure.")
 
     @classmethod
     def of(cls, job: Job) -> "JobEntry":
@@ -116,4 +116,4 @@ class Jobs(Answer):
     """Jobs, the latest first."""
 
     jobs: list[JobEntry]
-    workers: int = Field(description="How many workers are there; jobs wait where there is none.")
+    workers: int = Field(description="Number of workers; jobs wait while there is none.")

@@ -18,7 +18,7 @@ class ModelSummary(Answer):
     name: str
     digest: str
     dim: int = Field(description="Length of its vectors.")
-    score_kind: CosineKind = Field(description="What compares them.")
+    score_kind: CosineKind = Field(description="Similarity that compares them.")
     metrics: dict[str, float] = Field(description="Measured when it was trained.")
     created: str
     loaded: bool = Field(description="Whether its encoder answers queries now.")
@@ -46,7 +46,7 @@ class Models(Answer):
 
 
 class Training(Answer):
-    """How a model was trained, from the recipe that its bundle keeps."""
+    """Training of a model, from the recipe in its bundle."""
 
     recipe: str
     description: str
@@ -62,7 +62,7 @@ class Retraining(Answer):
     """The retraining that made a model, from its job's result."""
 
     job: int
-    collection: str = Field(description="Whose images, texts and judged hits it has learned from.")
+    collection: str = Field(description="Collection of its training images, texts and judged hits.")
     verdict: str = Field(description="promoted, waiting or rejected, as it ended.")
     judgement: Judgement | None = Field(description="Against the model that was searched; null: none.")
 
@@ -79,14 +79,14 @@ class PlacedGeneration(GenerationEntry):
 
 
 class ModelCard(ModelSummary):
-    """One registered bundle: where it comes from, how good it is, and where it is used."""
+    """One registered bundle: origin, metrics and use."""
 
     towers: dict[str, str] | None = Field(
         description="Architecture of the encoder of images, of texts, of sounds; null: its files are gone."
     )
     training: Training | None = Field(description="null: the bundle keeps no recipe that this release reads.")
     retraining: Retraining | None = Field(description="null where no retraining here made it.")
-    generations: list[PlacedGeneration] = Field(description="What it has embedded, the latest first.")
+    generations: list[PlacedGeneration] = Field(description="Generations by this model, the latest first.")
 
 
 class NewModel(Request):
@@ -96,6 +96,6 @@ class NewModel(Request):
 
 
 class ModelPlace(Request):
-    """Where a model is to be searched with, or no longer."""
+    """A collection to activate a model for, or to return to its former model."""
 
     collection: str

@@ -24,9 +24,9 @@ class Answer(BaseModel):
 
 
 class Truncation(Answer):
-    """How a text longer than the encoder's limit was cut."""
+    """Truncation of a text longer than the encoder's limit."""
 
-    field: str = Field(description="Where the text is in the query.", examples=["text"])
+    field: str = Field(description="Path of the text in the query.", examples=["text"])
     tokens: int = Field(description="Tokens of the whole text.")
     kept: int = Field(description="Tokens that were searched for.")
     searched_text: str = Field(description="The part of the text that was searched for.")
@@ -38,7 +38,7 @@ class Truncation(Answer):
 
 
 class HitLinks(TypedDict):
-    """Where to find more about a hit; paths on this server."""
+    """Paths of a hit's resources on this server."""
 
     image: Annotated[str, Field(description="Metadata and texts; add `/content` for the file.")]
     thumbnail: str
@@ -50,7 +50,7 @@ CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 class SearchHitText(TypedDict):
     """A found text."""
 
-    position: Annotated[int, Field(ge=0, description="Its place among the image's texts, from 0.")]
+    position: Annotated[int, Field(ge=0, description="Position among the image's texts, from 0.")]
     text: str
 
 
@@ -60,7 +60,7 @@ class SearchHit(TypedDict):
 
     id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
     rank: Annotated[int, Field(ge=1, description="Position over all pages, from 1.")]
-    score: Annotated[float, Field(description="What the hits are ordered by; not a probability.")]
+    score: Annotated[float, Field(description="Value that orders the hits; not a probability.")]
     score_kind: Annotated[
         CosineKind | Literal["fused"],
         Field(
@@ -69,7 +69,7 @@ class SearchHit(TypedDict):
         ),
     ]
     cosine: Annotated[
-        float, Field(description="How alike query and hit are, from -1 to 1; not a probability.")
+        float, Field(description="Similarity of query and hit, from -1 to 1; not a probability.")
     ]
     cosine_kind: Annotated[
         CosineKind,
@@ -96,8 +96,8 @@ class SearchHit(TypedDict):
     others: Annotated[
         int | None,
         Field(
-            description="Where hits stand for groups: how many more of the group pass the filter and are not "
-            "left out, whatever their likeness. null otherwise."
+            description="With groups, their size - 1, counting images that pass the filter and are not "
+            "left out, whatever their similarity. null otherwise."
         ),
     ]
     texts: Annotated[list[str], Field(description="All texts of the image.")]
@@ -210,7 +210,7 @@ class FacetField(FilterField):
     """A field with what it holds."""
 
     values: list[FacetValue] = Field(description="The most frequent texts and booleans.")
-    distinct: int = Field(description="How many different texts and booleans there are.")
+    distinct: int = Field(description="Number of different texts and booleans.")
     minimum: float | None = Field(description="The smallest number; null without numbers.")
     maximum: float | None
 

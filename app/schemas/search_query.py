@@ -39,7 +39,7 @@ _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 def _visible(text: str) -> str:
     """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
-    # Each kind of letter once: a million of the same take no longer than one.
+    # Unique characters only: a million equal ones cost no more than one.
     for letter in set(text):
         kind = unicodedata.category(letter)
         # Separators, marks without a letter, controls and format characters.
@@ -110,7 +110,7 @@ class SearchQuery(Request):
 
     text: Text | None = Field(
         default=None,
-        description="What the images should show.",
+        description="Description of the wanted images.",
         examples=["two dogs run through shallow water"],
     )
     like: Examples = Field(
@@ -124,7 +124,7 @@ class SearchQuery(Request):
     )
     target: Literal["images", "texts"] = Field(
         default="images",
-        description="What to find: images, or the texts of images (captions, sentences of reports).",
+        description="Kind of hits: images, or the texts of images (captions, sentences of reports).",
     )
     filter: dict[str, JsonValue] | None = Field(
         default=None,
@@ -151,7 +151,7 @@ class SearchQuery(Request):
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
     k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
-        default=10, description="How many hits to return.", examples=[10]
+        default=10, description="Number of hits to return.", examples=[10]
     )
     cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
         default=None,
@@ -171,7 +171,7 @@ class SearchQuery(Request):
             unlike_images: Image files that are sent as examples of what is not wanted.
 
         Raises:
-            QueryError: There is nothing to search for, too many examples, or a part that goes without none.
+            QueryError: The query is empty, has too many examples, or lacks a part that another needs.
         """
         examples = len(self.like) + len(self.unlike) + images + unlike_images
         if self.text is None and not examples:
@@ -218,7 +218,7 @@ def given_vector(example: Example, dim: int, field: str) -> Vectors:
     """Return the vector (D,) of an example at length one; `field` is where the example stands in the query.
 
     Raises:
-        QueryError: It is none of a collection of this dimension.
+        QueryError: The vector has another dimension than the collection.
     """
     numbers = np.array(example.vector, dtype=np.float64)
     largest = float(np.abs(numbers).max(initial=0))

@@ -19,7 +19,7 @@ def refuse_lone_surrogates(value: Any) -> None:
     """Refuse a JSON value in which a text, or the name of a field, holds a lone surrogate.
 
     Raises:
-        ValidationError: It does; the error names the place.
+        ValidationError: The text has one; the error names the place.
     """
     place = _place_of_half(value)
     if place is not None:
@@ -33,7 +33,7 @@ def parse_json(parse: Callable[[str | bytes], _Parsed], content: str | bytes) ->
     """Parse JSON with pydantic, whose parser tells of a lone surrogate by its column only.
 
     Raises:
-        ValidationError: It is not valid; the error names the field.
+        ValidationError: A field is not valid; the error names it.
     """
     try:
         return parse(content)

@@ -11,7 +11,7 @@ from index.search.results import ActiveGeneration
 
 # Files in one request; the body's limit in bytes holds beside it.
 MAX_UPLOADS = 64
-# Of one image.
+# Limits of one image.
 MAX_TEXTS = 1024
 MAX_METADATA = 1024
 
@@ -33,7 +33,7 @@ Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
 Metadata = Annotated[
     dict[str, Any],
     BeforeValidator(_few),
-    Field(description="What filters search: texts, numbers, true, false, or lists of these."),
+    Field(description="Values to filter by: texts, numbers, true, false, or lists of these."),
 ]
 
 
@@ -44,7 +44,7 @@ class ImageWords(Request):
     report: str | None = Field(default=None, description="The whole report; its words are searched.")
     labels: Texts = Field(default=[], examples=[["Edema"]])
     group: str | None = Field(default=None, description="Ties images together, such as those of one patient.")
-    split: SplitName = Field(default="test", description="Which part of a data set it belongs to.")
+    split: SplitName = Field(default="test", description="Split of the data set.")
     metadata: Metadata = Field(default={}, examples=[{"view": "PA", "age": 64}])
 
 

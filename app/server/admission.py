@@ -18,7 +18,7 @@ from app.settings import Settings
 
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 _READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
-# Of each body, beside the budget: searches without images have room beside the largest forms.
+# Bytes of a body that do not count: searches without images have room beside the largest forms.
 _SMALL: Final = 64 << 10
 _WRITES: Final = 32
 _READS: Final = 256
@@ -40,7 +40,7 @@ class BusyError(HTTPException):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where one kind of request works: its places, and room for its bodies."""
+    """Limits of one kind of request: concurrency, and bytes of bodies."""
 
     places: ConcurrencyLimiter
     bodies: Budget
@@ -150,7 +150,7 @@ class _Passage:
         """Take the place of a request whose head has come.
 
         Raises:
-            BusyError: There is none.
+            BusyError: No place is free.
         """
         self._begin()
 
@@ -158,7 +158,7 @@ class _Passage:
         """Take a part of the body; after the last one the work goes on.
 
         Raises:
-            BusyError: There is no place any more, or the bodies of others leave no room.
+            BusyError: No place is free any more, or other bodies use up the budget.
         """
         if not self._whole:
             self._pause()

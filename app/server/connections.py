@@ -31,9 +31,9 @@ class ConnectionLimits:
     """Bounds of connections, in seconds where nothing else is said.
 
     Attributes:
-        connections: How many may be open.
-        head_s: From the opening, or from the first byte of a later request, to the end of its head.
-        stall_s: Without a byte of a body that is waited for.
+        connections: Maximum number of open connections.
+        head_s: Seconds from the opening, or the first byte of a later request, to the end of the head.
+        stall_s: Seconds without a byte of an unfinished body.
         body_s: From the end of a head to the end of a body, beside the time for its bytes.
         body_rate: Least bytes a second of a body in the mean.
         answer_s: Without the caller reading on in its answer.

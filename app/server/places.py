@@ -6,17 +6,17 @@ from typing import Final
 
 # Share of the deadline that a new request may be expected to wait. Half of the requests exceed the mean.
 _EXPECTED: Final = 0.5
-# Of the latest request in the mean.
+# Weight of the latest request in the moving mean.
 _WEIGHT: Final = 0.1
 # A body that takes longer is a slow caller's, who keeps nobody out.
 _SOON_S: Final = 0.5
-# Of the mean, while nothing is at work: a past load says little of the next one.
+# Half-life of the mean while idle: a past load says little of the next one.
 _HALF_LIFE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of one request: since when, and how many were at work with it."""
+    """Place of a request: its start, and the number of concurrent requests."""
 
     since: float
     number: int

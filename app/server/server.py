@@ -103,7 +103,7 @@ class GracefulServer(uvicorn.Server):
     def _end_at_last(self) -> None:
         self._no_order.acquire()
         time.sleep(_ALL_S)
-        # Where nobody reads the log, writing to it may be what did not come back.
+        # Writing to a log that nobody reads may be the call that blocks.
         told = threading.Thread(target=_tell_of_the_end, daemon=True)
         told.start()
         told.join(_TELLING_S)

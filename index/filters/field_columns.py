@@ -113,7 +113,7 @@ class FieldColumns:
             target: Whether keys of images or of their texts are wanted.
 
         Raises:
-            FilterError: The filter names a field that the collection does not have, or compares it with a wrong kind.
+            FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
         """
         if not self._most_values:
             return None

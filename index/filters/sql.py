@@ -63,7 +63,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
     """Return the keys of all images of a collection that pass a filter, or of their texts, rising.
 
     Raises:
-        FilterError: The filter names a field that the collection does not have, or compares it with a wrong kind.
+        FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
     """
     check_filter(filter, known_fields(session, collection_id))
     if _has_many(filter):

@@ -36,7 +36,7 @@ def index(
     device: Device = None,
     view: Annotated[
         ChosenView | None,
-        typer.Option("--view", help="How it is searched; auto leaves it to size and memory."),
+        typer.Option("--view", help="Kind of view that is searched; auto: by size and memory."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")

@@ -28,7 +28,7 @@ def read_texts(path: Path) -> list[tuple[int, str]]:
     """Return the lines of a file in UTF-8 that have something in them, with their numbers from 1.
 
     Raises:
-        DataError: It cannot be read, or has no such line.
+        DataError: The file cannot be read, or has no such line.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -66,7 +66,7 @@ def _pages(
     request = replace(queries[0].request(), kind="text")
     judged = texts if encoder.knows_only_its_texts else None
     pages = engine.search_many(active, embedded.vectors, request, judged)
-    # Of what they took together, each has its share.
+    # Every query gets an equal share of the batch's time.
     encode, search = (
         1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)
     )

@@ -10,7 +10,7 @@ from app.cli.operate.bind_address import bind, url_of
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where everything is kept and found again.")] = Path(".demo"),
+    folder: Annotated[Path, typer.Option(help="Folder to keep and reuse everything in.")] = Path(".demo"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 600,

@@ -45,9 +45,9 @@ class Stages:
         """Do a stage unless it was finished before from the same things.
 
         Args:
-            name: What is done, as a sentence begins.
-            made_from: Fingerprint of everything that the result depends on; another one does it again.
-            work: Does it and returns what there is to say, or nothing.
+            name: Name of the stage, as the beginning of a sentence.
+            made_from: Fingerprint of everything that the result depends on; a change repeats the stage.
+            work: Does the stage and returns a remark, or an empty text.
         """
         if self._finished().get(name) == made_from:
             typer.echo(f"{name}: done before")
@@ -116,7 +116,7 @@ class _Subject:
 
     @property
     def fingerprint(self) -> str:
-        """Of all that the encoder depends on."""
+        """Fingerprint of all that the encoder depends on."""
         made_from = f"seed {_SEED}\n{dump_recipe(self.recipe)}"
         return hashlib.sha256(made_from.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
 
@@ -134,7 +134,7 @@ class _Subject:
     def _train(self) -> str:
         begun = (self.run / "checkpoints" / "last.pt").is_file()
         if not begun:
-            # What a run leaves that was killed before its first checkpoint is of no use to anyone.
+            # A run that was killed before its first checkpoint cannot be resumed.
             shutil.rmtree(self.run, ignore_errors=True)
         train(self.recipe, self.data, self.run, resume=begun, device=self.settings.device)
         return ""

@@ -12,7 +12,7 @@ from app.observability.console import console
 
 
 def duplicates(
-    collection: Annotated[str, typer.Argument(help="Where to look; see `recoquest collections`.")],
+    collection: Annotated[str, typer.Argument(help="A collection; see `recoquest collections`.")],
     json_wanted: Annotated[bool, typer.Option("--json", help="Print the groups as JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the groups as JSON into this folder instead.")

@@ -26,7 +26,7 @@ def import_data(
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option("--table", help="Of a folder: a CSV file that says what its images show."),
+        typer.Option("--table", help="CSV file with the texts of a folder's images."),
     ] = None,
     leave_out: Annotated[
         Path | None,

@@ -9,7 +9,7 @@ import typer
 def sample_data(
     out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
     images: Annotated[int, typer.Option(min=1, help="Images in each of the two sets.")] = 600,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same images.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds give equal images.")] = 0,
     audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
 ) -> None:
     """Write generated radiographs with reports and scenes with captions."""

@@ -40,7 +40,7 @@ def start(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"A command: {', '.join(KINDS)}.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="What that command takes; --help says it.")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of that command; see --help.")
     ] = None,
     home: Home = None,
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def classify(
     recipe: Annotated[
         str,
-        typer.Argument(help="Such as chexpert-bundle-linear-10 or glue-rte-bert-base, or a YAML file."),
+        typer.Argument(help="Recipe, such as glue-rte-bert-base, or a YAML file."),
     ],
     data: Annotated[
         Path,

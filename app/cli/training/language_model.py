@@ -17,7 +17,7 @@ _COUNTED = "active_units"
 
 
 def language_model(
-    recipe: Annotated[str, typer.Argument(help="Such as lm-ptb-vae or lm-small-ivae, or a YAML file.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe, such as lm-ptb-vae, or a YAML file.")],
     data: Annotated[Path, typer.Option("--data", help="Folder with train.txt, valid.txt and test.txt.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
     overrides: Annotated[

@@ -28,7 +28,7 @@ def retrain(
         list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", help="What has to rise; without it rsum or precision_at_10.")
+        str | None, typer.Option("--metric", help="Metric that has to rise; rsum or precision_at_10 if none.")
     ] = None,
     gain: Annotated[
         float, typer.Option("--gain", help="By how much it has to rise; below 0: how much it may fall.")
@@ -66,7 +66,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
     """Make sure that no job retrains the collection, but the one that this process may do.
 
     Raises:
-        UnknownCollectionError: There is no such collection.
+        UnknownCollectionError: No collection has this name.
         JobExistsError: One waits or is under way.
     """
     from app.jobs.retrainings import refuse_second
@@ -103,7 +103,7 @@ def _recipe(
 
 
 def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
-    """How many judgements are not learned from, and why; empty where all are."""
+    """Number of judgements that training cannot use, by reason; empty if all are used."""
     if not learned:
         reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
     else:

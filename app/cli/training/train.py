@@ -19,7 +19,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: Device = None,
     processes: Annotated[
-        int, typer.Option("--processes", min=0, help="That train together here; 0: one for each GPU.")
+        int, typer.Option("--processes", min=0, help="Processes that train together; 0: one for each GPU.")
     ] = 1,
 ) -> None:
     """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.

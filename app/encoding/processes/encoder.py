@@ -37,7 +37,7 @@ class EncoderProcesses:
     Args:
         server: Forks the processes.
         bundle: Holds the encoder.
-        count: How many passes run side by side.
+        count: Number of concurrent passes.
         limit_s: Longest that a pass may take.
         replaced: Called when a process was lost.
 
@@ -90,7 +90,7 @@ class EncoderProcesses:
 
     @property
     def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
         return self.preprocessing.image.config.min_side
 
     def use_threads(self, count: int) -> None:

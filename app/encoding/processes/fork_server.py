@@ -25,9 +25,9 @@ class ForkedProcess:
     """A process that the fork server has made.
 
     Args:
-        pid: Its number in the system.
-        handle: Its file descriptor (pidfd): a later process of that number is not taken for it.
-        connection: To its `serve`.
+        pid: Process id.
+        handle: Its pidfd, which a later process with the same id does not share.
+        connection: Socket to its `serve`.
     """
 
     def __init__(self, pid: int, handle: int, connection: Connection) -> None:
@@ -83,14 +83,14 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """Its number in the system."""
+        """Process id."""
         return None if self._process is None else self._process.pid
 
     def fork(self) -> ForkedProcess:
         """Make a process that waits for a bundle.
 
         Raises:
-            EncoderLostError: There is no room for it, or the server is closed.
+            EncoderLostError: The system has no room for a process, or the server is closed.
         """
         with self._guard:
             try:
@@ -125,7 +125,7 @@ class ForkServer:
             own.close()
             raise
         except RuntimeError as error:
-            # It was closed meanwhile.
+            # The server was closed meanwhile.
             own.close()
             raise EncoderLostError(_NO_PROCESS) from error
         self._orders = own

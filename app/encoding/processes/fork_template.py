@@ -23,7 +23,7 @@ def main(parent: int, descriptor: int) -> None:
 
     Args:
         parent: The process that has started this one.
-        descriptor: Of the socket.
+        descriptor: File descriptor of the socket.
     """
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

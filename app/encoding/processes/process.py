@@ -22,7 +22,7 @@ class Order:
 
     Attributes:
         batch: Texts, or uint8 images (B, 3, S, S).
-        threads: Of torch, for this pass.
+        threads: Threads of torch for this pass.
     """
 
     batch: list[str] | NDArray[np.uint8]
@@ -36,7 +36,7 @@ class EncodingProcess:
         """Start it; its bundle is loaded meanwhile.
 
         Raises:
-            EncoderLostError: There is no room for it.
+            EncoderLostError: The system has no room for a process.
         """
         self._process = server.fork()
         self._connection = self._process.connection
@@ -47,7 +47,7 @@ class EncodingProcess:
 
     @property
     def pid(self) -> int:
-        """Its number in the system."""
+        """Process id."""
         return self._process.pid
 
     @property
@@ -60,7 +60,7 @@ class EncodingProcess:
 
         Raises:
             BundleError: The bundle cannot be used.
-            EncoderLostError: It has ended, or takes too long.
+            EncoderLostError: The process has ended, or takes too long.
         """
         if self._is_ready:
             return
@@ -74,7 +74,7 @@ class EncodingProcess:
 
         Raises:
             BundleError: The bundle cannot be used.
-            EncoderLostError: It has ended, or takes too long.
+            EncoderLostError: The process has ended, or takes too long.
         """
         self.wait_until_ready()
         try:

@@ -56,5 +56,5 @@ def _answer(encoder: Encoder, order: Order) -> Any:
     except MemoryError as error:
         return MemoryError(str(error))
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch
-        # Others may not be unpickled, and their frames hold the batch.
+        # Other exceptions may not unpickle, and their frames hold the batch.
         return RuntimeError(f"{type(error).__name__}: {error}")
