@@ -18,7 +18,7 @@ from index.generations.activation import activate, require_complete
 from index.generations.swap import swap
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
-from index.writes.intake import Intake, Judged, Prepared, known_images
+from index.writes.intake import CheckedImage, Intake, Prepared, known_images
 from index.writes.prefetch import prepared_ahead
 from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
@@ -26,7 +26,7 @@ from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
 from training.progress import progress_bar
 
-_Outcome = Judged | ImageError
+_Outcome = CheckedImage | ImageError
 _Item = tuple[Record, _Outcome]
 
 
@@ -155,23 +155,23 @@ class _Run:
 
     def kept_ahead(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and keep the images of the manifest, and give them in batches to be written."""
-        judged = prepared_ahead(self._manifest.records, self._judge, batch_size, decoders)
-        return prepared_ahead(self._noted(judged), self._keep, batch_size, decoders, batches_ahead=1)
+        checked = prepared_ahead(self._manifest.records, self._check, batch_size, decoders)
+        return prepared_ahead(self._noted(checked), self._keep, batch_size, decoders, batches_ahead=1)
 
     def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
         """Embed and commit a batch."""
         for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
-        judged = [outcome for _, outcome in batch if isinstance(outcome, Judged)]
-        prepared = [item.prepared for item in judged if item.prepared is not None]
+        checked = [outcome for _, outcome in batch if isinstance(outcome, CheckedImage)]
+        prepared = [item.prepared for item in checked if item.prepared is not None]
         if prepared:
             writes = self._embed(prepared)
             with self._engine.home.catalogue.write() as session:
                 outcomes = write_images(session, self._embedder.generation, writes)
                 keep_files(session, self._engine.home.store, self._originals(writes))
             self._counts.update(outcomes.values())
-        self._counts["unchanged"] += len(judged) - len(prepared)
+        self._counts["unchanged"] += len(checked) - len(prepared)
 
     def report(self, took_over: Generation | None) -> IngestReport:
         """Return what was done."""
@@ -184,13 +184,13 @@ class _Run:
             took_over=took_over,
         )
 
-    def _judge(self, record: Record) -> _Outcome:
+    def _check(self, record: Record) -> _Outcome:
         return self._intake.prepare(record, self._manifest.image_path(record))
 
     def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
         """Note the files that are to be kept, so that they are found if this run is killed."""
         for batch in batches:
-            lacking = {item.sha256 for _, item in batch if isinstance(item, Judged) and not item.kept}
+            lacking = {item.sha256 for _, item in batch if isinstance(item, CheckedImage) and not item.kept}
             if lacking:
                 with self._engine.home.catalogue.write() as session:
                     mark_orphans(session, lacking)

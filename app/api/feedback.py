@@ -10,7 +10,7 @@ from app.http.problems import problem_responses
 from app.operations.read_search import check_length
 from app.operations.services import InjectedServices, Services
 from app.schemas.feedback import FeedbackSummary, Judged, NewJudgement
-from index.feedback.judgements import FeedbackCounts, count_feedback, judge
+from index.feedback.judgements import FeedbackCounts, count_feedback, record_judgement
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute
@@ -63,13 +63,13 @@ async def get_feedback(collection: str, services: InjectedServices) -> FeedbackS
 
 def _judge(services: Services, collection: str, new: NewJudgement) -> None:
     with services.engine.home.catalogue.write() as session:
-        judge(
+        record_judgement(
             session,
             collection,
             new.query.judged(),
             new.hit,
             new.relevant,
-            most=services.settings.max_feedback,
+            limit=services.settings.max_feedback,
         )
 
 

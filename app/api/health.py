@@ -27,11 +27,11 @@ async def get_readiness(services: InjectedServices) -> Ready:
     Send searches only while this is so. While an encoder cannot be loaded and another answers, the status is
     `degraded`, and searches of the collections of the first get 503.
     """
-    verdict = await services.readiness.judge()
-    if not verdict.ready:
-        failed = [FieldError(field=name, message=result) for name, result in verdict.failures.items()]
+    report = await services.readiness.report()
+    if not report.ready:
+        failed = [FieldError(field=name, message=result) for name, result in report.failures.items()]
         raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
-    return Ready(status="degraded" if verdict.degraded else "ready", checks=verdict.checks)
+    return Ready(status="degraded" if report.degraded else "ready", checks=report.checks)
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""Images of callers, judged, decoded and resized by the decoding pool; no byte is parsed in this process."""
+"""Images of callers, decoded and resized by the decoding pool; no byte is parsed in this process."""
 
 import asyncio
 from dataclasses import asdict, dataclass
@@ -65,7 +65,7 @@ class ImageDecoders:
         answer = await self._decode(content, config, Priority.SEARCH, self.pool.deadline_s)
         return _pixels(answer, config.size)
 
-    async def judge(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
+    async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
         """Decode an image that is to be kept, as `prepare` does; images of a request wait for each other."""
         deadline_s = _UPLOAD_DEADLINES * self.pool.deadline_s
         answer = await self._decode(content, config, Priority.UPLOAD, deadline_s)

@@ -1,1 +1,1 @@
-"""The life of a model: judged, taken over, described."""
+"""Life cycle of a model: comparison with the active one, promotion, and its generations."""

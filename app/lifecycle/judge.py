@@ -17,7 +17,7 @@ from training.recipes.load import apply_overrides, parse_recipe
 from training.recipes.schema import Recipe
 
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
-Verdict = Literal["promoted", "waiting", "rejected", "unchanged"]
+Decision = Literal["promoted", "waiting", "rejected", "unchanged"]
 
 _METRICS: Final = ("rsum", "precision_at_10")
 # Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
@@ -29,16 +29,16 @@ class _Kept(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Judgement(_Kept):
-    """A new model against the one that is searched, on images that neither has learned from.
+class ModelVerdict(_Kept):
+    """Verdict on a new model: its metric and that of the active one, on held-out images.
 
     Attributes:
-        metric: What was measured, in percent or a sum of percents.
-        before: Of the model that is searched.
-        after: Of the new one.
-        held_out: Which split.
-        images: How many it has.
-        passed: Whether the model is a new one, and the metric rose by as much as it has to.
+        metric: Name of the metric, in percent or a sum of percents.
+        before: Metric of the active model.
+        after: Metric of the new model.
+        held_out: Held-out split.
+        images: Number of its images.
+        passed: Whether the model is a new one, and its metric rose by the required gain.
     """
 
     metric: str
@@ -49,11 +49,11 @@ class Judgement(_Kept):
     passed: bool
 
 
-class KeptJudgement(_Kept):
-    """A judgement, and the digest of the model that was searched with when it was made."""
+class StoredVerdict(_Kept):
+    """A verdict, and the digest of the model that was active then."""
 
     against: str
-    judgement: Judgement
+    judgement: ModelVerdict
 
 
 class Outcome(_Kept):
@@ -63,17 +63,17 @@ class Outcome(_Kept):
         verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
             rejected: it did not pass, and nothing was embedded with it; unchanged: no epoch was better than
             the model that the retraining went on from, so there is no new one.
-        collection: That it was for.
-        generation: By the new model; None if it was rejected, or there is none.
+        collection: Name of the collection.
+        generation: Generation by the new model; None if it was rejected, or there is none.
         bundle: Digest of the new model; None if there is none.
-        judgement: None where the collection has nothing held out to measure with.
+        judgement: Verdict on the new model; None if the collection has no held-out data.
     """
 
-    verdict: Verdict
+    verdict: Decision
     collection: str
     generation: int | None
     bundle: str | None
-    judgement: Judgement | None
+    judgement: ModelVerdict | None
 
 
 def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
@@ -108,7 +108,7 @@ def _shorten(tree: dict[str, Any]) -> None:
     tree["train"] |= {"steps": None, "epochs": _EPOCHS}
 
 
-def judge(
+def compare_models(
     base: BundleInfo,
     new: BundleInfo,
     manifest: Manifest,
@@ -118,24 +118,24 @@ def judge(
     label_template: str,
     device: str,
     batch_size: int = 64,
-) -> Judgement | None:
-    """Measure a new model and the one that is searched on the images that are held out.
+) -> ModelVerdict | None:
+    """Compare a new model with the active one on held-out images.
 
     Args:
-        base: What is searched with.
-        new: What may take its place.
-        manifest: Of the collection.
-        gain: By how much the metric has to rise; less than 0: how much it may fall.
+        base: Bundle of the active model.
+        new: Bundle of the new model.
+        manifest: Manifest of the collection.
+        gain: Amount by which the metric has to rise; if negative, it may fall by as much.
         metric: A name that `recoquest evaluate --json` gives; None: rsum, or else precision_at_10.
         label_template: Makes the query sentence of a label.
         device: A torch device, or auto.
         batch_size: Images a forward pass.
 
     Returns:
-        None where nothing is held out that has texts or labels.
+        None if no held-out image has texts or labels.
 
     Raises:
-        RecipeError: There is no such metric.
+        RecipeError: The held-out images give no such metric.
     """
     for split in _HELD_OUT:
         held_out = manifest.split(split)
@@ -153,7 +153,7 @@ def judge(
     if chosen not in before or chosen not in after:
         known = ", ".join(before) or "none"
         raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {known}.")
-    return Judgement(
+    return ModelVerdict(
         metric=chosen,
         before=before[chosen],
         after=after[chosen],

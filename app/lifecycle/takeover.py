@@ -7,7 +7,7 @@ from typing import Final
 import typer
 
 from app.lifecycle.build_generation import build_generation, open_generation, swap_to
-from app.lifecycle.judge import Judgement, KeptJudgement, Outcome, Verdict, judge
+from app.lifecycle.judge import Decision, ModelVerdict, Outcome, StoredVerdict, compare_models
 from app.settings import Settings
 from index.catalogue.collections import Generation, require_active
 from index.engine import SearchEngine
@@ -21,13 +21,13 @@ from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder
 from training.recipes.load import load_recipe
 
-# Who changes the model more often than this while it is judged decides on it, too.
-_MOST_JUDGEMENTS: Final = 3
+# Comparisons before the decision is left to whoever changes the active model so often.
+_MAX_COMPARISONS: Final = 3
 _JUDGED: Final = "judged.json"
 
 
 def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
-    """The generation that a collection is searched in now, and the bundle of its model.
+    """The active generation of a collection, and the bundle of its model.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -49,18 +49,18 @@ def write_kept(path: Path, content: str) -> None:
 class Promotion:
     """Decides what becomes of a retrained model.
 
-    A model passes against the one that is searched when it is judged, and takes the place of that one only.
-    Where another has come to be searched with meanwhile, it is judged again.
+    A model is compared with the active one and may replace that one only. If another model becomes active
+    meanwhile, it is compared again.
 
     Attributes:
-        engine: Home of the collection.
-        settings: Of this process.
-        collection: That was learned from.
+        engine: Engine of the home.
+        settings: Settings of this process.
+        collection: Collection of the training data.
         out: Folder of the retraining.
-        new: The bundle that came out of it.
-        metric: What has to rise; None: see `app.lifecycle.judge.judge`.
-        gain: By how much it has to rise.
-        promote: Whether to search with it if it passes.
+        new: Bundle of the new model.
+        metric: Metric that has to rise; None: see `app.lifecycle.judge.compare_models`.
+        gain: Amount by which the metric has to rise.
+        promote: Whether to activate the model if it passes.
         batch_size: Images a forward pass.
     """
 
@@ -75,46 +75,46 @@ class Promotion:
     batch_size: int
 
     def decide(self) -> Outcome:
-        """Judge the model, embed the collection with it if it passes, and search with it if that is wanted.
+        """Compare the models, embed the collection with one that passes, and activate it if `promote`.
 
         Raises:
             RecoquestError: Something that the user can mend.
         """
         if self.new.digest == self._begun_with():
             typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
-            return self._outcome("unchanged", None, self._judged(self.new))
-        for _ in range(_MOST_JUDGEMENTS):
+            return self._outcome("unchanged", None, self._verdict_against(self.new))
+        for _ in range(_MAX_COMPARISONS):
             active, base = searched_with(self.engine.home, self.collection)
             if base.digest == self.new.digest:
-                # An attempt that was ended has done it, or a person.
-                return self._outcome("promoted", active.id, self._last_judgement())
-            judgement = self._judged(base)
-            if judgement is not None and not judgement.passed:
-                return self._outcome("rejected", None, judgement)
+                # An earlier attempt or an operator has activated it.
+                return self._outcome("promoted", active.id, self._stored_verdict())
+            verdict = self._verdict_against(base)
+            if verdict is not None and not verdict.passed:
+                return self._outcome("rejected", None, verdict)
             generation, encoder, seconds = self._embedded()
-            if judgement is None or not self.promote:
-                return self._outcome("waiting", generation.id, judgement)
+            if verdict is None or not self.promote:
+                return self._outcome("waiting", generation.id, verdict)
             try:
                 self._promote(generation, encoder, seconds, base)
             except ActiveChangedError as error:
                 typer.echo(str(error))
                 continue
-            return self._outcome("promoted", generation.id, judgement)
+            return self._outcome("promoted", generation.id, verdict)
         typer.echo(
-            f"It was judged {_MOST_JUDGEMENTS} times, and each time {self.collection!r} came to be searched "
+            f"It was judged {_MAX_COMPARISONS} times, and each time {self.collection!r} came to be searched "
             "with another model before it could take over."
         )
-        return self._outcome("waiting", generation.id, judgement)
+        return self._outcome("waiting", generation.id, verdict)
 
     def _begun_with(self) -> str:
         """Digest of the model that the retraining went on from: bundles lie in folders of that name."""
         return Path(load_recipe(str(self.out / "recipe.yaml")).train.start_from or "").name
 
-    def _judged(self, base: BundleInfo) -> Judgement | None:
-        """The new model against another; done once for each other, unless another came between."""
-        found = self._last_judgement(against=base.digest)
+    def _verdict_against(self, base: BundleInfo) -> ModelVerdict | None:
+        """Verdict on the new model against another, stored until it is compared with a third."""
+        found = self._stored_verdict(against=base.digest)
         if found is None:
-            found = judge(
+            found = compare_models(
                 base,
                 self.new,
                 read_manifest(self.out / "data"),
@@ -127,7 +127,7 @@ class Promotion:
         if found is None:
             typer.echo("Nothing is held out (split test or val) to judge the new model by.")
             return None
-        kept = KeptJudgement(against=base.digest, judgement=found)
+        kept = StoredVerdict(against=base.digest, judgement=found)
         write_kept(self.out / _JUDGED, kept.model_dump_json(indent=2))
         typer.echo(
             f"{found.metric} on {found.images:,} images held out ({found.held_out}): {found.before:.2f} "
@@ -136,12 +136,12 @@ class Promotion:
         )
         return found
 
-    def _last_judgement(self, against: str | None = None) -> Judgement | None:
-        """Stored result of the last evaluation, if it was against a model of this digest, or any."""
+    def _stored_verdict(self, against: str | None = None) -> ModelVerdict | None:
+        """Verdict of the last comparison, if it was with a model of this digest; None: with any."""
         path = self.out / _JUDGED
         if not path.is_file():
             return None
-        kept = KeptJudgement.model_validate_json(path.read_bytes())
+        kept = StoredVerdict.model_validate_json(path.read_bytes())
         return kept.judgement if against in (None, kept.against) else None
 
     def _embedded(self) -> tuple[Generation, Encoder, float]:
@@ -161,11 +161,11 @@ class Promotion:
             instead_of=base.digest,
         )
 
-    def _outcome(self, verdict: Verdict, generation: int | None, judgement: Judgement | None) -> Outcome:
+    def _outcome(self, decision: Decision, generation: int | None, verdict: ModelVerdict | None) -> Outcome:
         return Outcome(
-            verdict=verdict,
+            verdict=decision,
             collection=self.collection,
             generation=generation,
-            bundle=None if verdict == "unchanged" else self.new.digest,
-            judgement=judgement,
+            bundle=None if decision == "unchanged" else self.new.digest,
+            judgement=verdict,
         )

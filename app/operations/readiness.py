@@ -24,7 +24,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReadinessReport:
     """Result of each check: `ok`, `degraded: ...`, or a failure in words.
 
     A degraded check concerns collections whose encoder cannot be loaded, while others are searched.
@@ -67,8 +67,8 @@ class Readiness:
         self._cache_s = cache_s
         self._lock = asyncio.Lock()
         self._views_tried = asyncio.Event()
-        self._verdict: Verdict | None = None
-        self._judged_at = float("-inf")
+        self._report: ReadinessReport | None = None
+        self._checked_at = float("-inf")
 
     def views_were_tried(self) -> None:
         """Take note that the views of the generations in use at the start are loaded, or failed to be.
@@ -77,23 +77,23 @@ class Readiness:
         """
         self._views_tried.set()
 
-    async def judge(self) -> Verdict:
+    async def report(self) -> ReadinessReport:
         """Run the checks, or give the last answer when it is fresh."""
         async with self._lock:
-            if self._verdict is None or time.monotonic() - self._judged_at > self._cache_s:
-                self._verdict = await self._check()
-                self._judged_at = time.monotonic()
-            return self._verdict
+            if self._report is None or time.monotonic() - self._checked_at > self._cache_s:
+                self._report = await self._check()
+                self._checked_at = time.monotonic()
+            return self._report
 
-    async def _check(self) -> Verdict:
+    async def _check(self) -> ReadinessReport:
         try:
             async with asyncio.timeout(self._timeout_s):
                 home, actives = await self._threads.health(_look, self._engine)
         except TimeoutError:
-            return Verdict({"catalogue": "took too long"})
+            return ReadinessReport({"catalogue": "took too long"})
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
             _log.error("catalogue check failed", error=type(error).__name__)
-            return Verdict({"catalogue": "cannot be read"})
+            return ReadinessReport({"catalogue": "cannot be read"})
         by_digest = {active.digest: active for active in actives}
         views, *results = await asyncio.gather(
             self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
@@ -101,7 +101,7 @@ class Readiness:
         if "ok" in results:
             results = [DEGRADED if result == _BROKEN else result for result in results]
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
-        return Verdict({"home": home, "catalogue": "ok", "views": views, **named})
+        return ReadinessReport({"home": home, "catalogue": "ok", "views": views, **named})
 
     async def _check_views(self) -> str:
         try:

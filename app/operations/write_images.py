@@ -154,7 +154,7 @@ async def _prepare(
     if not compared.is_new:
         return _Ready(image, compared.prepared)
     try:
-        decoded = await services.images.judge(image.content, loaded.image_config)
+        decoded = await services.images.decode_upload(image.content, loaded.image_config)
     except ImageError as error:
         let_go(error)
         return _Ready(image, error=error)

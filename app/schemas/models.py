@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from app.lifecycle.judge import Judgement
+from app.lifecycle.judge import ModelVerdict
 from app.schemas.generations import GenerationEntry
 from app.schemas.search_page import Answer, CosineKind, cosine_kind
 from app.schemas.search_query import Request
@@ -64,7 +64,7 @@ class Retraining(Answer):
     job: int
     collection: str = Field(description="Collection of its training images, texts and judged hits.")
     verdict: str = Field(description="promoted, waiting or rejected, as it ended.")
-    judgement: Judgement | None = Field(description="Against the model that was searched; null: none.")
+    judgement: ModelVerdict | None = Field(description="Comparison with the active model; null: none.")
 
 
 class PlacedGeneration(GenerationEntry):

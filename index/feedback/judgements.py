@@ -109,8 +109,8 @@ class LearningPairs:
     negatives: tuple[LearningPair, ...]
 
 
-def judge(
-    session: Session, collection: str, query: JudgedQuery, image: str, relevant: bool | None, *, most: int
+def record_judgement(
+    session: Session, collection: str, query: JudgedQuery, image: str, relevant: bool | None, *, limit: int
 ) -> bool:
     """Write down whether an image is relevant to a query; said again, the last time counts.
 
@@ -120,7 +120,7 @@ def judge(
         query: Query of the search.
         image: The hit, by its id.
         relevant: The judgement; None withdraws it.
-        most: Maximum number of judgements in a collection.
+        limit: Maximum number of judgements in a collection.
 
     Returns:
         Whether the image had a judgement for the query before.
@@ -153,7 +153,7 @@ def judge(
         return found is not None
     known = found is not None
     if found is None:
-        _refuse_more(session, generation.collection_id, most)
+        _refuse_more(session, generation.collection_id, limit)
         found = FeedbackRow(
             image_id=key, query_digest=digest, collection_id=generation.collection_id, query=kept
         )
@@ -277,11 +277,11 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
     )
 
 
-def _refuse_more(session: Session, collection_id: int, most: int) -> None:
+def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
     count = select(func.count()).where(FeedbackRow.collection_id == collection_id)
-    if session.execute(count).scalar_one() >= most:
+    if session.execute(count).scalar_one() >= limit:
         raise FeedbackFullError(
-            f"The collection has {most:,} judgements, as many as it may have: remove them with `recoquest "
+            f"The collection has {limit:,} judgements, as many as it may have: remove them with `recoquest "
             "feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
         )
 

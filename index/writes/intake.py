@@ -69,8 +69,8 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """An image that can be used.
+class CheckedImage:
+    """An image that passed all checks.
 
     Attributes:
         sha256: Digest of its file.
@@ -101,17 +101,17 @@ class Intake:
     limits: ImageLimits
     min_side: int | None = None
 
-    def prepare(self, record: Record, path: Path) -> Judged | ImageError:
+    def prepare(self, record: Record, path: Path) -> CheckedImage | ImageError:
         """Return what is to be done for a record; the error when its image cannot be used."""
         try:
             content = read_limited(path, self.limits)
-            prepared = self.judge(record, content)
+            prepared = self.check(record, content)
         except ImageError as error:
             return error
         sha256 = self.known[record.id].sha256 if prepared is None else prepared.sha256
-        return Judged(sha256, self.store.holds(sha256, content), prepared)
+        return CheckedImage(sha256, self.store.holds(sha256, content), prepared)
 
-    def keep(self, judged: Judged, path: Path) -> ImageError | None:
+    def keep(self, checked: CheckedImage, path: Path) -> ImageError | None:
         """Put the file of an image into the store if it is not there; the error when it cannot be read again.
 
         Only what can be decoded is kept; what was kept before comes back if the disk has lost it. Its digest
@@ -121,16 +121,16 @@ class Intake:
             DiskFullError: The disk has no space left.
             StoreError: The disk does not take the file.
         """
-        if judged.kept:
+        if checked.kept:
             return None
         try:
-            self.store.put(self.read_again(judged.sha256, path))
+            self.store.put(self.read_again(checked.sha256, path))
         except ImageError as error:
             return error
         return None
 
     def read_again(self, sha256: str, path: Path) -> bytes:
-        """Read the file of an image that was judged.
+        """Read the file of a checked image.
 
         Raises:
             ImageError: The file cannot be read, or was replaced meanwhile.
@@ -140,7 +140,7 @@ class Intake:
             raise ImageError("The file was changed while it was being indexed.")
         return content
 
-    def judge(self, record: Record, content: bytes) -> Prepared | None:
+    def check(self, record: Record, content: bytes) -> Prepared | None:
         """Return what has to be written, with nothing kept yet; None when nothing has.
 
         Raises:

@@ -22,10 +22,10 @@ import typer
 
 from app.cli.training.retrain import retrain
 from app.engine import open_engine
-from app.lifecycle.judge import Judgement, Outcome
+from app.lifecycle.judge import ModelVerdict, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
-from index.feedback.judgements import JudgedQuery, judge
+from index.feedback.judgements import JudgedQuery, record_judgement
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
@@ -144,12 +144,14 @@ def _judge(
             said = dict.fromkeys(hits[:_READ], False) | {image: True}
             with engine.home.catalogue.write() as session:
                 for hit, relevant in said.items():
-                    judge(session, _COLLECTION, JudgedQuery((text,)), hit, relevant, most=1_000_000)
+                    record_judgement(
+                        session, _COLLECTION, JudgedQuery((text,)), hit, relevant, limit=1_000_000
+                    )
                     tally[relevant] += 1
     return tally[True], tally[False]
 
 
-def _retrained(folder: Path, name: str, seed: int, arguments: argparse.Namespace) -> Judgement:
+def _retrained(folder: Path, name: str, seed: int, arguments: argparse.Namespace) -> ModelVerdict:
     out = folder / name
     retrain(
         _COLLECTION,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.application import create_app
 from app.engine import open_engine
-from app.lifecycle.judge import Judgement, Outcome
+from app.lifecycle.judge import ModelVerdict, Outcome
 from app.settings import Settings
 from index.catalogue.collections import require_active
 from index.catalogue.jobs import add_job, claim_job, end_job
@@ -77,7 +77,9 @@ def _retrained(engine: SearchEngine, folder: Path) -> int:
     generation = generation_for(engine.home, SHAPES, encoder)
     reindex(engine, generation, encoder, show_progress=False)
     compare(engine.home, active, generation)
-    judgement = Judgement(metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True)
+    judgement = ModelVerdict(
+        metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True
+    )
     outcome = Outcome(
         verdict="waiting", collection=SHAPES, generation=generation.id, bundle=digest, judgement=judgement
     )

@@ -62,11 +62,11 @@ def remove(
 def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery", home: Path | None) -> bool:
     """Write it down, and return whether something had been said of the two before."""
     from app.settings import load_settings
-    from index.feedback.judgements import judge
+    from index.feedback.judgements import record_judgement
 
     settings = load_settings(home=home)
     with indexed(settings) as engine, engine.home.catalogue.write() as session:
-        return judge(session, collection, query, hit, relevant, most=settings.max_feedback)
+        return record_judgement(session, collection, query, hit, relevant, limit=settings.max_feedback)
 
 
 def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":

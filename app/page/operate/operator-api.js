@@ -10,11 +10,11 @@ import { fetchAnswer, fetchJson, sentJson } from '../shared/http.js';
  * @typedef {{name: string, count: number, generations: Generation[]}} Collection the latest generation first
  * @typedef {{name: string, digest: string, dim: number, score_kind: string, metrics: Record<string, number>, created: string,
  *   loaded: boolean, collections: string[]}} Model
- * @typedef {{metric: string, before: number, after: number, held_out: string, images: number, passed: boolean}} Judgement
+ * @typedef {{metric: string, before: number, after: number, held_out: string, images: number, passed: boolean}} ModelVerdict
  * @typedef {Model & {towers: Record<string, string> | null,
  *   training: {recipe: string, description: string, objective: string, started_from: string | null, epochs: number | null,
  *     steps: number | null, batch_size: number, seed: number} | null,
- *   retraining: {job: number, collection: string, verdict: string, judgement: Judgement | null} | null,
+ *   retraining: {job: number, collection: string, verdict: string, judgement: ModelVerdict | null} | null,
  *   generations: Array<Generation & {collection: string}>}} ModelCard
  * @typedef {{id: number, kind: string, arguments: string[], state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled',
  *   cancelling: boolean, created: string, started: string | null, ended: string | null, worker: string | null, attempts: number,

@@ -3,7 +3,7 @@
 /**
  * @typedef {import('./operator-api.js').Generation} Generation
  * @typedef {import('./operator-api.js').Job} Job
- * @typedef {import('./operator-api.js').Judgement} Judgement
+ * @typedef {import('./operator-api.js').ModelVerdict} ModelVerdict
  */
 
 const STANDINGS = { searched: 'searched now', before: 'searched before', ready: 'ready', incomplete: 'incomplete' };
@@ -43,7 +43,7 @@ export function generationBefore(generations) {
   return before.reduce((last, each) => (last === null || each.activated > last.activated ? each : last), null);
 }
 
-/** @param {Judgement} judgement @returns {string} */
+/** @param {ModelVerdict} judgement @returns {string} */
 export function judgementText({ metric, before, after, images, held_out: split, passed }) {
   return `${metric} ${figureText(before)} \u2192 ${figureText(after)} on ${images} held-out images (${split}): ${passed ? 'passed' : 'did not pass'}`;
 }

@@ -40,7 +40,7 @@ def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders) -
 
 
 def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> None:
-    upload = asyncio.run(decoders.judge(FILES["turned"], CONFIG))
+    upload = asyncio.run(decoders.decode_upload(FILES["turned"], CONFIG))
     assert (upload.media_type, upload.width, upload.height) == ("image/jpeg", 70, 90)
     assert upload.pixels.shape == (3, 24, 24)
 
@@ -48,8 +48,8 @@ def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> 
 def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: ImageDecoders) -> None:
     content = encoded(noise("RGB", 801, 600), "JPEG")
     scaled = CONFIG.model_copy(update={"scaled_decoding": True})
-    whole = asyncio.run(decoders.judge(content, CONFIG))
-    upload = asyncio.run(decoders.judge(content, scaled))
+    whole = asyncio.run(decoders.decode_upload(content, CONFIG))
+    upload = asyncio.run(decoders.decode_upload(content, scaled))
     expected = ImagePreprocessing(scaled).to_uint8(decode_image(content, min_side=48))
     assert np.array_equal(upload.pixels.numpy(), expected.numpy())
     assert not np.array_equal(upload.pixels.numpy(), whole.pixels.numpy())
@@ -119,7 +119,7 @@ def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search
 
     async def run() -> None:
         os.kill(pid, signal.SIGSTOP)
-        upload = asyncio.create_task(decoders.judge(small(), CONFIG))
+        upload = asyncio.create_task(decoders.decode_upload(small(), CONFIG))
         await asyncio.sleep(3.0)
         assert not upload.done()
         os.kill(pid, signal.SIGCONT)

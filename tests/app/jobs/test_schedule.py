@@ -12,7 +12,7 @@ from app.jobs.schedule import give_retrainings
 from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.jobs import Job, add_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow
-from index.feedback.judgements import JudgedQuery, judge
+from index.feedback.judgements import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)
@@ -43,7 +43,7 @@ def _judge(own: Indexed, count: int, query: str) -> None:
     engine = open_engine(own.settings)
     with engine.home.catalogue.write() as session:
         for record in own.manifest.records[:count]:
-            judge(session, COLLECTION, JudgedQuery(texts=(query,)), record.id, True, most=1000)
+            record_judgement(session, COLLECTION, JudgedQuery(texts=(query,)), record.id, True, limit=1000)
     engine.close()
 
 

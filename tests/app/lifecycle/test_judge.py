@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lifecycle.judge import Judgement, continued_recipe, judge
+from app.lifecycle.judge import ModelVerdict, compare_models, continued_recipe
 from tests.app.conftest import make_bundle, make_manifest
 from training.errors import RecipeError
 from training.models.bundle import BundleInfo, read_bundle
@@ -65,8 +65,8 @@ def test_a_model_passes_by_what_it_gains_and_never_if_it_is_the_same(
     other = read_bundle(make_bundle(tmp_path / "other", seed=1))
     same = read_bundle(Path(shutil.copytree(base.folder, tmp_path / "same")))
 
-    def judged(new: BundleInfo, gain: float) -> Judgement:
-        found = judge(base, new, manifest, gain=gain, label_template="a {labels}", device="cpu")
+    def judged(new: BundleInfo, gain: float) -> ModelVerdict:
+        found = compare_models(base, new, manifest, gain=gain, label_template="a {labels}", device="cpu")
         assert found is not None
         return found
 

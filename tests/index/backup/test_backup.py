@@ -20,7 +20,7 @@ from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
-from index.feedback.judgements import JudgedQuery, judge, judgements
+from index.feedback.judgements import JudgedQuery, judgements, record_judgement
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
@@ -44,7 +44,7 @@ def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifes
         activate(session, generation, texts=True)
         for number, relevant in ((1, True), (2, False)):
             query = JudgedQuery(texts=("text 3.0",), unlike_images=("image-004",))
-            judge(session, "d", query, f"image-{number:03}", relevant, most=10)
+            record_judgement(session, "d", query, f"image-{number:03}", relevant, limit=10)
     remove_images(engine.home, "d", ["image-018", "image-019"])
     return engine
 

@@ -19,7 +19,13 @@ from index.catalogue.full_text import matching
 from index.catalogue.jobs import add_job, claim_job, end_job, get_job
 from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow
 from index.engine import SearchEngine
-from index.feedback.judgements import FeedbackCounts, JudgedQuery, count_feedback, judge, judgements
+from index.feedback.judgements import (
+    FeedbackCounts,
+    JudgedQuery,
+    count_feedback,
+    judgements,
+    record_judgement,
+)
 from index.ingest import ingest_manifest
 from index.vectors.codec import encode_vectors
 from tests.index.comparing import answers, rows
@@ -187,7 +193,7 @@ def test_an_installation_of_the_first_schema_keeps_all_and_does_what_is_new(
 
 def _judge_and_give_a_job(engine: SearchEngine) -> None:
     with engine.home.catalogue.write() as session:
-        judge(session, "c", JudgedQuery(texts=("text 3.0",)), "image-003", True, most=10)
+        record_judgement(session, "c", JudgedQuery(texts=("text 3.0",)), "image-003", True, limit=10)
         job = add_job(session, "tidy", [])
     with engine.home.catalogue.write() as session:
         assert claim_job(session, job.id, "worker") is not None

@@ -27,9 +27,9 @@ from index.feedback.judgements import (
     clear_feedback,
     count_feedback,
     count_usable,
-    judge,
     judgements,
     learning_pairs,
+    record_judgement,
 )
 from index.generations.remove_collection import remove_collection
 from index.ingest import ingest_manifest
@@ -58,7 +58,7 @@ def say(
     collection: str = "c",
 ) -> None:
     with engine.home.catalogue.write() as session:
-        judge(session, collection, query, f"image-{image:03}", relevant, most=most)
+        record_judgement(session, collection, query, f"image-{image:03}", relevant, limit=most)
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:

@@ -7,7 +7,7 @@ import pytest
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.feedback.judgements import JudgedQuery, judge
+from index.feedback.judgements import JudgedQuery, record_judgement
 from tests.e2e.work import FURTHER, TINY, Work
 from training.data.manifest import read_manifest
 from training.recipes.load import load_recipe
@@ -30,7 +30,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     held_out = next(record.id for record in work.records if record.split == "test")
     with engine.home.catalogue.write() as session:
         for image, relevant in ((train[0], True), (train[1], False), (held_out, True)):
-            judge(session, "scenes", JudgedQuery(texts=("what I look for",)), image, relevant, most=100)
+            record_judgement(
+                session, "scenes", JudgedQuery(texts=("what I look for",)), image, relevant, limit=100
+            )
     engine.close()
     return work
 
