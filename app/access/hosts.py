@@ -16,7 +16,7 @@ from index.errors import shortened
 _BAD_HOST: Final = Kind("bad-host", "The Host header cannot be read", HTTPStatus.BAD_REQUEST)
 _WRONG_HOST: Final = Kind("unknown-host", "The service has another name", HTTPStatus.MISDIRECTED_REQUEST)
 _EVERY: Final = "*"
-_LONGEST: Final = 253
+_MAX_NAME_LENGTH: Final = 253
 _AUTHORITY: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{0,5}))?"
 )
@@ -54,12 +54,12 @@ class Authority:
 
 def parse_authority(text: str) -> Authority | None:
     """Read `name`, `name:port` or `[IPv6]:port`; None where it is none of them."""
-    match = _AUTHORITY.fullmatch(text) if len(text) <= _LONGEST + len(":65535") else None
+    match = _AUTHORITY.fullmatch(text) if len(text) <= _MAX_NAME_LENGTH + len(":65535") else None
     if match is None:
         return None
     name = (match["v6"] or match["name"]).lower().removesuffix(".")
     port = int(match["port"]) if match["port"] else None
-    if not name or len(name) > _LONGEST or (port is not None and port > 2**16 - 1):
+    if not name or len(name) > _MAX_NAME_LENGTH or (port is not None and port > 2**16 - 1):
         return None
     authority = Authority(name, port)
     if match["v6"] is not None and not isinstance(authority.address, IPv6Address):

@@ -15,11 +15,11 @@ from starlette.requests import Request
 _FREE: Final = 5
 _FREE_OF_A_PROXY: Final = 50
 # The wait doubles with each further wrong key, up to this, which the holder of the right one has to wait too.
-_LONGEST_WAIT_S: Final = 30.0
+_MAX_WAIT_S: Final = 30.0
 _DOUBLINGS: Final = 5
 _FORGOTTEN_AFTER_S: Final = 600.0
-_MOST_ADDRESSES: Final = 4_096
-_LONGEST_ADDRESS: Final = 64
+_MAX_ADDRESSES: Final = 4_096
+_MAX_ADDRESS_LENGTH: Final = 64
 _LOGGED_EVERY_S: Final = 5.0
 # The holder of one IPv6 address holds all of its /64 network.
 _OWN_BITS: Final = 64
@@ -40,7 +40,7 @@ class _Guesser:
         over = self.wrong - self.free
         if over < 0:
             return 0.0
-        return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _LONGEST_WAIT_S) - now)
+        return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _MAX_WAIT_S) - now)
 
 
 class BruteForceLimiter:
@@ -82,7 +82,7 @@ class BruteForceLimiter:
             guesser.wrong += 1
             guesser.last = now
             self._guessers[client] = guesser
-        while len(self._guessers) > _MOST_ADDRESSES:
+        while len(self._guessers) > _MAX_ADDRESSES:
             self._guessers.popitem(last=False)
         self._refused("wrong", now)
 
@@ -109,7 +109,7 @@ def _network(address: str) -> str:
     try:
         parsed = ip_address(address)
     except ValueError:
-        return address[:_LONGEST_ADDRESS]
+        return address[:_MAX_ADDRESS_LENGTH]
     if isinstance(parsed, IPv6Address):
         if parsed.ipv4_mapped is not None:
             return str(parsed.ipv4_mapped)

@@ -19,14 +19,14 @@ _READS: Final = 8
 # SQLite takes one writer at a time; the others wait for its lock.
 _WRITES: Final = 3
 # A write that has waited so long for its thread is refused: those before it wait for a lock.
-_LONGEST_WAIT_S: Final = 5.0
+_MAX_WAIT_S: Final = 5.0
 # Threads for thumbnails: each waits for a decoding process, behind searches and uploads.
 _THUMBNAILS: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
 _LOOK_S: Final = 0.02
 
-_LATE: Final = f"Others have been writing for {_LONGEST_WAIT_S:g} seconds: nothing was written, try again."
+_LATE: Final = f"Others have been writing for {_MAX_WAIT_S:g} seconds: nothing was written, try again."
 
 
 class Threads:
@@ -59,7 +59,7 @@ class Threads:
         arrived = time.monotonic()
 
         def unless_late() -> Result:
-            if time.monotonic() - arrived > _LONGEST_WAIT_S:
+            if time.monotonic() - arrived > _MAX_WAIT_S:
                 raise CatalogueBusyError(_LATE)
             return work(*args, **kwargs)
 

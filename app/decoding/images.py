@@ -17,7 +17,7 @@ from training.data.decoding.images import MEDIA_TYPES, ImageLimits, check_signat
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 
-_MOST_THUMBNAIL_BYTES: Final = 4 << 20
+_MAX_THUMBNAIL_BYTES: Final = 4 << 20
 # Deadline of an upload's decoding in deadlines of a search, as for a writing request.
 _UPLOAD_DEADLINES: Final = 6
 
@@ -84,7 +84,7 @@ class ImageDecoders:
             DecoderStartError: No process can be started.
         """
         header = {"task": "thumbnail", "path": str(original.absolute())}
-        future = self.pool.submit(Task(header, _MOST_THUMBNAIL_BYTES), Priority.THUMBNAIL)
+        future = self.pool.submit(Task(header, _MAX_THUMBNAIL_BYTES), Priority.THUMBNAIL)
         try:
             return bytes(future.result(self.pool.deadline_s).body)
         except TimeoutError:

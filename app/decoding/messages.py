@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _LENGTHS: Final = struct.Struct(">IQ")
-_MOST_HEADER_BYTES: Final = 65_536
+_MAX_HEADER_BYTES: Final = 65_536
 _PART_BYTES: Final = 1 << 20
 
 
@@ -29,13 +29,13 @@ def send(connection: socket.socket, header: Mapping[str, Any], body: bytes | mem
 
 
 def receive(
-    connection: socket.socket, most_bytes: int, until: float | None = None
+    connection: socket.socket, max_bytes: int, until: float | None = None
 ) -> tuple[dict[str, Any], bytearray]:
     """Read a message.
 
     Args:
         connection: Socket to the other process.
-        most_bytes: Maximum size of the body.
+        max_bytes: Maximum size of the body.
         until: Deadline for the whole message, on the clock of `time.monotonic`; None: no deadline.
 
     Raises:
@@ -43,7 +43,7 @@ def receive(
         OSError: The connection is broken; a TimeoutError when it is too late.
     """
     header_bytes, body_bytes = _LENGTHS.unpack(_read(connection, _LENGTHS.size, until))
-    if header_bytes > _MOST_HEADER_BYTES or body_bytes > most_bytes:
+    if header_bytes > _MAX_HEADER_BYTES or body_bytes > max_bytes:
         raise BrokenMessageError
     try:
         header = json.loads(_read(connection, header_bytes, until))

@@ -26,7 +26,7 @@ from training.errors import ImageError, ImageTooLargeError
 DecodeOutcome = Literal[Outcome, LossReason]
 RestartReason = Literal["crash", "cpu", "wall", "memory"]
 
-_MOST_REASON: Final = 1_000
+_MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
 _CLOSED: Final = "The service is shutting down; try again."
 
@@ -287,7 +287,7 @@ def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
         return None
     if answer.outcome == "memory":
         return _error_of("memory", limits)
-    reason = str(answer.header.get("reason", ""))[:_MOST_REASON]
+    reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
     return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
 
 

@@ -23,7 +23,7 @@ from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
 from training.models.resize import to_square
 
-_MOST_BYTES: Final = 1 << 40
+_MAX_BYTES: Final = 1 << 40
 # The service itself has priority: its threads need the processor briefly and at once.
 _NICENESS: Final = 5
 
@@ -49,7 +49,7 @@ def main(parent: int, descriptor: int, memory_bytes: int, cpu_s: int) -> None:
         send(connection, {"outcome": "ready"})
         while True:
             try:
-                header, content = receive(connection, _MOST_BYTES)
+                header, content = receive(connection, _MAX_BYTES)
             except BrokenMessageError:
                 return
             except MemoryError:

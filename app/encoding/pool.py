@@ -29,7 +29,7 @@ _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
 _MEASURED_SIZE = 2
 
 _FIRST_REST_S = 1.0
-_LONGEST_REST_S = 60.0
+_MAX_REST_S = 60.0
 _LOOK_S = 1.0
 # A process that computes longer than this at the end is killed.
 _LAST_BATCH_S = 1.0
@@ -277,7 +277,7 @@ class Encoders:
 
     def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
         failure = self._failures.setdefault(digest, _Failure())
-        rest_s = min(_FIRST_REST_S * 2**failure.tries, _LONGEST_REST_S)
+        rest_s = min(_FIRST_REST_S * 2**failure.tries, _MAX_REST_S)
         failure.tries += 1
         failure.rest = asyncio.create_task(self._rest(digest, bundle, state, rest_s))
         _log.error(

@@ -31,7 +31,7 @@ from app.encoding.worker import Worker
 Result = TypeVar("Result")
 
 _RESTART_PAUSE_S = 0.05
-_LONGEST_LOOK_S = 1.0
+_MAX_LOOK_S = 1.0
 # No text waits to be encoded together with others behind a pass that takes longer.
 _SLOW_PASS_S = 1.0
 
@@ -196,7 +196,7 @@ class EncodingQueue:
 
     @property
     def _look_s(self) -> float:
-        return min(self._limits.pass_limit_s / 4, _LONGEST_LOOK_S)
+        return min(self._limits.pass_limit_s / 4, _MAX_LOOK_S)
 
     def _clear(self, worker: Worker, error: EncodingError) -> None:
         """Fail the queries of a worker that is gone, and let another lane take those that wait."""

@@ -10,10 +10,10 @@ import torch
 
 # One more number of threads is tried only while time is left, so a start is delayed by about a second.
 _MEASURE_S = 0.8
-_LEAST_PASSES = 2
-_LEAST_COUNTS = 2
+_MIN_PASSES = 2
+_MIN_COUNTS = 2
 # Batches that wait in a full queue of the default size.
-_MOST_LANES = 4
+_MAX_LANES = 4
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class ComputeThreads:
         self._given = count
         total = count or cores()
         self._alone = count or 1
-        self.lanes = min(total, _MOST_LANES)
+        self.lanes = min(total, _MAX_LANES)
         self._side_by_side = total // self.lanes
         self._of_thread = threading.local()
 
@@ -98,10 +98,10 @@ def quickest_count(
     best, least = 1, float("inf")
     alone: list[float] = []
     for tried, count in enumerate(counts):
-        if tried >= _LEAST_COUNTS and clock() > end:
+        if tried >= _MIN_COUNTS and clock() > end:
             break
         use(count)
-        times = [_least_time(one, share_s, clock) for one in passes]
+        times = [_min_time(one, share_s, clock) for one in passes]
         alone = alone or times
         cost = sum(time_s / alone_s for time_s, alone_s in zip(times, alone, strict=True))
         if cost < least:
@@ -109,12 +109,12 @@ def quickest_count(
     return best
 
 
-def _least_time(one: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
+def _min_time(one: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
     """The least time of a few passes within the seconds given, after one that is not counted."""
     one()
     times: list[float] = []
     end = clock() + seconds
-    while len(times) < _LEAST_PASSES or clock() < end:
+    while len(times) < _MIN_PASSES or clock() < end:
         began = clock()
         one()
         times.append(clock() - began)

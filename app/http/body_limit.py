@@ -10,7 +10,7 @@ from app.http.problem_kinds import TOO_LARGE
 from app.http.problems import problem_response
 
 # Python refuses to read a number of thousands of digits.
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 class BodyTooLargeError(HTTPException):
@@ -37,7 +37,7 @@ class BodyLimit:
         is_form = headers.get("content-type", "").lower().startswith("multipart/")
         limit = self.max_form_bytes if is_form else self.max_other_bytes
         declared = headers.get("content-length", "")
-        if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
+        if declared.isdecimal() and (len(declared) > _MAX_DIGITS or int(declared) > limit):
             response = problem_response(
                 TOO_LARGE,
                 _detail(limit),

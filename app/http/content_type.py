@@ -12,7 +12,7 @@ from app.http.problems import RequestError
 _FORM: Final = "multipart/form-data"
 UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
 # The longest of RFC 2046; a body is searched for it.
-_LONGEST_BOUNDARY: Final = 70
+_MAX_BOUNDARY: Final = 70
 # Any bytes have texts in these, and none of them half of a character.
 _CHARSETS: Final = frozenset({"utf-8", "ascii", "iso8859-1"})
 
@@ -30,12 +30,12 @@ def check_form_type(content_type: str) -> None:
             UNREADABLE_FORM,
             f"The content type is {_FORM} without a boundary: let the HTTP client write it.",
         )
-    if len(boundary) > _LONGEST_BOUNDARY or not (
+    if len(boundary) > _MAX_BOUNDARY or not (
         boundary.isascii() and boundary.decode("ascii").isprintable()
     ):
         raise RequestError(
             UNREADABLE_FORM,
-            f"The boundary of the form is longer than {_LONGEST_BOUNDARY} characters, or not of ASCII: let "
+            f"The boundary of the form is longer than {_MAX_BOUNDARY} characters, or not of ASCII: let "
             "the HTTP client write it.",
         )
     if not _is_known(parameters.get(b"charset", b"utf-8").decode("latin-1")):

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from index.errors import shortened
 
 # More help nobody, and there can be hundreds of thousands.
-_MOST: Final = 8
-_LONGEST: Final = 400
+_MAX_ERRORS: Final = 8
+_MAX_MESSAGE_LENGTH: Final = 400
 # Messages for a caller in place of pydantic's messages for programmers.
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
@@ -44,8 +44,8 @@ class FieldError(BaseModel):
 def field_errors(found: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     """Name the first of the wrong fields that pydantic has found; the values themselves are not repeated."""
     return [
-        FieldError(field=_name(error["loc"]), message=shortened(sentence(error), _LONGEST))
-        for error in found[:_MOST]
+        FieldError(field=_name(error["loc"]), message=shortened(sentence(error), _MAX_MESSAGE_LENGTH))
+        for error in found[:_MAX_ERRORS]
     ]
 
 
@@ -69,4 +69,4 @@ def _name(location: Sequence[str | int]) -> str:
         location = location[1:]
     if isinstance(location[0], int):
         return "body"
-    return shortened(".".join(shortened(str(part)) for part in location), _LONGEST)
+    return shortened(".".join(shortened(str(part)) for part in location), _MAX_MESSAGE_LENGTH)

@@ -25,7 +25,7 @@ from training.errors import (
 )
 
 # Some errors quote the request, or list names of the catalogue.
-_LONGEST: Final = 4_000
+_MAX_DETAIL_LENGTH: Final = 4_000
 MEDIA_TYPE = "application/problem+json"
 
 _Answer = Callable[[Request, Exception], Awaitable[JSONResponse]]
@@ -70,7 +70,7 @@ def problem_response(
         type=f"urn:recoquest:{kind.slug}",
         title=kind.title,
         status=kind.status,
-        detail=kind.detail or shortened(detail, _LONGEST),
+        detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
         request_id=request_id,
         errors=list(errors),
     )
@@ -110,7 +110,7 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log_reason(error, kind)
     field = _field_of(error, kind)
-    message = shortened(str(error), _LONGEST)
+    message = shortened(str(error), _MAX_DETAIL_LENGTH)
     errors = [FieldError(field=field, message=message)] if field is not None else []
     return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
 

@@ -15,7 +15,7 @@ _UNSATISFIABLE: Final = Kind(
     "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 )
 # Viewers ask for one or two; hundreds of small ones cost more than the whole file.
-_MOST: Final = 8
+_MAX_RANGES: Final = 8
 # Python takes quadratic time for a number of thousands of digits.
 _RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18})")
 
@@ -86,10 +86,10 @@ def _ranges_of(scope: Scope) -> list[re.Match[str]]:
     unit, _, rest = sent[0].partition("=")
     if unit.strip().lower() != "bytes":
         return []
-    parts = [part.strip(" \t") for part in rest.split(",", _MOST)]
+    parts = [part.strip(" \t") for part in rest.split(",", _MAX_RANGES)]
     found = [_RANGE.fullmatch(part) for part in parts if part]
     ranges = [match for match in found if match is not None and not _is_backwards(match)]
-    return ranges if len(found) == len(ranges) <= _MOST else []
+    return ranges if len(found) == len(ranges) <= _MAX_RANGES else []
 
 
 def _is_backwards(part: re.Match[str]) -> bool:

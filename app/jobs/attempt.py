@@ -22,7 +22,7 @@ from training.progress import PROGRESS_VARIABLE
 
 Order = Literal["go on", "cancel", "stop", "let go"]
 _TICK_SECONDS: Final = 0.1
-_MOST_BEAT_SECONDS: Final = 2.0
+_MAX_BEAT_SECONDS: Final = 2.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class Attempt:
         self._stop = stop
         self._folder = JobFolder.of(settings, job.id)
         self._beaten = time.monotonic()
-        self._beat_seconds = min(_MOST_BEAT_SECONDS, settings.job_lease_s / 5)
+        self._beat_seconds = min(_MAX_BEAT_SECONDS, settings.job_lease_s / 5)
 
     def run(self) -> None:
         """Do the job to its end, or until it is cancelled, the worker stops, or the job is another's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 # A result is shown in lists; a larger one is looked up in the job's folder.
-_MOST_RESULT_BYTES: Final = 1 << 16
+_MAX_RESULT_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
         return None
     try:
         content = (folder / name).read_bytes()
-        found = json.loads(content) if len(content) <= _MOST_RESULT_BYTES else None
+        found = json.loads(content) if len(content) <= _MAX_RESULT_BYTES else None
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -24,7 +24,7 @@ from training.errors import RecoquestError
 _LOOK_SECONDS: Final = 1.0
 # Pause of a thread that could not look for a job, or take one.
 _PAUSE_SECONDS: Final = 5.0
-_MOST_WATCH_SECONDS: Final = 5.0
+_MAX_WATCH_SECONDS: Final = 5.0
 # Beyond the time that a job has to stop, what ending it takes.
 _LAST_SECONDS: Final = 10.0
 
@@ -102,7 +102,7 @@ class Worker:
         return None
 
     def _look_after(self) -> None:
-        every_s = min(_MOST_WATCH_SECONDS, self._settings.job_lease_s / 5)
+        every_s = min(_MAX_WATCH_SECONDS, self._settings.job_lease_s / 5)
         while not self._stop.is_set():
             try:
                 self.look()

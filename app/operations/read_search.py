@@ -75,16 +75,16 @@ class FormShape:
 
     Attributes:
         text: The field of its JSON text.
-        most_texts: Maximum number of text fields.
+        max_texts: Maximum number of text fields.
         files: Field that an error names if there are too many files.
-        most_files: Maximum number of files.
+        max_files: Maximum number of files.
         too_many_files: Message for more files.
     """
 
     text: str
-    most_texts: int
+    max_texts: int
     files: str
-    most_files: int
+    max_files: int
     too_many_files: str
 
 
@@ -98,7 +98,7 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
     check_form_type(request.headers.get("content-type", ""))
     try:
         async with request.form(
-            max_files=shape.most_files, max_fields=shape.most_texts, max_part_size=settings.max_json_bytes
+            max_files=shape.max_files, max_fields=shape.max_texts, max_part_size=settings.max_json_bytes
         ) as form:
             yield form
     except HTTPException as error:
@@ -124,9 +124,9 @@ def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> H
 
 _SEARCH = FormShape(
     text="query",
-    most_texts=8,
+    max_texts=8,
     files="like",
-    most_files=MAX_EXAMPLES,
+    max_files=MAX_EXAMPLES,
     too_many_files=f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples.",
 )
 

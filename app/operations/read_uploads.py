@@ -27,13 +27,13 @@ _Model = TypeVar("_Model")
 _MULTIPART = "multipart/form-data"
 _SEVERAL = FormShape(
     text="records",
-    most_texts=2,
+    max_texts=2,
     files="image",
-    most_files=MAX_UPLOADS,
+    max_files=MAX_UPLOADS,
     too_many_files=f"Too many files are sent: a request takes at most {MAX_UPLOADS}.",
 )
 _ONE = FormShape(
-    text="record", most_texts=2, files="image", most_files=1, too_many_files="Send one image, not several."
+    text="record", max_texts=2, files="image", max_files=1, too_many_files="Send one image, not several."
 )
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 

@@ -28,7 +28,7 @@ _GRACE_S: Final = 0.5
 _WRITE_DEADLINES: Final = 6
 _CHANGE_DEADLINES: Final = 60
 # Python refuses to read a number of thousands of digits.
-_MOST_DIGITS: Final = 18
+_MAX_DIGITS: Final = 18
 
 
 class BusyError(HTTPException):
@@ -227,7 +227,7 @@ def _declared(scope: Scope) -> int | None:
     if "transfer-encoding" in headers:
         return None
     length = headers.get("content-length", "0")
-    return int(length) if length.isdecimal() and len(length) <= _MOST_DIGITS else None
+    return int(length) if length.isdecimal() and len(length) <= _MAX_DIGITS else None
 
 
 def _request_id(scope: Scope) -> str | None:

@@ -21,7 +21,7 @@ _LOG_EVERY_S: Final = 5.0
 # Connections beyond the limit, for checks of health.
 _RESERVE: Final = 32
 # Connections that were told of their end and may still read it.
-_MOST_LEAVING: Final = 256
+_MAX_LEAVING: Final = 256
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -101,7 +101,7 @@ class Connections:
     def leave(self, connection: Watched) -> bool:
         """Free the place of a connection that is told why it ends; False: too many are at that."""
         self._open.pop(connection, None)
-        if len(self._leaving) >= _MOST_LEAVING:
+        if len(self._leaving) >= _MAX_LEAVING:
             return False
         self._leaving.add(connection)
         self._sweep_later()

@@ -11,12 +11,12 @@ _END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
 # Method, version and spaces of a request line.
 _BESIDE_TARGET: Final = 64
 # More than the largest body that any setting allows is seldom sent; it is read only to be thrown away.
-MOST_DISCARDED: Final = 32 << 20
+MAX_DISCARDED: Final = 32 << 20
 # Parsing a chunk costs as much as parsing kilobytes. A sender may begin with small ones.
 _FREE_CHUNKS: Final = 1000
-_LEAST_MEAN_CHUNK: Final = 64
+_MIN_MEAN_CHUNK: Final = 64
 # The length of a chunk, or trailers.
-_MOST_BETWEEN_CHUNKS: Final = 8 << 10
+_MAX_BETWEEN_CHUNKS: Final = 8 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +137,21 @@ class BoundedConnection(h11.Connection):
         self._body_bytes += size
         if self.our_state is h11.DONE:
             self._discarded += size
-            if self._discarded > MOST_DISCARDED:
+            if self._discarded > MAX_DISCARDED:
                 raise OverBoundError("The body goes on long after the answer.")
         if self._chunked and data.chunk_start:
             self._chunks += 1
             # A chunk that has just begun does not count as small.
-            small = self._body_bytes - size < (self._chunks - 1) * _LEAST_MEAN_CHUNK
+            small = self._body_bytes - size < (self._chunks - 1) * _MIN_MEAN_CHUNK
             if self._chunks > _FREE_CHUNKS and small:
                 raise OverBoundError(
-                    f"The body comes in chunks of fewer than {_LEAST_MEAN_CHUNK} bytes: send larger ones."
+                    f"The body comes in chunks of fewer than {_MIN_MEAN_CHUNK} bytes: send larger ones."
                 )
 
     def _check_between_chunks(self, received: bytes) -> None:
-        if len(received) > _MOST_BETWEEN_CHUNKS or received.count(b"\n") > self._limits.fields + 1:
+        if len(received) > _MAX_BETWEEN_CHUNKS or received.count(b"\n") > self._limits.fields + 1:
             raise _too_large(
-                f"The trailers of the request have over {_MOST_BETWEEN_CHUNKS:,} bytes or "
+                f"The trailers of the request have over {_MAX_BETWEEN_CHUNKS:,} bytes or "
                 f"{self._limits.fields} fields."
             )
 

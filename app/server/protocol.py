@@ -15,7 +15,7 @@ from app.http.problem_kinds import Kind
 from app.http.problems import problem_response
 from app.server.answers import raw_answer
 from app.server.connections import Connections, Reason
-from app.server.heads import MOST_DISCARDED, BoundedConnection, OverBoundError
+from app.server.heads import MAX_DISCARDED, BoundedConnection, OverBoundError
 from app.server.shedding import Shedding
 from app.server.transport import LingeringTransport
 
@@ -99,7 +99,7 @@ class BoundedProtocol(H11Protocol):
             self._refuse()
         if self._leave_by is not None:
             self._discarded += len(data)
-            if self._discarded > MOST_DISCARDED:
+            if self._discarded > MAX_DISCARDED:
                 self.transport.abort()
         elif self._shed(data):
             return

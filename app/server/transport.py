@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 # More is sent without a copy.
-_MOST_HELD: Final = 64 << 10
+_MAX_BUFFERED: Final = 64 << 10
 
 
 class LingeringTransport(asyncio.Transport):
@@ -59,7 +59,7 @@ class LingeringTransport(asyncio.Transport):
         """Send bytes, small ones together with those that follow at once; none after the end."""
         if self._ended:
             return
-        if len(self._held) + len(data) > _MOST_HELD:
+        if len(self._held) + len(data) > _MAX_BUFFERED:
             self._flush()
             self._transport.write(data)
             return

@@ -27,7 +27,7 @@ from index.home import Home
 from training.models.bundle import read_bundle
 from training.progress import progress_bar
 
-_MOST_SUMMARY_BYTES: Final = 1 << 30
+_MAX_SUMMARY_BYTES: Final = 1 << 30
 _NOTED_AT_ONCE: Final = 500
 
 
@@ -104,7 +104,7 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
                 _store(home, sha256, content.read(), path)
                 images += 1
             elif member.name == SUMMARY:
-                summary = _read_summary(path, content.read(_MOST_SUMMARY_BYTES))
+                summary = _read_summary(path, content.read(_MAX_SUMMARY_BYTES))
             else:
                 others[member.name] = _extract(content, scratch / _place(member.name))
             bar.advance()

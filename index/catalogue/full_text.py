@@ -16,11 +16,11 @@ from index.vectors.protocol import Keys
 # Letters and digits of any script: what the tokenizer of SQLite's index takes for words.
 _WORD: Final = re.compile(r"[^\W_]+")
 # Limit of different words in a query: each is looked up by itself.
-MOST_WORDS: Final = 64
+MAX_WORDS: Final = 64
 # PostgreSQL takes words of up to 2,047 bytes, of which a letter may need four.
-_LONGEST: Final = 500
+_MAX_WORD_LENGTH: Final = 500
 # Limit of an image's text: a tsvector holds 1,048,575 bytes, and a character may take four of them.
-MOST_CHARACTERS: Final = 200_000
+MAX_CHARACTERS: Final = 200_000
 
 
 def matching(
@@ -86,7 +86,7 @@ def replace_words(session: Session, keys: Sequence[int]) -> None:
 def add_words(session: Session, keys: Sequence[int]) -> None:
     """Take in the words of these images, of which none have been, in the caller's transaction.
 
-    Of an image with more text than `MOST_CHARACTERS`, those at its beginning are taken in.
+    Of an image with more text than `MAX_CHARACTERS`, those at its beginning are taken in.
     """
     if not keys:
         return
@@ -112,11 +112,11 @@ def tokens(words: str) -> list[str]:
 def tsvector(written: str) -> str:
     """Return the words of a text with their places, as PostgreSQL writes a tsvector.
 
-    Of a text with more than `MOST_CHARACTERS` they are those at its beginning. PostgreSQL's own parser would
+    Of a text with more than `MAX_CHARACTERS` they are those at its beginning. PostgreSQL's own parser would
     take "a/b" for a file and "x.Y" for a host, and find neither word of them.
     """
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(_split(written[:MOST_CHARACTERS]), 1):
+    for place, word in enumerate(_split(written[:MAX_CHARACTERS]), 1):
         places.setdefault(_quoted(word), []).append(place)
     return " ".join(f"{word}:{','.join(map(str, own))}" for word, own in places.items())
 
@@ -159,7 +159,7 @@ def _fts5(asked: Sequence[str]) -> str:
 
 def _quoted(word: str) -> str:
     """Return a word as PostgreSQL writes one; it has letters and digits alone."""
-    return f"'{word[:_LONGEST]}'"
+    return f"'{word[:_MAX_WORD_LENGTH]}'"
 
 
 _SQLITE: Final = text(
@@ -185,7 +185,7 @@ _POSTGRESQL: Final = text(
 _TAKE_IN_SQLITE: Final = text(
     "INSERT INTO image_words (rowid, words) SELECT id, substr("
     "coalesce((SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id), '') "
-    f"|| char(10) || coalesce(report, ''), 1, {MOST_CHARACTERS}) FROM images WHERE id IN :keys"
+    f"|| char(10) || coalesce(report, ''), 1, {MAX_CHARACTERS}) FROM images WHERE id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
 _WRITTEN_POSTGRESQL: Final = text(
     "SELECT id, coalesce("

@@ -17,7 +17,7 @@ from index.errors import JobStateError, UnknownJobError
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 JOB_STATES: Final[tuple[JobState, ...]] = ("queued", "running", "done", "failed", "cancelled")
 # A job that loses worker after worker may be what ends them.
-_MOST_LAPSES: Final = 5
+_MAX_LAPSES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ def expire_lease(session: Session, seen: Job) -> Job | None:
     values: dict[str, Any] = {"state": "queued", "worker": None, "lapses": JobRow.lapses + 1}
     if seen.cancelling:
         values |= {"state": "cancelled", "ended": now()}
-    elif seen.lapses + 1 >= _MOST_LAPSES:
-        error = f"The worker that ran it was lost {_MOST_LAPSES} times: see the job's log."
+    elif seen.lapses + 1 >= _MAX_LAPSES:
+        error = f"The worker that ran it was lost {_MAX_LAPSES} times: see the job's log."
         values |= {"state": "failed", "ended": now(), "error": error}
     still = (JobRow.state == "running", JobRow.worker == seen.worker, JobRow.beats == seen.beats)
     return _change(session, seen.id, values, *still, JobRow.cancelling == seen.cancelling)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.compiler import ExpandedState
 
 # Statements differ by how many keys they name.
-_REMEMBERED: Final = 256
+_CACHE_STATEMENTS: Final = 256
 
 
 class Reading:
@@ -63,7 +63,7 @@ class DirectRead:
 
     def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
         self._statement = statement
-        self._compiled = lru_cache(_REMEMBERED)(self._compile)
+        self._compiled = lru_cache(_CACHE_STATEMENTS)(self._compile)
 
     def rows(self, engine: Engine, keys: Sequence[int]) -> list[Any]:
         """Return the rows of these keys, all of one state; values are as the driver gives them."""

@@ -27,7 +27,7 @@ _NEAREST: Final = 5
 _SAMPLE: Final = 2000
 _ROWS: Final = 1024
 _COLUMNS: Final = 8192
-_PICTURES_KEPT: Final = 20_000
+_CACHE_PICTURES: Final = 20_000
 
 Pair = tuple[int, int]
 _Alike = Callable[[Vectors, Vectors], Vectors]
@@ -185,7 +185,7 @@ class _Pictures:
         self._store = store
         self._files = files
         self.unread: set[int] = set()
-        self.of = lru_cache(maxsize=_PICTURES_KEPT)(self._read)
+        self.of = lru_cache(maxsize=_CACHE_PICTURES)(self._read)
 
     def _read(self, key: int) -> Picture | None:
         try:

@@ -24,8 +24,8 @@ class _Sized(Protocol):
 Value = TypeVar("Value", bound=_Sized)
 
 # Images that were written are looked at one by one; of many, or of a large share, all are read anew.
-_FEW: Final = 1000
-_FEW_SHARE: Final = 1 / 8
+_MIN_REFRESH_LIMIT: Final = 1000
+_REFRESH_SHARE: Final = 1 / 8
 _ENTRY_BYTES: Final = 1024
 
 
@@ -48,12 +48,12 @@ class IncrementalCache(Generic[Value]):
     """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
 
     Args:
-        most_bytes: Memory of all values; the least recently used are evicted, but never the latest.
+        max_bytes: Memory of all values; the least recently used are evicted, but never the latest.
         newer: Whether a state later than the requested one is acceptable.
     """
 
-    def __init__(self, most_bytes: int, *, newer: bool = False) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int, *, newer: bool = False) -> None:
+        self._max_bytes = max_bytes
         self._newer = newer
         self._lock = threading.Lock()
         self._held: OrderedDict[CacheKey, tuple[int, Value]] = OrderedDict()
@@ -114,7 +114,7 @@ class IncrementalCache(Generic[Value]):
             self._forget(place)
             self._held[place] = (sequence, value)
             self._bytes += _cost(place, value)
-            while self._bytes > self._most_bytes and len(self._held) > 1:
+            while self._bytes > self._max_bytes and len(self._held) > 1:
                 self._forget(next(iter(self._held)))
 
     @property
@@ -142,7 +142,7 @@ def _cost(place: CacheKey, value: _Sized) -> int:
 
 def refresh_limit(count: int) -> int:
     """Return how many of so many images or texts may be written for it to be worth while to catch up."""
-    return max(_FEW, int(_FEW_SHARE * count))
+    return max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * count))
 
 
 def touched_since(

@@ -231,8 +231,8 @@ class Columns:
         field: str,
         kind: FieldKind,
         parts: Sequence[Interval],
-        most_values: int | None,
-        most_texts: int | None,
+        max_values: int | None,
+        max_texts: int | None,
     ) -> Column | None:
         """Return the values of a field within intervals; None where they, or distinct texts, are too many."""
         values: list[Any] = []
@@ -245,9 +245,9 @@ class Columns:
                 values += read if kind == "text" else [np.array(read, dtype=np.float64)]
                 images.append(np.array(keys, dtype=np.int64))
                 count += len(keys)
-                if kind == "text" and most_texts is not None:
+                if kind == "text" and max_texts is not None:
                     texts.update(read)
-                if count > (most_values or count) or len(texts) > (most_texts or 0):
+                if count > (max_values or count) or len(texts) > (max_texts or 0):
                     result.close()
                     return None
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])

@@ -14,8 +14,8 @@ from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.filters.grammar import FieldKind
 from index.filters.sql import known_fields
 
-MOST_VALUES: Final = 30
-MOST_EXAMPLES: Final = 8
+MAX_VALUES: Final = 30
+MAX_EXAMPLES: Final = 8
 _ONE_EACH: Final = frozenset({"id", "group"})
 
 
@@ -128,7 +128,7 @@ def _facet(session: Session, collection_id: int, name: str, kinds: frozenset[Fie
         distinct += len(found)
     low, high = _range(session, collection_id, name) if "number" in kinds else (None, None)
     values.sort(key=lambda facet: (-facet.count, str(facet.value)))
-    return Facet(name, tuple(sorted(kinds)), tuple(values[:MOST_VALUES]), distinct, low, high)
+    return Facet(name, tuple(sorted(kinds)), tuple(values[:MAX_VALUES]), distinct, low, high)
 
 
 def _split_values(collection_id: int) -> Select[Any, int]:
@@ -155,7 +155,7 @@ def _number_values(collection_id: int, name: str, kind: FieldKind) -> Select[Any
 def _most_frequent(session: Session, query: Select[Any, int]) -> list[tuple[Any, int]]:
     counted = query.subquery()
     ordered = select(counted.c.value, counted.c.images).order_by(counted.c.images.desc(), counted.c.value)
-    return [(value, count) for value, count in session.execute(ordered.limit(MOST_VALUES))]
+    return [(value, count) for value, count in session.execute(ordered.limit(MAX_VALUES))]
 
 
 def _range(session: Session, collection_id: int, name: str) -> tuple[float | None, float | None]:
@@ -180,9 +180,9 @@ def _spread(
     ).one()
     if first is None:
         return
-    step = (last - first) / (MOST_EXAMPLES - 1)
+    step = (last - first) / (MAX_EXAMPLES - 1)
     query = select(ImageRow.id, ImageRow.external_id).where(here, *conditions).order_by(ImageRow.id).limit(1)
-    for place in range(MOST_EXAMPLES):
+    for place in range(MAX_EXAMPLES):
         key, name = session.execute(query.where(ImageRow.id >= first + int(place * step))).one()
         yield key, name
 

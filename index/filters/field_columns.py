@@ -26,9 +26,9 @@ from index.filters.grammar import AnyOf, Equals, FieldKind, Filter, Range, check
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
 
-_MOST_BYTES: Final = 256 * 1024**2
-_MOST_VALUES: Final = 4 * 1024**2
-_MOST_TEXTS: Final = 10_000
+_CACHE_BYTES: Final = 256 * 1024**2
+_MAX_VALUES: Final = 4 * 1024**2
+_MAX_TEXTS: Final = 10_000
 # Sparser keys than one in so many are left to the database.
 _SPARSE: Final = 64
 _NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
@@ -70,15 +70,15 @@ class FieldColumns:
     """Keeps the fields that filters named last; threads may share it.
 
     Args:
-        most_bytes: Memory of all fields; 0 leaves every filter to the database.
+        max_bytes: Memory of all fields; 0 leaves every filter to the database.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._most_values = min(_MOST_VALUES, most_bytes // 32)
-        self._fields: IncrementalCache[_Fields] = IncrementalCache(most_bytes)
-        self._columns: IncrementalCache[_Field] = IncrementalCache(most_bytes)
-        self._members: IncrementalCache[_IdMapping] = IncrementalCache(most_bytes)
+    def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._max_values = min(_MAX_VALUES, max_bytes // 32)
+        self._fields: IncrementalCache[_Fields] = IncrementalCache(max_bytes)
+        self._columns: IncrementalCache[_Field] = IncrementalCache(max_bytes)
+        self._members: IncrementalCache[_IdMapping] = IncrementalCache(max_bytes)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
@@ -95,7 +95,7 @@ class FieldColumns:
         """
         fields = self._known(reading, collection_id, sequence)
         for field, kind in sorted((name, kind) for name in fields for kind in fields[name]):
-            if self._columns.nbytes > self._most_bytes // 2:
+            if self._columns.nbytes > self._max_bytes // 2:
                 return
             self._column(reading, collection_id, sequence, field, kind)
         self._of(reading, collection_id, sequence, "images")
@@ -115,7 +115,7 @@ class FieldColumns:
         Raises:
             FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
         """
-        if not self._most_values:
+        if not self._max_values:
             return None
         check_filter(filter, self._known(reading, collection_id, sequence))
         columns: dict[tuple[str, FieldKind], Column] = {}
@@ -147,7 +147,7 @@ class FieldColumns:
                 # Different for each image, and found by an index.
                 return _Field(None)
             columns = Columns(reading.session, collection_id)
-            return _Field(columns.bounded(field, kind, [UNBOUNDED], self._most_values, _MOST_TEXTS))
+            return _Field(columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS))
 
         def catch_up(then: int, held: _Field) -> _Field | None:
             if held.column is None:
@@ -158,7 +158,7 @@ class FieldColumns:
                 return None
             written = Columns(reading.session, collection_id, then).column(field, kind)
             changed = held.column.changed(touched, written)
-            fits = len(changed.images) <= self._most_values and len(changed.texts or ()) <= _MOST_TEXTS
+            fits = len(changed.images) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
             return _Field(changed) if fits else None
 
         place = CacheKey(collection_id, "images", f"{kind} {field}")

@@ -39,8 +39,8 @@ MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
 _MAX_PARTS = 10_000
-_LONGEST_SLIP = 80
-_MOST_COMPARED = 1_000
+_MAX_TYPO_LENGTH = 80
+_MAX_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
@@ -251,10 +251,10 @@ def unknown_field(name: str, known: list[str], purpose: str) -> str:
 
 def _near(name: str, known: Sequence[str]) -> list[str]:
     """Return names that the given one may be a slip for; long ones, or thousands, would take seconds."""
-    if len(name) > _LONGEST_SLIP:
+    if len(name) > _MAX_TYPO_LENGTH:
         return []
-    short = [other for other in known if len(other) <= _LONGEST_SLIP]
-    return get_close_matches(name, short[:_MOST_COMPARED], n=3, cutoff=0.6)
+    short = [other for other in known if len(other) <= _MAX_TYPO_LENGTH]
+    return get_close_matches(name, short[:_MAX_COMPARED], n=3, cutoff=0.6)
 
 
 def _check_shape(value: Any) -> None:

@@ -14,7 +14,7 @@ from index.filters.grammar import Filter
 from index.filters.sql import change_since, passing_keys
 from index.vectors.protocol import Keys
 
-_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 class PassingKeys:
@@ -25,7 +25,7 @@ class PassingKeys:
     """
 
     def __init__(self, fields: FieldColumns) -> None:
-        self._found: IncrementalCache[Keys] = IncrementalCache(_REMEMBERED_BYTES)
+        self._found: IncrementalCache[Keys] = IncrementalCache(_CACHE_BYTES)
         self._fields = fields
 
     def get(

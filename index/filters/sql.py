@@ -33,7 +33,7 @@ from index.vectors.protocol import Keys
 # Up to so many conditions are index subqueries of their own, which the database joins.
 _SEPARATE: Final = 8
 # The texts of so many images are looked up by image.
-_FEW_IMAGES: Final = 1000
+_MAX_LISTED_IMAGES: Final = 1000
 
 _Condition = Equals | AnyOf | Range
 
@@ -108,7 +108,7 @@ def _keys_by_columns(
     images = Columns(session, collection_id, since).passing(filter)
     if target == "images":
         return images
-    if len(images) <= _FEW_IMAGES:
+    if len(images) <= _MAX_LISTED_IMAGES:
         return read_keys(session, select(TextRow.id).where(TextRow.image_id.in_(images.tolist())))
     query = all_keys(collection_id, target).add_columns(ImageRow.id)
     if since is not None:

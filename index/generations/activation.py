@@ -21,7 +21,7 @@ from index.writes.texts import count_texts_without_vectors
 
 _NAMED_MISSING: Final = 3
 # Images, and texts of each, that are embedded within seconds.
-_FEW_MISSING: Final = 1000
+_MAX_MISSING: Final = 1000
 _TEXTS_AN_IMAGE: Final = 10
 
 
@@ -81,7 +81,7 @@ def require_nearly_complete(session: Session, generation: Generation, *, texts: 
         IncompleteGenerationError: The generation lacks more images, or texts if `texts`.
     """
     images = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    few = min(_FEW_MISSING, session.execute(images).scalar_one() // 2)
+    few = min(_MAX_MISSING, session.execute(images).scalar_one() // 2)
     lacking = count_missing_images(session, generation)
     if texts:
         lacking = max(lacking, count_texts_without_vectors(session, generation) // _TEXTS_AN_IMAGE)

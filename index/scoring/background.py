@@ -21,7 +21,7 @@ from training.evaluation.similarity import as_blades, similarity
 Scores = NDArray[np.float32]
 
 _SAMPLE: Final = 2000
-_SMALLEST: Final = 1e-6
+_EPSILON: Final = 1e-6
 # Reference statistics need at least this number of queries.
 _MIN_OWN_QUERIES: Final = 20
 _JUDGED: Final = 256
@@ -36,7 +36,7 @@ _FOREIGN: Final = 0.05
 # ... unless its best score is above this quantile of the reference queries' best.
 _OUTSTANDING: Final = 0.5
 # For longer vectors it would take seconds to find their directions.
-_WIDEST: Final = 1024
+_MAX_DIM: Final = 1024
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
 
@@ -148,7 +148,7 @@ class Background:
     def spreads(self, queries: Vectors) -> NDArray[np.float64]:
         """Return the standard deviations (Q,) of the scores of queries (Q, D); never zero."""
         spreads: NDArray[np.float64] = self.similarity(queries, self.sample).std(axis=1, dtype=np.float64)
-        return np.maximum(spreads, _SMALLEST)
+        return np.maximum(spreads, _EPSILON)
 
     def scale(self, query: Vectors, kind: QueryKind | None, text: str | None = None) -> ScoreScale:
         """Return what a query (D,) of length one scores with the background.
@@ -170,13 +170,13 @@ class Background:
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
-        if self._is_linear and len(query) <= _WIDEST:
+        if self._is_linear and len(query) <= _MAX_DIM:
             # Neither has to be taken from all of them.
             mean, spread = self.axes.scores(query)
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
-        return mean, max(spread, _SMALLEST)
+        return mean, max(spread, _EPSILON)
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
         """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""

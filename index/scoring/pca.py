@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from index.vectors.protocol import Vectors
 from index.vectors.threads import use_threads
 
-_SMALLEST: Final = 1e-12
+_EPSILON: Final = 1e-12
 # Directions are among the first if scores vary by more along them than this share of what they usually do.
 _FIRST: Final = 0.06
 # Largest share of variance of the omitted directions: half of it changes the spread by half a percent.
@@ -29,7 +29,7 @@ class PrincipalComponents:
     def __init__(self, mean: Vectors, directions: Vectors, variances: NDArray[np.float32]) -> None:
         self._all = directions, variances
         # Expected variance of the scores of queries that are distributed like the vectors.
-        usual = np.square(variances).sum() / max(variances.sum(), _SMALLEST)
+        usual = np.square(variances).sum() / max(variances.sum(), _EPSILON)
         few = int(np.count_nonzero(variances > _FIRST * usual))
         self._rows = np.vstack((directions[:few], mean))
         self._weights = np.stack((variances[:few], np.ones(few, dtype=np.float32)))

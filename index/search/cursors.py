@@ -25,9 +25,9 @@ _HEADER: Final = struct.Struct("<B16sIfqqbI")
 _CHECK_BYTES: Final = 8
 _DAMAGED: Final = "The cursor is damaged: send it exactly as it was given."
 # Places of orders that are made again from the top, and so the most keys in a cursor.
-MOST_RANKED: Final = 10_000
+MAX_RANKED: Final = 10_000
 # No collection has as many hits.
-_DEEPEST: Final = 2**31
+_MAX_RANK: Final = 2**31
 # Far above what batching changes in a vector of length one, far below the distance of two queries.
 _SAME_QUERY: Final = 1e-2
 # The weights of a composed query follow a sample of the collection, which grows.
@@ -116,7 +116,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
         raise CursorError(_DAMAGED)
     vector: Vectors = np.frombuffer(content[_HEADER.size : end], dtype="<f4").astype(np.float32)
     # Anybody can make a cursor, and no number is greater or less than NaN.
-    if not (math.isfinite(score) and sequence >= 0 and rank < _DEEPEST and np.isfinite(vector).all()):
+    if not (math.isfinite(score) and sequence >= 0 and rank < _MAX_RANK and np.isfinite(vector).all()):
         raise CursorError(_DAMAGED)
     farthest = _SAME_COMPOSED if binding.composed else _SAME_QUERY
     if float(np.linalg.norm(vector - query)) > farthest:
@@ -131,7 +131,7 @@ def _seen(packed: bytes, count: int) -> Keys:
         return np.empty(0, dtype=np.int64)
     damaged = CursorError(_DAMAGED)
     # Anybody can make a cursor that would unpack to gigabytes.
-    if count > MOST_RANKED:
+    if count > MAX_RANKED:
         raise damaged
     try:
         steps = np.frombuffer(zlib.decompressobj().decompress(packed, 8 * count), dtype="<i8")

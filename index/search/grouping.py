@@ -36,7 +36,7 @@ from index.vectors.protocol import Keys
 Numbers = NDArray[np.int64]
 
 # Eight columns of a million images.
-_REMEMBERED_BYTES: Final = 256 * 1024 * 1024
+_CACHE_BYTES: Final = 256 * 1024 * 1024
 _ROWS_AT_ONCE: Final = 10_000
 
 _Rows = Select[*tuple[Any, ...]]
@@ -85,7 +85,7 @@ class GroupColumns:
     """Remembers the columns that were asked for last, and keeps up with what is written."""
 
     def __init__(self) -> None:
-        self._held: IncrementalCache[GroupColumn] = IncrementalCache(_REMEMBERED_BYTES, newer=True)
+        self._held: IncrementalCache[GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
 
     def get(
         self, session: Session, collection_id: int, sequence: int, field: str, target: Target

@@ -18,7 +18,7 @@ from index.search.results import FoundImage, FoundText, StoredImage
 from training.data.manifest import MetadataValue
 
 # Size of the cache in images: some kilobytes each, with long reports.
-_MOST_KEPT: Final = 10_000
+_CACHE_IMAGES: Final = 10_000
 # Databases bound the number of values in a statement.
 _KEYS_AT_ONCE: Final = 10_000
 
@@ -92,7 +92,7 @@ class FoundImages:
             missing = [key for key, image in zip(keys, found, strict=True) if image is None]
             read = _read_found(self._catalogue, missing, target)
             found = [image or read.get(key) for key, image in zip(keys, found, strict=True)]
-            if len(kept) > _MOST_KEPT:
+            if len(kept) > _CACHE_IMAGES:
                 kept.clear()
             kept.update(read)
         return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from index.catalogue.full_text import fuse
 from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
-from index.search.cursors import MOST_RANKED, PagePosition
+from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
 from index.search.mmr import diversify
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView, held_vectors
@@ -25,7 +25,7 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 
 NOTHING: Final = np.empty(0, dtype=np.int64)
-_ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MOST_RANKED)
+_ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MAX_RANKED)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.
@@ -156,9 +156,9 @@ class RecomputedRanking(ABC):
 
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the first hits that have not been seen; see `Ranking`."""
-        if place is not None and place.after.rank >= MOST_RANKED:
+        if place is not None and place.after.rank >= MAX_RANKED:
             raise QueryError(
-                f"This kind of search goes {MOST_RANKED:,} hits deep: narrow it with a filter.",
+                f"This kind of search goes {MAX_RANKED:,} hits deep: narrow it with a filter.",
                 field="cursor",
             )
         seen = NOTHING if place is None else place.seen
@@ -287,7 +287,7 @@ class DiverseRanking(RecomputedRanking):
 def by_vector(found: Neighbours) -> Ranked:
     """Return hits that are ranked by their likeness alone."""
     count = len(found.keys)
-    lists = _ALL_BY_VECTOR[:count] if count <= MOST_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
+    lists = _ALL_BY_VECTOR[:count] if count <= MAX_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
     return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from index.catalogue.collections import Target
-from index.catalogue.full_text import MOST_WORDS, tokens
+from index.catalogue.full_text import MAX_WORDS, tokens
 from index.errors import QueryError
 from index.filters.grammar import Filter
 from index.scoring.sample_queries import QueryKind
@@ -88,7 +88,7 @@ def _check_words(words: str) -> None:
     different = len(tokens(words))
     if not different:
         raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
-    if different > MOST_WORDS:
+    if different > MAX_WORDS:
         raise QueryError(
-            f"There are {different:,} different words in `words`: give at most {MOST_WORDS}.", field="words"
+            f"There are {different:,} different words in `words`: give at most {MAX_WORDS}.", field="words"
         )

@@ -20,7 +20,7 @@ from index.filters.column_cache import CacheKey, contains_sorted
 from index.filters.field_columns import FieldColumns
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
-from index.search.cursors import MOST_RANKED, PageEnd, PagePosition, decode_cursor
+from index.search.cursors import MAX_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
 from index.search.orders import (
@@ -179,7 +179,7 @@ class Searcher:
         before = 0 if search.place is None else search.place.after.rank
         k = request.k
         if request.is_remade:
-            k = max(1, min(k, MOST_RANKED - before))
+            k = max(1, min(k, MAX_RANKED - before))
         found, images = self._found(search, k, request.target, first)
         hits = _hits(search, found, images[:k], before)
         end = None if len(images) <= k else partial(_end, search, found, k, request.is_remade)
@@ -255,7 +255,7 @@ class Searcher:
             keys = matching(session, collection_id, words, limit, images)
         else:
             # The words may be in another text of the image, or in its report.
-            keys = matching(session, collection_id, words, MOST_RANKED, images)
+            keys = matching(session, collection_id, words, MAX_RANKED, images)
             keys = texts_with(session, keys, words)
         return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
 

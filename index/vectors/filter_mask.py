@@ -15,7 +15,7 @@ from index.vectors.protocol import Keys
 # One bit a row; the first row is the lowest bit of the first byte, as in FAISS.
 Bits = NDArray[np.uint8]
 
-_KEPT_BYTES: Final = 64 * 1024**2
+_CACHE_BYTES: Final = 64 * 1024**2
 
 
 @dataclass
@@ -95,7 +95,7 @@ class FilterMasks:
                 self._bytes -= replaced[1].memory_bytes
             self._known[place] = allowed, made
             self._bytes += made.memory_bytes
-            while self._bytes > _KEPT_BYTES and len(self._known) > 1:
+            while self._bytes > _CACHE_BYTES and len(self._known) > 1:
                 _, (_, oldest) = self._known.popitem(last=False)
                 self._bytes -= oldest.memory_bytes
         return made

@@ -26,15 +26,15 @@ from index.vectors.storage.vector_store import VectorStore
 
 # From this share of dead rows on, the others move up.
 _DEAD_SHARE: Final = 0.25
-_FEWEST_DEAD: Final = 1000
+_MIN_DEAD: Final = 1000
 # Codes have 16 values for each pair of numbers.
-_FEWEST_LEARNT: Final = 64
+_MIN_TRAINING_ROWS: Final = 64
 # Rows that are learnt or written while appending waits.
 _BLOCK: Final = 16_384
 # Rows that codes learn while searches wait.
 _LEARNT_AT_ONCE: Final = 256
 # Rows after the build are compared one by one, until they are so many or such a share of all.
-_FEWEST_LAGGING: Final = 1000
+_MIN_LAGGING: Final = 1000
 _LAGGING_SHARE: Final = 0.01
 # Codes of a collection that has grown by this share since the build are built anew.
 _GROWTH: Final = 0.5
@@ -115,7 +115,7 @@ class CosineView:
         if self._ann is None:
             return False
         late = len(self._store) - len(self._ann.codes)
-        return late >= max(_FEWEST_LAGGING, _LAGGING_SHARE * len(self._store)) or self._needs_retraining
+        return late >= max(_MIN_LAGGING, _LAGGING_SHARE * len(self._store)) or self._needs_retraining
 
     @property
     def _needs_retraining(self) -> bool:
@@ -235,7 +235,7 @@ class CosineView:
         with self._lock.reading():
             source, layout, alive = self._store, self._layout, self._ids.alive
             living = np.flatnonzero(alive)
-            if len(living) < _FEWEST_LEARNT:
+            if len(living) < _MIN_TRAINING_ROWS:
                 return False
             chosen = np.random.default_rng(_SEED).choice(living, sample_size(len(living)), replace=False)
             sample = source.rounded(np.sort(chosen))
@@ -392,7 +392,7 @@ class CosineView:
 
     def _changed(self) -> None:
         self._masks.clear()
-        if self._ids.dead > max(_FEWEST_DEAD, _DEAD_SHARE * len(self._store)):
+        if self._ids.dead > max(_MIN_DEAD, _DEAD_SHARE * len(self._store)):
             alive = self._ids.alive
             self._store.keep(alive)
             self._ids = IdMap(self._ids.keys[alive])

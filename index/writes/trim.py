@@ -10,7 +10,7 @@ from index.catalogue.collections import TARGETS, Target, lock_collection
 from index.catalogue.tables import CollectionRow, RemovalRow
 
 # Removals that stay, of the images and of the texts of each collection.
-_KEPT: Final = 100_000
+_MAX_REMOVALS: Final = 100_000
 _AT_ONCE: Final = 10_000
 
 
@@ -23,7 +23,7 @@ def trim_removals(catalogue: Catalogue) -> None:
     """
     for target in TARGETS:
         of_target = select(RemovalRow.collection_id).where(RemovalRow.target == target)
-        long = of_target.group_by(RemovalRow.collection_id).having(func.count() > _KEPT)
+        long = of_target.group_by(RemovalRow.collection_id).having(func.count() > _MAX_REMOVALS)
         with catalogue.read() as session:
             collections = session.execute(long).scalars().all()
         for collection_id in collections:
@@ -37,10 +37,10 @@ def _trim_batch(catalogue: Catalogue, collection_id: int, target: Target) -> boo
     with catalogue.write() as session:
         lock_collection(session, collection_id)
         count = session.execute(select(func.count()).where(*ours)).scalar_one()
-        if count <= _KEPT:
+        if count <= _MAX_REMOVALS:
             return False
         oldest = select(RemovalRow.sequence).where(*ours).order_by(RemovalRow.sequence)
-        last = session.execute(oldest.offset(min(count - _KEPT, _AT_ONCE) - 1).limit(1)).scalar_one()
+        last = session.execute(oldest.offset(min(count - _MAX_REMOVALS, _AT_ONCE) - 1).limit(1)).scalar_one()
         session.execute(delete(RemovalRow).where(*ours, RemovalRow.sequence <= last))
         # Images and texts have one number: the later of the two.
         behind = update(CollectionRow).where(CollectionRow.id == collection_id, CollectionRow.trimmed < last)

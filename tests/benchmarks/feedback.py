@@ -38,8 +38,8 @@ Members = NDArray[np.bool_]
 _PAGE: Final = 20
 _SAMPLE: Final = 2000
 # A smaller class runs out of images, a larger one is found without feedback.
-_SMALLEST_CLASS: Final = 15
-_LARGEST_SHARE: Final = 0.5
+_MIN_CLASS: Final = 15
+_MAX_SHARE: Final = 0.5
 # (liked, disliked)
 _GIVEN: Final = ((1, 0), (1, 3), (3, 3), (8, 8))
 
@@ -116,8 +116,8 @@ def _classes(embedded: EmbeddedManifest, words: str) -> dict[str, Members]:
     else:
         labels = sorted({label for record in embedded.records for label in record.labels})
         found = {label: np.array([label in record.labels for record in embedded.records]) for label in labels}
-    largest = _LARGEST_SHARE * len(embedded.records)
-    return {name: members for name, members in found.items() if _SMALLEST_CLASS <= members.sum() <= largest}
+    largest = _MAX_SHARE * len(embedded.records)
+    return {name: members for name, members in found.items() if _MIN_CLASS <= members.sum() <= largest}
 
 
 def _tells_of(record: Record, word: str) -> bool:

@@ -36,7 +36,7 @@ from tests.hostile.watch import watched
 
 _RUN: Final = "from app.cli.main import run; run()"
 _CLOSED_LOOP_CLIENTS: Final = 24
-_MOST_CONNECTIONS: Final = 400
+_MAX_CONNECTIONS: Final = 400
 _SLOW_SHARE: Final = 0.02
 _LEAVING_SHARE: Final = 0.05
 _GIVEN_UP_S: Final = 40.0
@@ -75,7 +75,7 @@ class Sender:
 
     async def send(self, *, odd: bool = True) -> None:
         """Send one request, and note the end of it."""
-        if not self.idle and self.open >= _MOST_CONNECTIONS:
+        if not self.idle and self.open >= _MAX_CONNECTIONS:
             self.figures.ends["no connection free here"] += 1
             return
         started = time.monotonic()

@@ -39,7 +39,7 @@ from training.data.manifest import Record
 
 OPERATIONS = int(os.environ.get("RECOQUEST_TEST_OPERATIONS", "20000"))
 COLLECTIONS = ("a", "b")
-MOST_IMAGES = 60
+MAX_IMAGES = 60
 
 
 class World:
@@ -78,7 +78,7 @@ class World:
 
     def insert(self, engine: SearchEngine, collection: str) -> None:
         """Put in a few images, of which some may be there."""
-        ids = self.draw.sample(range(MOST_IMAGES), self.draw.randint(1, 3))
+        ids = self.draw.sample(range(MAX_IMAGES), self.draw.randint(1, 3))
         self._put(engine, collection, [f"image {number}" for number in ids])
 
     def replace(self, engine: SearchEngine, collection: str) -> None:
@@ -119,7 +119,7 @@ class World:
 
     def remove(self, engine: SearchEngine, collection: str) -> None:
         """Remove a few images, of which some may not be there."""
-        ids = [f"image {n}" for n in self.draw.sample(range(MOST_IMAGES), self.draw.randint(1, 3))]
+        ids = [f"image {n}" for n in self.draw.sample(range(MAX_IMAGES), self.draw.randint(1, 3))]
         removed = remove_images(engine.home, collection, ids)
         assert sorted(removed) == sorted(i for i in ids if self.oracles[collection].remove(i))
 

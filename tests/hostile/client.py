@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.hostile.case import Case
 
 # An answer that is larger than this is itself a fault.
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 _WITH_REASON: Final = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _FIRST_SERVER_ERROR: Final = 500
 # A case that the service neither answers nor closes is given up.
@@ -47,8 +47,8 @@ class Outcome:
             return f"{name}: {status} after {self.seconds:.1f} s"
         if status is None:
             return "" if self.case.closes else f"{name}: closed without an answer"
-        if len(self.answer) >= _MOST_BYTES:
-            return f"{name}: an answer of over {_MOST_BYTES:,} bytes"
+        if len(self.answer) >= _MAX_BYTES:
+            return f"{name}: an answer of over {_MAX_BYTES:,} bytes"
         if status >= _FIRST_SERVER_ERROR and not (status in _WITH_REASON and self._has_reason()):
             return f"{name}: {status}: {self.answer[-300:]!r}"
         return ""
@@ -128,7 +128,7 @@ async def _drain(writer: asyncio.StreamWriter, reading: "asyncio.Task[bytes]") -
 async def _read(reader: asyncio.StreamReader) -> bytes:
     answer = bytearray()
     with contextlib.suppress(OSError):
-        while len(answer) < _MOST_BYTES and (more := await reader.read(65_536)):
+        while len(answer) < _MAX_BYTES and (more := await reader.read(65_536)):
             answer += more
     return bytes(answer)
 

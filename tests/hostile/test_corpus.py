@@ -31,8 +31,8 @@ _WHOLE: Final = int(os.environ.get("RECOQUEST_TEST_HOSTILE", "0"))
 _COUNT: Final = _WHOLE or 72
 _AT_ONCE: Final = 24
 _SEED: Final = 24
-_MOST_MEMORY: Final = 1_500_000_000
-_LONGEST_LIVEZ_S: Final = 0.2 if _WHOLE else 2.0
+_MAX_MEMORY: Final = 1_500_000_000
+_MAX_LIVEZ_S: Final = 0.2 if _WHOLE else 2.0
 _STOP_S: Final = 10.0
 # The service and its test share the cores; the end of a process takes its time beside others.
 _STOP_MARGIN_S: Final = 1.0
@@ -58,8 +58,8 @@ def test_the_service_outlasts_hostile_requests(
     faults = [fault for outcome in (*outcomes, *after) if (fault := outcome.fault())]
     assert not faults, "\n".join([*faults, report])
     assert [outcome.status for outcome in after] == [200] * len(after), report
-    assert max(figures.memory_bytes) - idle <= _MOST_MEMORY, report
-    assert max(figures.livez_s) <= _LONGEST_LIVEZ_S, report
+    assert max(figures.memory_bytes) - idle <= _MAX_MEMORY, report
+    assert max(figures.livez_s) <= _MAX_LIVEZ_S, report
     assert seconds <= _STOP_S + _STOP_MARGIN_S, report
     assert '"level": "error"' not in (tmp_path / "log").read_text(), report
 

@@ -13,10 +13,10 @@ from training.evaluation.embedding.images_and_texts import EmbeddedManifest
 from training.evaluation.probe import Codes, LinearProbe, Matrix
 from training.evaluation.similarity import inner_products
 
-_MOST_RECORDS: Final = 1000
-_MOST_VALUES: Final = 20
-_MOST_NUMBERS: Final = 10
-_LEAST_OF_A_VALUE: Final = 5
+_MAX_RECORDS: Final = 1000
+_MAX_VALUES: Final = 20
+_MAX_NUMBERS: Final = 10
+_MIN_PER_VALUE: Final = 5
 _PARTS: Final = 3
 _SEED: Final = 0
 
@@ -106,7 +106,7 @@ def label_factors(records: Sequence[Record]) -> list[Factor]:
     for label in sorted({label for record in records for label in record.labels}):
         codes = np.array([int(label in record.labels) for record in records], dtype=np.int64)
         codes[~known] = -1
-        if min((codes == 0).sum(), (codes == 1).sum()) >= _LEAST_OF_A_VALUE:
+        if min((codes == 0).sum(), (codes == 1).sum()) >= _MIN_PER_VALUE:
             factors.append(Factor("labels", codes, 2))
     return factors
 
@@ -114,7 +114,7 @@ def label_factors(records: Sequence[Record]) -> list[Factor]:
 def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
     values = [record.metadata.get(name) for record in records]
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(set(numbers)) > _MOST_NUMBERS:
+    if len(set(numbers)) > _MAX_NUMBERS:
         edges = np.quantile(numbers, np.arange(1, _PARTS) / _PARTS)
         values = [
             int(np.searchsorted(edges, value, side="right"))
@@ -123,8 +123,8 @@ def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
             for value in values
         ]
     counts = Counter(value for value in values if value is not None)
-    kept = sorted((value for value, count in counts.items() if count >= _LEAST_OF_A_VALUE), key=repr)
-    if not 2 <= len(kept) <= _MOST_VALUES or len(counts) > sum(counts.values()) / 2:
+    kept = sorted((value for value, count in counts.items() if count >= _MIN_PER_VALUE), key=repr)
+    if not 2 <= len(kept) <= _MAX_VALUES or len(counts) > sum(counts.values()) / 2:
         return None
     code = {value: number for number, value in enumerate(kept)}
     codes = [-1 if value is None else code.get(value, -1) for value in values]
@@ -132,9 +132,9 @@ def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
 
 
 def _sample(records: int) -> NDArray[np.int64]:
-    if records <= _MOST_RECORDS:
+    if records <= _MAX_RECORDS:
         return np.arange(records)
-    chosen = np.random.default_rng(_SEED).choice(records, _MOST_RECORDS, replace=False)
+    chosen = np.random.default_rng(_SEED).choice(records, _MAX_RECORDS, replace=False)
     return np.sort(chosen)
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from training.frozen import Frozen
 
-MOST_BITS = 13
+MAX_BITS = 13
 
 
 class ShortcutConfig(Frozen):
@@ -16,7 +16,7 @@ class ShortcutConfig(Frozen):
         description="unique: each image has its own id; bits: a random id of so many bits."
     )
     bits: int | None = Field(
-        default=None, ge=0, le=MOST_BITS, description="Bits of an id of kind bits; with 0 every id is 0."
+        default=None, ge=0, le=MAX_BITS, description="Bits of an id of kind bits; with 0 every id is 0."
     )
     modalities: tuple[Literal["image", "text"], ...] = Field(
         default=("image", "text"), min_length=1, description="Modalities that the id is added to."
@@ -44,7 +44,7 @@ class ShortcutConfig(Frozen):
     @model_validator(mode="after")
     def _bits_belong_to_bits(self) -> Self:
         if (self.bits is not None) != (self.kind == "bits"):
-            raise ValueError(f"write unique, or bits with a number from 0 to {MOST_BITS}, such as bits:4")
+            raise ValueError(f"write unique, or bits with a number from 0 to {MAX_BITS}, such as bits:4")
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from training.errors import DataError
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.overlay import DIGITS, DigitOverlay
 
-MOST_IDS: Final = 10**DIGITS
+MAX_IDS: Final = 10**DIGITS
 _HANDWRITINGS: Final = 100
 _OFFSETS, _IDS, _HANDS = range(3)
 
@@ -41,16 +41,16 @@ class Shortcuts:
     images: int
 
     def __post_init__(self) -> None:
-        if self.config.kind == "unique" and self.images > MOST_IDS:
+        if self.config.kind == "unique" and self.images > MAX_IDS:
             raise DataError(
-                f"There are {self.images:,} images, but six digits count only {MOST_IDS:,}: use bits instead."
+                f"There are {self.images:,} images, but six digits count only {MAX_IDS:,}: use bits instead."
             )
 
     def ids(self, epoch: int, rows: NDArray[np.int64]) -> Ids:
         """The ids (R,) of these rows of the split, in an epoch."""
         if self.config.bits is not None:
             return (_mix(self.seed, _IDS, epoch, rows) % np.uint64(2**self.config.bits)).astype(np.int64)
-        offset = int(_mix(self.seed, _OFFSETS, epoch)[0]) % (MOST_IDS - self.images + 1)
+        offset = int(_mix(self.seed, _OFFSETS, epoch)[0]) % (MAX_IDS - self.images + 1)
         return rows + offset
 
     def captions(self, texts: Sequence[Text], ids: Ids) -> list[Text]:

@@ -102,13 +102,13 @@ def evaluate(
 
 def checked_shortcut(words: str) -> "ShortcutConfig":
     """The shortcut that the words name, or a usage error."""
-    from training.shortcuts.config import MOST_BITS, ShortcutConfig
+    from training.shortcuts.config import MAX_BITS, ShortcutConfig
 
     try:
         return ShortcutConfig.model_validate(words)
     except ValueError:
         raise typer.BadParameter(
-            f"{words!r} is not unique, or bits:N with N from 0 to {MOST_BITS}.", param_hint="--shortcut"
+            f"{words!r} is not unique, or bits:N with N from 0 to {MAX_BITS}.", param_hint="--shortcut"
         ) from None
 
 

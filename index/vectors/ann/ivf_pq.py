@@ -26,14 +26,14 @@ _SEED: Final = 0
 _TRAINED_ON_A_LIST: Final = 96
 # With fewer iterations, a vector in a hundred thousand lies in a list far from its neighbours' (measured).
 _ITERATIONS: Final = 25
-_FEWEST_LISTS: Final = 16
-_MOST_LISTS: Final = 8192
+_MIN_LISTS: Final = 16
+_MAX_LISTS: Final = 8192
 # Encoded at once: its rotated copy stays small.
 _BLOCK: Final = 50_000
 # FAISS's implem: a reservoir, list by list; 10 % faster for one query than its default.
 _LIST_BY_LIST: Final = 11
 
-_KEPT_PARAMETERS: Final = 64
+_CACHE_PARAMETERS: Final = 64
 
 Lists = NDArray[np.int64]
 
@@ -55,7 +55,7 @@ class Probe(NamedTuple):
 def list_count(count: int) -> int:
     """Return how many lists suit so many vectors: about one and a half times the root, a power of two."""
     lists = 2 ** round(float(np.log2(max(1.0, 1.5 * count**0.5))))
-    return int(min(max(lists, _FEWEST_LISTS), _MOST_LISTS))
+    return int(min(max(lists, _MIN_LISTS), _MAX_LISTS))
 
 
 def sample_size(count: int) -> int:
@@ -75,7 +75,7 @@ class IvfPq:
         transform = library.downcast_VectorTransform(index.chain.at(0))
         rotation = library.vector_to_array(transform.A).reshape(transform.d_out, transform.d_in)
         # Creating the parameters takes as long as searching some lists.
-        self._unfiltered = lru_cache(_KEPT_PARAMETERS)(_parameters)
+        self._unfiltered = lru_cache(_CACHE_PARAMETERS)(_parameters)
         # Faster by rows.
         self._rotation: Vectors = np.ascontiguousarray(rotation.T)
         centroids = self._inverted.quantizer.reconstruct_n(0, self.lists)

@@ -28,20 +28,20 @@ _LATE_LIST: Final = 1 / 4
 _LATE_CANDIDATE: Final = 1 / 2
 # ... but for one in so many hits of a deep search. The first hits, at least so many, are checked.
 _HITS_A_LATE: Final = 50
-_FEWEST_JUDGED: Final = 20
+_MIN_CHECKED: Final = 20
 # Minimum number of candidates for each hit.
 _CANDIDATES_A_HIT: Final = 4
 # Hits that an operating point is measured with. The number of lists grows with this power of the depth
 # and of the inverse selectivity of a filter near the query.
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
-_MOST_DEEPER: Final = 256
+_MAX_DEPTH_FACTOR: Final = 256
 # Factor of candidates for each query of a batch.
 _CANDIDATES_OF_EACH: Final = 2
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
-_MOST_CANDIDATES: Final = 1 / 4
+_MAX_CANDIDATE_SHARE: Final = 1 / 4
 _NONE: Final[Rows] = np.empty(0, dtype=np.int64)
 
 
@@ -114,9 +114,9 @@ class AnnSearch:
         effort = self._effort(rank)
         if not passing.is_all:
             density = self.codes.density(products, self.point.lists, self.codes.counts(passing))
-            deeper = min(_MOST_DEEPER, 1 / max(density, 1 / _MOST_DEEPER)) ** _DEPTH_POWER
+            deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER
             effort = effort._replace(lists=round(deeper * effort.lists))
-        while effort.candidates <= _MOST_CANDIDATES * len(self.store):
+        while effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             probe = self.codes.nearest_lists(rotated, products, effort.lists, self.codes.counts(passing))
             near, effort = self._search(query, rank, passing, effort, probe, products)
             if near is not None:
@@ -139,7 +139,7 @@ class AnnSearch:
             rows = np.concatenate((named, newest))
         if len(rows) < min(rerank_depth(rank), passing.count):
             return None, _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
-        judged = max(rank, _FEWEST_JUDGED)
+        judged = max(rank, _MIN_CHECKED)
         products, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(judged), rows)
         hits = places[:judged]
         if len(newest):
@@ -167,7 +167,7 @@ class AnnSearch:
         left, effort = np.arange(len(queries)), self._effort(rank)
         # The place of a hit among the candidates is not known, so more of them are ranked.
         effort = effort._replace(candidates=_CANDIDATES_OF_EACH * effort.candidates)
-        while len(left) and effort.candidates <= _MOST_CANDIDATES * len(self.store):
+        while len(left) and effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             rows, hard = self._search_each(queries[left], rank, passing, effort)
             for place, near, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
                 found[place] = None if is_hard else near
@@ -181,7 +181,7 @@ class AnnSearch:
         self, queries: Vectors, rank: int, passing: FilterMask, effort: _SearchBudget
     ) -> tuple[list[Rows], Mask]:
         """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
-        judged = max(rank, _FEWEST_JUDGED)
+        judged = max(rank, _MIN_CHECKED)
         width = _COMPARED_A_HIT * rerank_depth(judged)
         products, rows = self.codes.search_each(
             queries, self.store.index, effort.lists, effort.candidates, width, passing.bits

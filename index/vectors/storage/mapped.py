@@ -21,7 +21,7 @@ from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
 
 # Bytes of new rows held in memory before they move to a file.
-_KEPT_BYTES: Final = 64 * 1024**2
+_BUFFER_BYTES: Final = 64 * 1024**2
 # Maximum number of rows read for each needed one, if they are contiguous.
 _SPREAD: Final = 8
 # Once rows had to be waited for, they are fetched so many times before it is tried again without.
@@ -102,7 +102,7 @@ class MappedStore(VectorStore):
         self._since: _Part | None = None
         self._unnamed: IO[bytes] | None = None
         self._latest = MemoryStore(dim, self.scratch)
-        self._kept_bytes = _KEPT_BYTES
+        self._buffer_bytes = _BUFFER_BYTES
         self._fetched = 0
         # All of them in order: replaced in one step, as a snapshot is written while others read.
         self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
@@ -131,12 +131,12 @@ class MappedStore(VectorStore):
     def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
         self._latest.append(vectors)
-        if self._latest.memory_bytes >= self._kept_bytes:
+        if self._latest.memory_bytes >= self._buffer_bytes:
             try:
                 self._move()
-                self._kept_bytes = _KEPT_BYTES
+                self._buffer_bytes = _BUFFER_BYTES
             except OSError as error:
-                self._kept_bytes = 2 * self._latest.memory_bytes
+                self._buffer_bytes = 2 * self._latest.memory_bytes
                 _log.warning("new vectors stay in memory: %s", error)
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
         self._parts = (*files, _Part(files[-1].end if files else 0, self._latest.held))

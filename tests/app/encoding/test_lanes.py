@@ -22,13 +22,13 @@ class Gated(FakeEncoder):
         self.gates: dict[str, threading.Event] = {}
         self.at_work: set[str] = set()
         self.threads: dict[str, str] = {}
-        self.most_at_once = 0
+        self.max_at_once = 0
         self._lock = threading.Lock()
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         with self._lock:
             self.at_work.add(texts[0])
-            self.most_at_once = max(self.most_at_once, len(self.at_work))
+            self.max_at_once = max(self.max_at_once, len(self.at_work))
             self.threads[texts[0]] = str(threading.get_ident())
         if texts[0] in self.gates:
             assert self.gates[texts[0]].wait(PATIENCE)
@@ -80,7 +80,7 @@ def test_a_few_texts_wait_to_be_encoded_together(encoder: Gated, queue: Encoding
     assert not late.done()
     encoder.gates["first"].set()
     late.result(PATIENCE)
-    assert encoder.most_at_once == 1
+    assert encoder.max_at_once == 1
     assert len(set(encoder.threads.values())) == 1
 
 

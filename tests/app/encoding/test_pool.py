@@ -165,7 +165,7 @@ def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 1000.0)
-    monkeypatch.setattr("app.encoding.pool._LONGEST_REST_S", 1000.0)
+    monkeypatch.setattr("app.encoding.pool._MAX_REST_S", 1000.0)
     monkeypatch.setattr("app.encoding.pool._LOOK_S", 0.01)
     bundles, folder = Bundles("b"), tmp_path / "b"
     folder.mkdir()

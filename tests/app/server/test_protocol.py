@@ -354,5 +354,5 @@ def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -
 
 
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.connections._MOST_LEAVING", 0)
+    monkeypatch.setattr("app.server.connections._MAX_LEAVING", 0)
     assert statuses(send(b"GET /a HTTP/1.1\r\n\r\n")) == [400]

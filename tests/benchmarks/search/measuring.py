@@ -21,7 +21,7 @@ _ROUND_QUERIES: Final = 1000
 _ROUND_SECONDS: Final = 1.0
 _CASE_SECONDS: Final = 6.0
 _RECALL_SECONDS: Final = 0.8
-_FEWEST: Final = 5
+_MIN_SEARCHES: Final = 5
 _CHUNK: Final = 25
 _BATCH: Final = 500
 _HARDLY: Final = 0.001
@@ -168,7 +168,7 @@ class CaseSearches:
 
     def point(self, effort: int) -> Point:
         """Search for each query, one at a time, as long as there is time."""
-        found, times = self._search(effort, FILTERS + _FEWEST, _CASE_SECONDS)
+        found, times = self._search(effort, FILTERS + _MIN_SEARCHES, _CASE_SECONDS)
         own = recalls(found, self._case.truth[: len(found)])
         first, later = np.array(times), np.array(times)
         if self._case.conditions:
@@ -187,7 +187,7 @@ class CaseSearches:
 
     def _recall(self, effort: int) -> float:
         if effort not in self._recalls:
-            found, _ = self._search(effort, _FEWEST, _RECALL_SECONDS)
+            found, _ = self._search(effort, _MIN_SEARCHES, _RECALL_SECONDS)
             own = recalls(found, self._case.truth[: len(found)])
             self._recalls[effort] = sum(own) / len(own)
         return self._recalls[effort]

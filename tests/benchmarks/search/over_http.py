@@ -41,7 +41,7 @@ _CASES: Final = (
 _SEARCHES: Final = 400
 # A slow case makes fewer searches, but each filter is used twice.
 _CASE_SECONDS: Final = 12.0
-_FEWEST: Final = 2 * FILTERS
+_MIN_SEARCHES: Final = 2 * FILTERS
 _CLIENTS: Final = 8
 _WARMING: Final = 20
 
@@ -131,7 +131,7 @@ def _bodies(case: Case, fresh: Iterator[Vectors], count: int) -> list[bytes]:
     return bodies
 
 
-def _times(port: int, bodies: list[bytes], fewest: int = _FEWEST) -> list[float]:
+def _times(port: int, bodies: list[bytes], fewest: int = _MIN_SEARCHES) -> list[float]:
     """Return the milliseconds of searches one after the other, as long as there is time."""
     times: list[float] = []
     ended = time.perf_counter() + _CASE_SECONDS

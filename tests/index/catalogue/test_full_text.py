@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
-from index.catalogue.full_text import MOST_WORDS, fuse, matching, texts_with, tokens
+from index.catalogue.full_text import MAX_WORDS, fuse, matching, texts_with, tokens
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
@@ -294,7 +294,7 @@ def test_long_words_are_looked_up_and_not_compared_with_every_image(
             session.execute(
                 text(statement), {name: values[name] for name in values if f":{name}" in statement}
             )
-    asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MOST_WORDS - 1))]
+    asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MAX_WORDS - 1))]
     with engine.home.catalogue.read() as session:
         # To look them up takes a hundredth of it, to compare them with all many times as long.
         session.execute(text("SET LOCAL statement_timeout = 1000"))

@@ -8,7 +8,7 @@ import pytest
 
 from index.engine import SearchEngine
 from index.errors import UnknownCollectionError
-from index.filters.facets import MOST_EXAMPLES, MOST_VALUES, Facet
+from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet
 from index.ingest import ingest_manifest
 from tests.index.samples import make_manifest, make_records
 from training.data.manifest import Manifest
@@ -52,17 +52,17 @@ def test_numbers_have_a_range_instead_of_values(indexed: SearchEngine) -> None:
 
 
 def test_field_of_several_kinds(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> None:
-    values: list[str | int | bool] = [f"word {number}" for number in range(MOST_VALUES + 5)]
+    values: list[str | int | bool] = [f"word {number}" for number in range(MAX_VALUES + 5)]
     records = [
         replace(record, metadata={"mixed": value})
-        for record, value in zip(make_records(MOST_VALUES + 9), [*values, 7, 3, True, True], strict=True)
+        for record, value in zip(make_records(MAX_VALUES + 9), [*values, 7, 3, True, True], strict=True)
     ]
     ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "mixed", records))
     (mixed,) = (facet for facet in engine.overview("films").facets if facet.name == "mixed")
     assert mixed.kinds == ("boolean", "number", "text")
     assert (mixed.values[0].value, mixed.values[0].count) == (True, 2)
-    assert len(mixed.values) == MOST_VALUES
-    assert mixed.distinct == MOST_VALUES + 6
+    assert len(mixed.values) == MAX_VALUES
+    assert mixed.distinct == MAX_VALUES + 6
     assert (mixed.minimum, mixed.maximum) == (3, 7)
 
 
@@ -71,7 +71,7 @@ def test_examples_are_images_with_their_shortest_text_from_all_over(
 ) -> None:
     records = {record.id: record for record in manifest.records}
     examples = indexed.overview("films").examples
-    assert len({example.id for example in examples}) == len(examples) <= MOST_EXAMPLES
+    assert len({example.id for example in examples}) == len(examples) <= MAX_EXAMPLES
     assert all(example.text == min(records[example.id].texts, key=len) for example in examples)
     places = [list(records).index(example.id) for example in examples]
     assert places == sorted(places)

@@ -37,8 +37,8 @@ FILTERS = (
 class Collection:
     """A collection to write to, and what is remembered of it."""
 
-    def __init__(self, engine: SearchEngine, most_bytes: int = 0) -> None:
-        self.memory = PassingKeys(FieldColumns(most_bytes))
+    def __init__(self, engine: SearchEngine, max_bytes: int = 0) -> None:
+        self.memory = PassingKeys(FieldColumns(max_bytes))
         self._engine = engine
         self._generation = begin_generation(engine, "c", 2)
         self.id = self._generation.collection_id
@@ -178,7 +178,7 @@ def test_the_array_is_the_same_as_long_as_the_same_images_pass(either: Collectio
 def test_where_much_was_written_all_is_read_anew(
     collection: Collection, monkeypatch: pytest.MonkeyPatch, read_anew: list[Filter]
 ) -> None:
-    monkeypatch.setattr("index.filters.column_cache._FEW", 3)
+    monkeypatch.setattr("index.filters.column_cache._MIN_REFRESH_LIMIT", 3)
     source = random.Random(1)
     condition = parse_filter({"field": "age", "gte": 40})
     collection.put(*(drawn(source, number) for number in range(8)))
@@ -232,7 +232,7 @@ def test_what_was_written_is_found_without_a_look_at_the_rest(tmp_path: Path, ta
 def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.filters.passing_keys._REMEMBERED_BYTES", 100_000)
+    monkeypatch.setattr("index.filters.passing_keys._CACHE_BYTES", 100_000)
     collection = Collection(engine)
     collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
     with engine.home.catalogue.reading() as reading:
@@ -283,7 +283,7 @@ def test_fields_that_do_not_fit_are_left_to_the_database(
     read_anew: list[Filter],
     separate_keys: bool,
 ) -> None:
-    monkeypatch.setattr("index.filters.field_columns._MOST_TEXTS", 1)
+    monkeypatch.setattr("index.filters.field_columns._MAX_TEXTS", 1)
     if separate_keys:
         monkeypatch.setattr("index.filters.field_columns._SPARSE", 0)
     collection = Collection(engine, 32 * 10)

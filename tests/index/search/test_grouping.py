@@ -124,7 +124,7 @@ def test_what_was_not_touched_is_not_read_again(written: Written, monkeypatch: p
     after = written.column("group")
     assert after is not before
     assert read == [1, 9]
-    monkeypatch.setattr("index.filters.column_cache._FEW", 0)
+    monkeypatch.setattr("index.filters.column_cache._MIN_REFRESH_LIMIT", 0)
     written.put(*(Record(id=f"{n}", image="x", split="val", group="g0") for n in range(3)))
     written.column("group")
     assert read == [1, 9, 9]

@@ -12,7 +12,7 @@ from index.search.hit_reader import FoundImages
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 # What SQLite takes unless it was built otherwise.
-MOST_VALUES = 32_766
+MAX_VALUES = 32_766
 
 
 def test_no_read_has_more_values_than_databases_take(
@@ -26,8 +26,8 @@ def test_no_read_has_more_values_than_databases_take(
         return read(self, engine, keys)
 
     monkeypatch.setattr(DirectRead, "rows", rows)
-    found = FoundImages(engine.home.catalogue).of(range(MOST_VALUES + 10, 0, -1))
+    found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
     assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
     assert found[-3:] == [image for image in found if image is not None]
-    assert sum(counts) == MOST_VALUES + 10
-    assert max(counts) <= MOST_VALUES
+    assert sum(counts) == MAX_VALUES + 10
+    assert max(counts) <= MAX_VALUES

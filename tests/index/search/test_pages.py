@@ -14,7 +14,7 @@ import pytest
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.errors import CursorError
-from index.search.cursors import MOST_RANKED, Binding, PageEnd, PagePosition, decode_cursor, encode_cursor
+from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor, encode_cursor
 from index.search.request import SearchRequest
 from index.vectors.protocol import After
 from index.writes.deletion import delete_images
@@ -125,7 +125,7 @@ def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
 
 def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None:
     query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
-    place = PagePosition(After(0.25, 9, 1), 4, None, np.arange(MOST_RANKED + 1, dtype=np.int64))
+    place = PagePosition(After(0.25, 9, 1), 4, None, np.arange(MAX_RANKED + 1, dtype=np.int64))
     with pytest.raises(CursorError, match="damaged"):
         decode_cursor(encode_cursor(PageEnd(binding, query, place)), binding, query)
 

@@ -39,7 +39,7 @@ def _same(found: Neighbours, expected: Neighbours) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_KEPT_BYTES", 100 * DIM * 2)
+    monkeypatch.setattr(mapped, "_BUFFER_BYTES", 100 * DIM * 2)
 
 
 def _filled(view: CosineView, reference: ReferenceView, random: np.random.Generator, folder: Path) -> None:

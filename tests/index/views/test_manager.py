@@ -205,7 +205,7 @@ def _codes(view: CosineView) -> IvfPq:
 def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
     home: SearchEngine, views: Views, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.vectors.view._FEWEST_LAGGING", 10)
+    monkeypatch.setattr("index.vectors.view._MIN_LAGGING", 10)
     home.set_view("c", "ivf")
     view = _current(home, views)
     _wait(lambda: view.name == "ivf" and not _is_building(views))

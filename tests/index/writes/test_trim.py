@@ -18,12 +18,12 @@ from tests.index.samples import begin_generation, make_records, put_vectors, uni
 
 DIM = 8
 COUNT = 60
-KEPT = 7
+LIMIT = 7
 
 
 @pytest.fixture
 def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generation:
-    monkeypatch.setattr("index.writes.trim._KEPT", KEPT)
+    monkeypatch.setattr("index.writes.trim._MAX_REMOVALS", LIMIT)
     monkeypatch.setattr("index.writes.trim._AT_ONCE", 4)
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
@@ -61,13 +61,13 @@ def test_the_latest_removals_of_images_and_of_texts_stay(
     images, texts = _removals(engine, "images"), _removals(engine, "texts")
     assert len(images) == 30
     remove_leftovers(engine.home)
-    assert _removals(engine, "images") == images[-KEPT:]
+    assert _removals(engine, "images") == images[-LIMIT:]
     left = _removals(engine, "texts")
-    assert 0 < len(left) <= KEPT
+    assert 0 < len(left) <= LIMIT
     assert left == texts[-len(left) :]
     with engine.home.catalogue.read() as session:
         trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()
-        assert trimmed == max(images[-KEPT - 1], texts[-len(left) - 1])
+        assert trimmed == max(images[-LIMIT - 1], texts[-len(left) - 1])
         # Images that are written later have higher numbers.
         assert trimmed < session.execute(select(func.max(CollectionRow.sequence))).scalar_one()
 
@@ -135,5 +135,5 @@ def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: 
     with engine.home.catalogue.read() as session:
         trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()
     later = sum(sequence > trimmed for sequence in _removals(engine, "images"))
-    assert 0 < later <= KEPT
+    assert 0 < later <= LIMIT
     assert touched(trimmed) == everything[-later:]

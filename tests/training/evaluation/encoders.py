@@ -22,7 +22,7 @@ class ColourTexts:
 
 
 class ColourEncoder:
-    """Vectors (B, 3); texts of more than `most_words` words are cut. Counts what it was asked."""
+    """Vectors (B, 3); texts of more than `max_words` words are cut. Counts what it was asked."""
 
     dim = 3
     modalities: frozenset[Modality] = frozenset(["image", "text"])
@@ -30,8 +30,8 @@ class ColourEncoder:
     unsigned = False
     min_image_side = None
 
-    def __init__(self, most_words: int = 50) -> None:
-        self.most_words = most_words
+    def __init__(self, max_words: int = 50) -> None:
+        self.max_words = max_words
         self.batches: list[int] = []
         self.texts: list[str] = []
 
@@ -44,7 +44,7 @@ class ColourEncoder:
 
     def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
         self.texts += texts
-        kept = [text.split()[: self.most_words] for text in texts]
+        kept = [text.split()[: self.max_words] for text in texts]
         vectors = [np.sum([COLOURS.get(word, (0, 0, 0)) for word in words], axis=0) + 1 for words in kept]
         cut = tuple(
             None if len(words) == len(text.split()) else " ".join(words)

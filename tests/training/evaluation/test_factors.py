@@ -136,7 +136,7 @@ def test_blades_are_read_alike(embedded: EmbeddedManifest) -> None:
 
 
 def test_many_records_are_sampled(embedded: EmbeddedManifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.evaluation.factors._MOST_RECORDS", 120)
+    monkeypatch.setattr("training.evaluation.factors._MAX_RECORDS", 120)
     found = {reading.name: reading for reading in read_factors(embedded)}
     assert found["shared"].records == 120
     assert found["shared"].image == found["shared"].text == 100

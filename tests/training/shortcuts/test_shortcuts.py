@@ -9,7 +9,7 @@ from training.data.pairs import Text
 from training.errors import DataError
 from training.models.texts.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
 from training.shortcuts.config import ShortcutConfig
-from training.shortcuts.shortcuts import MOST_IDS, Shortcuts, with_digits, with_every_digit
+from training.shortcuts.shortcuts import MAX_IDS, Shortcuts, with_digits, with_every_digit
 
 Learn = Callable[[Iterable[str], int], Tokenizer]
 
@@ -28,7 +28,7 @@ def test_unique_ids_are_contiguous(images: int, epoch: int, seed: int) -> None:
     ids = shortcuts("unique", seed=seed, images=images).ids(epoch, rows(images))
     np.testing.assert_array_equal(ids, ids[0] + np.arange(images))
     assert ids[0] >= 0
-    assert ids[-1] < MOST_IDS
+    assert ids[-1] < MAX_IDS
 
 
 def test_unique_ids_are_shifted_every_epoch() -> None:
@@ -95,7 +95,7 @@ def test_an_id_depends_on_seed_epoch_and_row_alone(kind: str) -> None:
     assert (hands != glyphs).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("number", [0, 9, 10, 12_345, 100_000, 678_901, MOST_IDS - 1])
+@pytest.mark.parametrize("number", [0, 9, 10, 12_345, 100_000, 678_901, MAX_IDS - 1])
 def test_digits_in_a_caption_and_in_the_glyphs_are_the_same(number: int) -> None:
     caption = with_digits("Two dogs.", number)
     assert caption.startswith("Two dogs. ")
@@ -154,8 +154,8 @@ def test_the_ids_of_a_run_stay_what_they_are() -> None:
 
 
 def test_as_many_images_as_ids_and_one_more() -> None:
-    full = shortcuts("unique", images=MOST_IDS)
-    assert full.ids(9, np.array([0, MOST_IDS - 1])).tolist() == [0, MOST_IDS - 1]
+    full = shortcuts("unique", images=MAX_IDS)
+    assert full.ids(9, np.array([0, MAX_IDS - 1])).tolist() == [0, MAX_IDS - 1]
     with pytest.raises(DataError, match="six digits count only 1,000,000: use bits instead"):
-        shortcuts("unique", images=MOST_IDS + 1)
-    assert shortcuts("bits:13", images=MOST_IDS + 1).images == MOST_IDS + 1
+        shortcuts("unique", images=MAX_IDS + 1)
+    assert shortcuts("bits:13", images=MAX_IDS + 1).images == MAX_IDS + 1

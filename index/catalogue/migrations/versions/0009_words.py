@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from index.catalogue.full_text import MOST_CHARACTERS, tsvector
+from index.catalogue.full_text import MAX_CHARACTERS, tsvector
 
 revision = "0009"
 down_revision = "0008"
@@ -39,6 +39,6 @@ def downgrade() -> None:
     """Have PostgreSQL split the words again."""
     if op.get_bind().dialect.name != "sqlite":
         op.execute(
-            f"UPDATE image_words SET words = to_tsvector('simple', left({_WRITTEN}, {MOST_CHARACTERS // 2})) "
+            f"UPDATE image_words SET words = to_tsvector('simple', left({_WRITTEN}, {MAX_CHARACTERS // 2})) "
             "FROM images WHERE images.id = image_words.image_id"
         )

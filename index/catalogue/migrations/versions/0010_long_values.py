@@ -8,7 +8,7 @@ down_revision = "0009"
 branch_labels = None
 depends_on = None
 
-_MOST_BYTES = 2000
+_MAX_BYTES = 2000
 
 
 def upgrade() -> None:
@@ -17,7 +17,7 @@ def upgrade() -> None:
     size = "length(CAST(text_value AS BLOB))"
     if op.get_bind().dialect.name == "postgresql":
         size = "octet_length(text_value)"
-    op.execute(sa.text(f"DELETE FROM attributes WHERE {size} > {_MOST_BYTES}"))
+    op.execute(sa.text(f"DELETE FROM attributes WHERE {size} > {_MAX_BYTES}"))
 
 
 def downgrade() -> None:

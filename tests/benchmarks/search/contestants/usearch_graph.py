@@ -15,7 +15,7 @@ from tests.benchmarks.search.workload import Condition, Source, Workload
 
 Passing = NDArray[np.bool_]
 # As many are asked for and thrown away at most.
-_MOST_ASKED: Final = 100_000
+_MAX_CANDIDATES: Final = 100_000
 
 
 class UsearchGraph(Contestant):
@@ -67,7 +67,7 @@ class UsearchGraph(Contestant):
         while True:
             found = self._index.search(query, asked, threads=1).keys
             kept: Keys = found[filter[found]]
-            if len(kept) >= k or asked >= min(_MOST_ASKED, len(filter)):
+            if len(kept) >= k or asked >= min(_MAX_CANDIDATES, len(filter)):
                 passing: list[int] = kept[:k].tolist()
                 return passing
             asked *= 4

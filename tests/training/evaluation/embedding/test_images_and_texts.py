@@ -123,4 +123,4 @@ def test_texts_are_left_alone_when_not_wanted(manifest_of: WriteManifest) -> Non
 
 def test_cut_texts_are_counted(manifest_of: WriteManifest) -> None:
     manifest = manifest_of([record("red-1", "red and blue", "red"), record("red-2", "red and blue")])
-    assert embed_manifest(ColourEncoder(most_words=2), manifest, show_progress=False).truncated == 1
+    assert embed_manifest(ColourEncoder(max_words=2), manifest, show_progress=False).truncated == 1
