@@ -61,7 +61,7 @@ def ingest_manifest(
     decoders: int = 2,
     limits: ImageLimits | None = None,
     show_progress: bool = True,
-    settle_s: float = 0.0,
+    preload_s: float = 0.0,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -81,7 +81,7 @@ def ingest_manifest(
         decoders: Threads that read and decode.
         limits: Limits of bytes, pixels and frames of an image.
         show_progress: Show a bar on standard error.
-        settle_s: Seconds that services may take to load a generation that replaces another.
+        preload_s: Seconds that services may take to load a generation that replaces another.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used.
@@ -125,7 +125,7 @@ def ingest_manifest(
             engine,
             generation,
             encoder,
-            settle_s=settle_s,
+            preload_s=preload_s,
             batch_size=batch_size,
             show_progress=show_progress,
         )

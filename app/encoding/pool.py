@@ -269,7 +269,7 @@ class Encoders:
         )
         loaded = LoadedEncoder(encoder, queue)
         try:
-            await asyncio.wrap_future(queue.call(partial(_settle, encoder, threads)))
+            await asyncio.wrap_future(queue.call(partial(_warm_up_and_measure, encoder, threads)))
         except BaseException:
             self._close_loaded(loaded)
             raise
@@ -318,7 +318,7 @@ class Encoders:
         closing.add_done_callback(self._closing.discard)
 
 
-def _settle(encoder: ServedEncoder, threads: ComputeThreads) -> None:
+def _warm_up_and_measure(encoder: ServedEncoder, threads: ComputeThreads) -> None:
     """Make the first pass, and measure how many threads are quickest for passes that run alone."""
     threads.enter()
     warm_up(encoder)

@@ -30,9 +30,7 @@ def check_form_type(content_type: str) -> None:
             UNREADABLE_FORM,
             f"The content type is {_FORM} without a boundary: let the HTTP client write it.",
         )
-    if len(boundary) > _MAX_BOUNDARY or not (
-        boundary.isascii() and boundary.decode("ascii").isprintable()
-    ):
+    if len(boundary) > _MAX_BOUNDARY or not (boundary.isascii() and boundary.decode("ascii").isprintable()):
         raise RequestError(
             UNREADABLE_FORM,
             f"The boundary of the form is longer than {_MAX_BOUNDARY} characters, or not of ASCII: let "

@@ -148,7 +148,7 @@ class Attempt:
     def _end(self, code: int, order: Order) -> None:
         """Write down how the process ended."""
         if code == 0 and order != "let go":
-            self._settle(self._done)
+            self._finalise(self._done)
         elif order == "go on":
             self._fail(self._reason(code))
         else:
@@ -157,9 +157,9 @@ class Attempt:
     def _give_up(self, order: Order) -> None:
         """Leave the job undone, for the reason given."""
         if order == "cancel":
-            self._settle(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
+            self._finalise(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
         elif order == "stop":
-            self._settle(lambda session: release_job(session, self._job.id, self._worker))
+            self._finalise(lambda session: release_job(session, self._job.id, self._worker))
         else:
             _log.warning("a job was lost to another worker", job=self._job.id)
 
@@ -169,9 +169,9 @@ class Attempt:
         return end_job(session, self._job.id, self._worker, "done", result=result)
 
     def _fail(self, error: str) -> None:
-        self._settle(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
+        self._finalise(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
 
-    def _settle(self, change: Callable[[Session], Job | None]) -> None:
+    def _finalise(self, change: Callable[[Session], Job | None]) -> None:
         """Make a last change, again and again while the catalogue cannot be used and the job is ours."""
         while True:
             try:

@@ -16,7 +16,7 @@ _SILENT_SECONDS: Final = 30.0
 _GONE_SECONDS: Final = 3600.0
 
 
-class Presence:
+class Heartbeat:
     """Says that this process is a worker, and at work or ready to be."""
 
     def __init__(self, settings: Settings) -> None:

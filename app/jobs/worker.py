@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from app.jobs.attempt import Attempt
-from app.jobs.heartbeat import Presence
+from app.jobs.heartbeat import Heartbeat
 from app.jobs.schedule import give_retrainings
 from app.settings import Settings
 from index.catalogue import open_catalogue
@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalogue = open_catalogue(settings.catalogue_url)
-        self._presence = Presence(settings)
+        self._heartbeat = Heartbeat(settings)
         self._stop = Event()
         self._seen: dict[int, tuple[Job, float]] = {}
 
@@ -64,7 +64,7 @@ class Worker:
         patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
         for thread in threads:
             thread.join(max(0.0, patience - time.monotonic()))
-        self._presence.end()
+        self._heartbeat.end()
         self._catalogue.close()
 
     def _take_jobs(self) -> None:
@@ -107,7 +107,7 @@ class Worker:
             try:
                 self.look()
                 # Last: who cannot use the catalogue is of no use to any job.
-                self._presence.beat()
+                self._heartbeat.beat()
             except (RecoquestError, OSError) as error:
                 _log.warning("jobs cannot be looked after", reason=str(error))
             self._stop.wait(every_s)

@@ -55,7 +55,7 @@ def swap_to(
         engine,
         generation,
         encoder,
-        settle_s=settings.refresh_s + load_seconds,
+        preload_s=settings.refresh_s + load_seconds,
         batch_size=batch_size,
         instead_of=instead_of,
     )

@@ -45,7 +45,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
             generation,
             loaded.encoder,
             # Other services refresh as often as this one, and load about as fast.
-            settle_s=services.settings.refresh_s + time.monotonic() - started,
+            preload_s=services.settings.refresh_s + time.monotonic() - started,
             show_progress=False,
         )
         await services.threads.background(take)

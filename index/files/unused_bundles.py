@@ -69,14 +69,14 @@ def remove_unused(catalogue: Catalogue, store: ImageStore, bundles_folder: Path)
         with catalogue.read() as session:
             named = set(session.execute(select(ModelRow.digest)).scalars())
         for note in bundles_folder.glob(f".*{_NOTE}"):
-            _settle(note, named)
+            _remove_noted(note, named)
         for aside in bundles_folder.glob(_ASIDE):
             # A folder that cannot be removed does no harm.
             with suppress(OSError):
                 shutil.rmtree(aside)
 
 
-def _settle(note: Path, named: set[str]) -> None:
+def _remove_noted(note: Path, named: set[str]) -> None:
     """Remove what a note is of, unless a model names it, and then the note."""
     digest = note.name.removeprefix(".").removesuffix(_NOTE)
     try:

@@ -20,7 +20,7 @@ def swap(
     generation: Generation,
     encoder: ImageEncoder,
     *,
-    settle_s: float,
+    preload_s: float,
     batch_size: int = 64,
     show_progress: bool = True,
     instead_of: str | None = None,
@@ -35,7 +35,7 @@ def swap(
         engine: Home of the collection.
         generation: Generation to activate.
         encoder: Loaded from its bundle.
-        settle_s: Seconds that services may take to notice and load the generation.
+        preload_s: Seconds that services may take to notice and load the generation.
         batch_size: Images a forward pass.
         show_progress: Show a bar on standard error.
         instead_of: Digest of the only model that it may take the place of; None: of any.
@@ -52,7 +52,7 @@ def swap(
         engine,
         generation,
         encoder,
-        settle_s=settle_s,
+        preload_s=preload_s,
         batch_size=batch_size,
         show_progress=show_progress,
         instead_of=instead_of,
@@ -64,7 +64,7 @@ def take_over(
     generation: Generation,
     encoder: ImageEncoder,
     *,
-    settle_s: float,
+    preload_s: float,
     batch_size: int = 64,
     show_progress: bool = True,
     instead_of: str | None = None,
@@ -75,7 +75,7 @@ def take_over(
         engine: Home of the collection.
         generation: Generation to activate.
         encoder: Loaded from its bundle.
-        settle_s: Seconds that services may take to notice and load the generation.
+        preload_s: Seconds that services may take to notice and load the generation.
         batch_size: Images a forward pass.
         show_progress: Show a bar on standard error.
         instead_of: Digest of the only model that it may take the place of; None: of any.
@@ -91,7 +91,7 @@ def take_over(
     with engine.home.catalogue.write() as session:
         announce(session, generation)
     engine.warm(generation.id)
-    time.sleep(settle_s)
+    time.sleep(preload_s)
     embedded = 0
     for _ in range(_TRIES - 1):
         # Writes of the meantime, and writes during their embedding. A snapshot would take

@@ -331,8 +331,8 @@ class CosineView:
                 self._store = store
             self._masks.clear()
 
-    def write(self, folder: Path, stem: str, settled: Callable[[], None] | None = None) -> dict[str, Path]:
-        """Write what is here now into files of this folder, by part; `settled` is called once it may change.
+    def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write what is here now into files of this folder, by part; `on_copied` is called once it may change.
 
         Codes are written as they were built: `read` has them learn the rows that came since.
 
@@ -346,8 +346,8 @@ class CosineView:
             if ann is not None:
                 parts, self._built = write_codes(ann, self._built, folder, stem)
                 files |= parts
-        if settled is not None:
-            settled()
+        if on_copied is not None:
+            on_copied()
         with files["rows"].open("wb") as file:
             write_header(file, count, store.dim)
             for start in range(0, count, _BLOCK):

@@ -289,7 +289,7 @@ class Views:
                 # A replaced view is not written: the sequence number is of its successor.
                 if held.view is view:
                     # A search after a write catches up while the vectors are copied.
-                    self._write(generation, view, held.sequence, held.target, settled=locked.close)
+                    self._write(generation, view, held.sequence, held.target, on_copied=locked.close)
 
     def _upload(self, held: ViewEntry, view: CosineView) -> None:
         if self._gpu is not None:
@@ -331,10 +331,10 @@ class Views:
         view: StoredView,
         sequence: int,
         target: Target,
-        settled: Callable[[], None] | None = None,
+        on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, settled)
+            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, on_copied)
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it

@@ -77,7 +77,7 @@ def write_snapshot(
     view: StoredView,
     of: SnapshotOf,
     sequence: int,
-    settled: Callable[[], None] | None = None,
+    on_copied: Callable[[], None] | None = None,
 ) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
@@ -88,7 +88,7 @@ def write_snapshot(
         view: View to write.
         of: Identity of the view's contents.
         sequence: The number up to which the view is complete.
-        settled: Called once the view may be written to: what comes then is not in the snapshot.
+        on_copied: Called once the view may be written to: what comes then is not in the snapshot.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
@@ -104,7 +104,7 @@ def write_snapshot(
     old = _stored_names(folder)
     remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
-        files = {part: _synced(path) for part, path in view.write(folder, stem, settled).items()}
+        files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
         manifest = _Manifest(
             format=_FORMAT,
             generation=of.generation,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.application import create_app
-from app.jobs.heartbeat import Presence
+from app.jobs.heartbeat import Heartbeat
 from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
@@ -140,7 +140,7 @@ def test_jobs_are_given(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")
     expect(nobody).to_be_visible()
-    Presence(site.settings).beat()
+    Heartbeat(site.settings).beat()
     expect(nobody).not_to_be_visible()
     _drop_vectors(site, 3, 1)
     shown.page.reload()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.heartbeat import Presence, count_workers
+from app.jobs.heartbeat import Heartbeat, count_workers
 from app.settings import Settings
 from tests.docker.dockerfile import ROOT
 
@@ -81,9 +81,9 @@ def test_the_exit_status_is_what_the_engine_looks_at(service: Service, status: i
 
 
 def test_a_worker_is_healthy_as_long_as_it_says_that_it_is_there(tmp_path: Path) -> None:
-    presence = Presence(Settings(home=tmp_path))
+    heartbeat = Heartbeat(Settings(home=tmp_path))
     assert "no worker of this container" in fault_of_worker(tmp_path)
-    presence.beat()
+    heartbeat.beat()
     assert fault_of_worker(tmp_path) is None
     assert _exit_code(tmp_path) == 0
     (file,) = (tmp_path / "workers").iterdir()

@@ -19,7 +19,7 @@ from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
 
 REFRESH_S = 0.3
-SETTLE_S = 1.5
+PRELOAD_S = 1.5
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def _swap_under_load(
         with load.run(engine, by_digest, pause_s=0.2):
             for number in range(1, swaps + 1):
                 place = number % 2
-                swap(engine, generations[place], encoders[place], settle_s=SETTLE_S, show_progress=False)
+                swap(engine, generations[place], encoders[place], preload_s=PRELOAD_S, show_progress=False)
     for generation, encoder in zip(generations, encoders, strict=True):
         # Both with all that was written, whichever was active then.
         reindex(engine, generation, encoder, show_progress=False)

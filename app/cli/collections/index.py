@@ -71,7 +71,7 @@ def index(
                 encoder,
                 manifest,
                 batch_size=batch_size,
-                settle_s=settings.refresh_s + seconds,
+                preload_s=settings.refresh_s + seconds,
             )
             _say(collection, report, len(manifest.rejections))
             if report.took_over is not None:

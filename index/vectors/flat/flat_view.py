@@ -117,15 +117,15 @@ class FlatView(ABC):
         """Find the `k` nearest vectors to each query (Q, D); see `VectorView`."""
         return [self.search(query, k) for query in queries]
 
-    def write(self, folder: Path, stem: str, settled: Callable[[], None] | None = None) -> dict[str, Path]:
-        """Write what is here now into files of this folder, by part; then `settled` is called."""
+    def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write what is here now into files of this folder, by part; then `on_copied` is called."""
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
             with files["rows"].open("wb") as file:
                 np.save(file, self._room[: len(self._ids.keys)])
             self._ids.write(files["keys"])
-        if settled is not None:
-            settled()
+        if on_copied is not None:
+            on_copied()
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from app.jobs.heartbeat import Presence, count_workers
+from app.jobs.heartbeat import Heartbeat, count_workers
 from app.settings import Settings
 
 
@@ -15,8 +15,8 @@ def _files(settings: Settings) -> set[str]:
 def test_who_says_nothing_any_more_does_not_count(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home")
     assert count_workers(settings) == 0
-    presence = Presence(settings)
-    presence.beat()
+    heartbeat = Heartbeat(settings)
+    heartbeat.beat()
     (ours,) = _files(settings)
     for name, seconds in (("here:1", 3), ("here:2", 40), ("gone:3", 4000)):
         file = settings.home / "workers" / name
@@ -25,7 +25,7 @@ def test_who_says_nothing_any_more_does_not_count(tmp_path: Path) -> None:
     assert count_workers(settings) == 2
     os.utime(settings.home / "workers" / ours, (0, 0))
     assert count_workers(settings) == 1
-    presence.beat()
+    heartbeat.beat()
     assert count_workers(settings) == 2
-    presence.end()
+    heartbeat.end()
     assert _files(settings) == {"here:1", "here:2"}

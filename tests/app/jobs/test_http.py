@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from app.engine import open_engine
-from app.jobs.heartbeat import Presence
+from app.jobs.heartbeat import Heartbeat
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from tests.app.api.test_writes import LOCAL
@@ -64,10 +64,10 @@ def test_a_job_is_given_found_listed_and_cancelled(
     assert [each["id"] for each in local.get("/v1/jobs").json()["jobs"][:2]] == [other["id"], job["id"]]
     assert len(local.get("/v1/jobs", params={"limit": 1}).json()["jobs"]) == 1
     assert local.get("/v1/jobs").json()["workers"] == 0
-    presence = Presence(on_either.settings)
-    presence.beat()
+    heartbeat = Heartbeat(on_either.settings)
+    heartbeat.beat()
     assert local.get("/v1/jobs").json()["workers"] == 1
-    presence.end()
+    heartbeat.end()
     assert local.get("/v1/jobs").json()["workers"] == 0
     cancelled = local.post(f"/v1/jobs/{job['id']}/cancel")
     assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")

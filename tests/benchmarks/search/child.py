@@ -64,7 +64,7 @@ def search(name: str, workload: Path, files: Path, threads: int, recall: str, ot
 
     contestant = CONTESTANTS[name].load()(threads)
     contestant.open(files)
-    contestant.settle()
+    contestant.finalise()
     _answer(as_json(measure(contestant, Workload(workload), float(recall), json.loads(other))))
 
 

@@ -85,7 +85,7 @@ def test_every_image_and_text_is_embedded_beside_the_active_generation(
     assert engine.active("c") == first
     assert len(_vectors(engine, new)) == 20
     assert _count_texts(engine, new) == sum(len(record.texts) for record in manifest.records)
-    swap(engine, new, other_encoder, settle_s=0, show_progress=False)
+    swap(engine, new, other_encoder, preload_s=0, show_progress=False)
     second = engine.active("c")
     assert second.generation == new.id != first.generation
     path = engine.image_path("c", "image-005")
@@ -162,7 +162,7 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     first = _active(engine)
     second = _build(engine, other_encoder)
-    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    swap(engine, second, other_encoder, preload_s=0, show_progress=False)
     _ingest(engine, other_encoder, manifest)
     with (
         pytest.raises(IncompleteGenerationError, match=r"lacks 5 of the 20 images .*--generation"),
@@ -170,9 +170,9 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     ):
         activate(session, first, texts=True)
     assert engine.active("c").generation == second.id
-    assert swap(engine, first, encoder, settle_s=0, show_progress=False) == 5
+    assert swap(engine, first, encoder, preload_s=0, show_progress=False) == 5
     assert engine.active("c").generation == first.id
-    assert swap(engine, second, other_encoder, settle_s=0, show_progress=False) == 0
+    assert swap(engine, second, other_encoder, preload_s=0, show_progress=False) == 0
     states = {
         info.number: (info.state, info.images, info.missing) for info in list_generations(engine.home, "c")
     }
@@ -198,7 +198,7 @@ def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
         _ingest(engine, encoder, replace(manifest, records=manifest.records[: 15 + saved]))
 
     monkeypatch.setattr(engine, "save_snapshot_of", slow)
-    assert swap(engine, generation, other_encoder, settle_s=0, show_progress=False) == 16
+    assert swap(engine, generation, other_encoder, preload_s=0, show_progress=False) == 16
     assert saved == 1
     assert engine.active("c").generation == generation.id
 
@@ -220,7 +220,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
         embed_texts = staticmethod(encoder.embed_texts)
 
         def embed_images(self, images: Tensor) -> np.ndarray:
-            swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+            swap(engine, second, other_encoder, preload_s=0, show_progress=False)
             return embed(images)
 
     with pytest.raises(GenerationError, match="run it again with that bundle"):
@@ -387,7 +387,7 @@ def test_the_state_of_a_generation_that_goes_on_stays(
     _ingest(engine, encoder, manifest)
     first = _active(engine)
     second = _build(engine, other_encoder)
-    swap(engine, second, other_encoder, settle_s=0, show_progress=False)
+    swap(engine, second, other_encoder, preload_s=0, show_progress=False)
     assert generation_for(engine.home, "c", encoder).id == first.id
     with engine.home.catalogue.read() as session:
         retired = find_generation(session, first.collection_id, "retired")

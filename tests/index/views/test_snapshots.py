@@ -82,7 +82,7 @@ def test_a_snapshot_that_is_newer_stays(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_snapshot(tmp_path, _view(10), OF, 1)
 
-    def full_disk(self: CosineView, folder: Path, stem: str, settled: None) -> dict[str, Path]:
+    def full_disk(self: CosineView, folder: Path, stem: str, on_copied: None) -> dict[str, Path]:
         (folder / f"{stem}.rows").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

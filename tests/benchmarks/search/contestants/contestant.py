@@ -64,7 +64,7 @@ class Contestant(ABC):
     def open(self, folder: Path) -> None:
         """Make ready to search."""
 
-    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+    def finalise(self) -> None:  # noqa: B027 - most have nothing to do
         """Do what goes on in the background after a start."""
 
     @abstractmethod

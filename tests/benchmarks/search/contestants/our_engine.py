@@ -38,7 +38,7 @@ class OurEngine(Contestant):
         # As the service does before it is ready.
         self._engine.warm(self._engine.active(COLLECTION).generation)
 
-    def settle(self) -> None:
+    def finalise(self) -> None:
         self._engine.warm_filters(self._engine.active(COLLECTION).generation)
 
     def prepare(self, workload: Workload, condition: Condition) -> dict[str, Any]:
