@@ -32,13 +32,13 @@ from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.housekeeping import remove_old_queue
 from app.observability.metrics import Metrics
-from app.operations.readiness import Readiness, followed_generations
+from app.operations.readiness import Readiness, generations_to_load
 from app.operations.services import Services
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
 from index.home import Home
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from training.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
@@ -194,16 +194,16 @@ def _tidy_up(settings: Settings, home: Home) -> None:
     """Remove what a killed process or an older version has left; a full disk keeps nobody from searching."""
     try:
         remove_old_queue(settings)
-        remove_leftovers(home)
+        collect_garbage(home)
     except RecoquestError as error:
         _log.warning("leftovers are not removed", error=type(error).__name__)
 
 
 async def _follow(services: Services) -> None:
-    """Keep the encoders of the generations that are active, or were announced by any process, loaded."""
+    """Keep the encoders loaded of active generations, and of those that any process is about to activate."""
     while True:
         try:
-            followed = await services.threads.background(followed_generations, services.engine)
+            followed = await services.threads.background(generations_to_load, services.engine)
             services.encoders.follow(followed)
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("active generations cannot be read", error=type(error).__name__)
@@ -218,7 +218,7 @@ async def _refresh_views(services: Services) -> None:
     while True:
         try:
             await services.threads.background(services.engine.forget_removed)
-            followed = await services.threads.background(followed_generations, services.engine)
+            followed = await services.threads.background(generations_to_load, services.engine)
         except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
             _log.error("generations to load ahead cannot be read", error=type(error).__name__)
         else:

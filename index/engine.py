@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import ReadThroughCache
 from index.catalogue.collections import (
-    IN_SIGHT,
+    NOT_DELETED,
     Generation,
     Target,
-    announced,
     count_embeddings,
     find_generation,
     get_generation,
     next_sequence,
+    preloading,
     require_active,
     require_collection,
 )
@@ -69,13 +69,15 @@ class SearchEngine:
     def names(self) -> list[str]:
         """Return the names of all collections; unlike `collections`, nothing in them is counted."""
         with self._catalogue.read() as session:
-            names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+            names = select(CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
             return list(session.execute(names).scalars())
 
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self._catalogue.read() as session:
-            query = select(CollectionRow.id, CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+            query = (
+                select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
+            )
             return [_describe(session, key, name) for key, name in session.execute(query).all()]
 
     def collection(self, name: str) -> CollectionInfo:
@@ -278,7 +280,7 @@ class SearchEngine:
             query = (
                 select(GenerationRow.id, CollectionRow.name)
                 .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
-                .where(GenerationRow.state == "active", IN_SIGHT)
+                .where(GenerationRow.state == "active", NOT_DELETED)
             )
             names = dict(session.execute(query).all())
         return [
@@ -322,7 +324,7 @@ class SearchEngine:
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""
         with self._catalogue.read() as session:
-            collections = set(session.execute(select(CollectionRow.id).where(IN_SIGHT)).scalars())
+            collections = set(session.execute(select(CollectionRow.id).where(NOT_DELETED)).scalars())
             query = select(GenerationRow.id).where(GenerationRow.collection_id.in_(collections))
             generations = set(session.execute(query).scalars())
         self._searcher.keep(collections, generations)
@@ -331,10 +333,10 @@ class SearchEngine:
             if generation not in generations:
                 self._counts.pop(generation, None)
 
-    def announced(self) -> list[ActiveGeneration]:
-        """Return the generations that will be active soon, of all collections."""
+    def preloading(self) -> list[ActiveGeneration]:
+        """Return the generations to preload, of all collections."""
         with self._catalogue.read() as session:
-            return [self.describe(generation) for generation in announced(session)]
+            return [self.describe(generation) for generation in preloading(session)]
 
     def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
         """Return what a query must know of a generation."""

@@ -13,13 +13,13 @@ from index.catalogue.collections import Generation, find_generation, open_genera
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
-from index.files.stale import remove_abandoned
+from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.swap import swap
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
 from index.writes.intake import CheckedImage, Intake, Prepared, known_images
-from index.writes.prefetch import prepared_ahead
+from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
@@ -96,9 +96,7 @@ def ingest_manifest(
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
     if not manifest.records:
         raise DataError(f"The manifest in {manifest.folder} has no images to index.")
-    remove_abandoned(
-        itertools.chain(engine.home.store.unfinished(), engine.home.bundles_folder.glob(".*.part"))
-    )
+    remove_stale(itertools.chain(engine.home.store.unfinished(), engine.home.bundles_folder.glob(".*.part")))
     with (
         installed_bundle(encoder.info, engine.home.bundles_folder) as info,
         engine.home.catalogue.write() as session,
@@ -112,7 +110,7 @@ def ingest_manifest(
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
-        for batch in run.kept_ahead(batch_size, decoders):
+        for batch in run.stored_batches(batch_size, decoders):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     embed_missing_texts(engine.home, embedder, shown=show_progress)
@@ -153,10 +151,10 @@ class _Run:
         self._manifest = manifest
         self._counts: Counter[Outcome] = Counter()
 
-    def kept_ahead(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
-        """Read, decode and keep the images of the manifest, and give them in batches to be written."""
-        checked = prepared_ahead(self._manifest.records, self._check, batch_size, decoders)
-        return prepared_ahead(self._noted(checked), self._keep, batch_size, decoders, batches_ahead=1)
+    def stored_batches(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
+        """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
+        checked = prefetch(self._manifest.records, self._check, batch_size, decoders)
+        return prefetch(self._noted(checked), self._keep, batch_size, decoders, prefetch_batches=1)
 
     def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
         """Embed and commit a batch."""

@@ -254,7 +254,7 @@ class Encoders:
         return encoder
 
     async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
-        """Put an encoder behind a queue, whose thread makes the first pass and settles its threads."""
+        """Put an encoder behind a queue, whose thread makes a first pass and measures thread counts."""
         threads = ComputeThreads(
             self._threads if encoder.device.type == "cpu" else 1,
             encoder.use_threads if isinstance(encoder, EncoderProcesses) else None,

@@ -172,7 +172,7 @@ class Attempt:
         self._finalise(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
 
     def _finalise(self, change: Callable[[Session], Job | None]) -> None:
-        """Make a last change, again and again while the catalogue cannot be used and the job is ours."""
+        """Commit the last change of the job, with retries until its lease ends."""
         while True:
             try:
                 with self._catalogue.write() as session:

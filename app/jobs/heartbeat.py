@@ -17,13 +17,13 @@ _GONE_SECONDS: Final = 3600.0
 
 
 class Heartbeat:
-    """Says that this process is a worker, and at work or ready to be."""
+    """Heartbeat of this process, by which others know that a worker runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._file = _folder(settings) / f"{socket.gethostname()}:{os.getpid()}"
 
     def beat(self) -> None:
-        """Say it, or say it again; whoever says nothing for 30 seconds counts as gone.
+        """Renew the heartbeat; a worker without one for 30 seconds counts as gone.
 
         Raises:
             OSError: The home folder cannot be written.
@@ -32,7 +32,7 @@ class Heartbeat:
         self._file.touch()
 
     def end(self) -> None:
-        """Say that it is no worker any more, and remove what workers have left that were killed."""
+        """Remove this worker's file, and the files of killed workers."""
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
             for file, silent_s in _ages(self._file.parent):
@@ -41,7 +41,7 @@ class Heartbeat:
 
 
 def count_workers(settings: Settings) -> int:
-    """How many workers of the home folder are there."""
+    """Number of running workers of the home folder."""
     return sum(silent_s < _SILENT_SECONDS for _, silent_s in _ages(_folder(settings)))
 
 
@@ -50,7 +50,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def _ages(folder: Path) -> Iterator[tuple[Path, float]]:
-    """The file of each worker, and for how many seconds it has said nothing."""
+    """The file of each worker, and the seconds since its last heartbeat."""
     for file in folder.glob("*:*"):
         with suppress(FileNotFoundError):
             yield file, time.time() - file.stat().st_mtime

@@ -160,6 +160,6 @@ def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:
     return actives
 
 
-def followed_generations(engine: SearchEngine) -> list[ActiveGeneration]:
-    """The active generation of every collection, and those that will soon be active."""
-    return [*active_generations(engine), *engine.announced()]
+def generations_to_load(engine: SearchEngine) -> list[ActiveGeneration]:
+    """The active generation of every collection, and the generations that are being preloaded."""
+    return [*active_generations(engine), *engine.preloading()]

@@ -121,7 +121,7 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
 
 
 def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
-    """Walk over the members, with the files of images noted as loose before they come."""
+    """Walk over the members, with the files of images noted as orphans before they come."""
     members = iter(tar)
     while some := list(islice(members, _NOTED_AT_ONCE)):
         with home.catalogue.write() as session:

@@ -15,13 +15,13 @@ from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue
-from index.catalogue.collections import IN_SIGHT, now
+from index.catalogue.collections import NOT_DELETED, now
 from index.catalogue.disk_full import is_disk_full
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from training.atomic import atomic_file, sync
 from training.errors import BundleError, RecoquestError
 from training.models.bundle import read_bundle
@@ -70,7 +70,7 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
         written.replace(path)
         sync(path.parent)
     try:
-        remove_leftovers(home)
+        collect_garbage(home)
     except RecoquestError as error:
         _log.warning("what was removed while the backup was written is not gone yet: %s", error)
     return summary
@@ -111,7 +111,7 @@ def _add_files(tar: tarfile.TarFile, home: Home, catalogue: Catalogue, show_prog
         counts = (
             select(CollectionRow.name, func.count(ImageRow.id).label("images"))
             .join(ImageRow, ImageRow.collection_id == CollectionRow.id, isouter=True)
-            .where(IN_SIGHT)
+            .where(NOT_DELETED)
             .group_by(CollectionRow.id)
             .order_by(CollectionRow.name)
         )
@@ -148,7 +148,7 @@ def _uses(session: Session) -> dict[str, Row[str, str, int, str]]:
         select(ModelRow.digest, CollectionRow.name, GenerationRow.id, GenerationRow.state)
         .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
-        .where(IN_SIGHT)
+        .where(NOT_DELETED)
         .order_by(GenerationRow.state == "active", GenerationRow.id)
     )
     return {row.digest: row for row in session.execute(query)}

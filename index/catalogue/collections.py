@@ -34,10 +34,10 @@ Target = Literal["images", "texts"]
 TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
 # A collection whose name begins with this, as none that is given does, is being removed.
 _HIDDEN: Final = "~"
-IN_SIGHT: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
+NOT_DELETED: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# An announced generation is active within this time, or its swap has failed.
-_ANNOUNCED_SECONDS: Final = 300
+# A preloaded generation is active within this time, or its swap has failed.
+_PRELOAD_SECONDS: Final = 300
 _OPENED: Final[tuple[GenerationState, ...]] = ("active", "building", "retired")
 
 
@@ -64,10 +64,10 @@ def require_collection(session: Session, name: str) -> CollectionRow:
     """
     row = None
     if storable_text(name):
-        named = select(CollectionRow).where(CollectionRow.name == name, IN_SIGHT)
+        named = select(CollectionRow).where(CollectionRow.name == name, NOT_DELETED)
         row = session.execute(named).scalar_one_or_none()
     if row is None:
-        names = select(CollectionRow.name).where(IN_SIGHT).order_by(CollectionRow.name)
+        names = select(CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
         known = session.execute(names).scalars().all()
         raise UnknownCollectionError(name, list(known))
     return row
@@ -141,7 +141,7 @@ def next_sequence(session: Session, collection_id: int) -> int:
     """
     sequence = session.execute(
         update(CollectionRow)
-        .where(CollectionRow.id == collection_id, IN_SIGHT)
+        .where(CollectionRow.id == collection_id, NOT_DELETED)
         .values(sequence=CollectionRow.sequence + 1)
         .returning(CollectionRow.sequence)
         .execution_options(synchronize_session=False)
@@ -294,7 +294,7 @@ _GENERATIONS: Final = (
         _COLLECTION_COLUMNS.id == _GENERATION_COLUMNS.collection_id,
     )
     .join(ModelRow.__table__, _MODEL_COLUMNS.id == _GENERATION_COLUMNS.model_id)
-    .where(IN_SIGHT)
+    .where(NOT_DELETED)
 )
 _ONE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequence).where(
     _GENERATION_COLUMNS.id == bindparam("generation_id")
@@ -304,8 +304,8 @@ _ACTIVE_GENERATION: Final = _GENERATIONS.add_columns(_COLLECTION_COLUMNS.sequenc
 )
 
 
-def announced(session: Session) -> list[Generation]:
-    """Return the generations of all collections that were announced lately and are not active."""
-    since = (datetime.now(UTC) - timedelta(seconds=_ANNOUNCED_SECONDS)).isoformat(timespec="microseconds")
+def preloading(session: Session) -> list[Generation]:
+    """Return the generations of all collections that services should preload: lately announced, inactive."""
+    since = (datetime.now(UTC) - timedelta(seconds=_PRELOAD_SECONDS)).isoformat(timespec="microseconds")
     query = select(GenerationRow.id).where(GenerationRow.state != "active", GenerationRow.announced > since)
     return [get_generation(session, number)[0] for number in session.execute(query).scalars().all()]

@@ -228,7 +228,7 @@ class RemovalRow(Table):
     sequence: Mapped[int] = mapped_column(BigInteger)
 
 
-class LooseFileRow(Table):
+class OrphanRow(Table):
     """A file that the store may hold while no image of any collection uses it.
 
     Its digest is noted before the file of a new image is written, and in the transaction that takes an

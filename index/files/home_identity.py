@@ -15,7 +15,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
-from index.catalogue.tables import HomeRow, ImageRow, LooseFileRow
+from index.catalogue.tables import HomeRow, ImageRow, OrphanRow
 from index.errors import CatalogueBusyError, DiskFullError, HomeError
 from index.files.image_store import ImageStore
 from training.atomic import atomic_file
@@ -110,7 +110,7 @@ class HomeIdentity:
                 f"The catalogue {self._catalogue.url} has images, and no file of them is in {self._home}: "
                 f"give the right --home, mount it or bring it back; if the files are lost, {again}."
             )
-        if images or session.execute(select(LooseFileRow.sha256).limit(1)).first():
+        if images or session.execute(select(OrphanRow.sha256).limit(1)).first():
             return
         if next(self._store.originals(), None) is not None:
             raise HomeError(

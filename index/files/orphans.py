@@ -13,7 +13,7 @@ from sqlalchemy import Select, delete, select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
-from index.catalogue.tables import ImageRow, LooseFileRow
+from index.catalogue.tables import ImageRow, OrphanRow
 from index.files.image_store import ImageStore
 
 # All others who write wait while so many files are removed.
@@ -44,7 +44,7 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
     if not originals:
         return
     _lock(session, shared=True)
-    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(list(originals))))
+    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(list(originals))))
     for digest, read in originals.items():
         if not store.has(digest):
             store.put(read())
@@ -52,7 +52,7 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
 
 def forget_used(session: Session) -> None:
     """Take back the notes of files that images use; nobody may be removing files meanwhile."""
-    session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(select(ImageRow.sha256))))
+    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(select(ImageRow.sha256))))
 
 
 def collect_orphans(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
@@ -68,14 +68,14 @@ def collect_orphans(catalogue: Catalogue, store: ImageStore, digests: Collection
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file; it stays noted.
     """
-    query = select(LooseFileRow.sha256).order_by(LooseFileRow.sha256).limit(_AT_ONCE)
+    query = select(OrphanRow.sha256).order_by(OrphanRow.sha256).limit(_AT_ONCE)
     if digests is not None:
         wanted = sorted(digests)
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
             if start:
                 sleep(PAUSE_SECONDS)
-            _remove(catalogue, store, query.where(LooseFileRow.sha256.in_(part)))
+            _remove(catalogue, store, query.where(OrphanRow.sha256.in_(part)))
         return
     while _remove(catalogue, store, query):
         sleep(PAUSE_SECONDS)
@@ -95,7 +95,7 @@ def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool
         noted = session.execute(query).scalars().all()
         used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
         store.remove(sorted(set(noted) - set(used)))
-        session.execute(delete(LooseFileRow).where(LooseFileRow.sha256.in_(noted)))
+        session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(noted)))
     return True
 
 

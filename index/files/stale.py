@@ -11,7 +11,7 @@ from typing import Final
 from index.files.file_lock import try_lock
 
 # Age from which an unfinished file is stale: a running process has written to it since.
-ABANDONED_SECONDS: Final = 24 * 3600.0
+STALE_SECONDS: Final = 24 * 3600.0
 # Age for a removal on request: no process pauses so long between two writes to a file.
 UNTOUCHED_SECONDS: Final = 3600.0
 
@@ -26,7 +26,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
         folders[:] = whole
 
 
-def remove_abandoned(paths: Iterable[Path], untouched_s: float = ABANDONED_SECONDS) -> int:
+def remove_stale(paths: Iterable[Path], untouched_s: float = STALE_SECONDS) -> int:
     """Remove the files and folders that were not written to for `untouched_s` seconds.
 
     A folder whose owner holds its lock stays.

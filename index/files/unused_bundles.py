@@ -77,7 +77,7 @@ def remove_unused(catalogue: Catalogue, store: ImageStore, bundles_folder: Path)
 
 
 def _remove_noted(note: Path, named: set[str]) -> None:
-    """Remove what a note is of, unless a model names it, and then the note."""
+    """Remove the bundle of a note, unless a model names it, and then the note."""
     digest = note.name.removeprefix(".").removesuffix(_NOTE)
     try:
         if digest not in named:

@@ -89,8 +89,8 @@ def require_nearly_complete(session: Session, generation: Generation, *, texts: 
         require_complete(session, generation, texts=texts)
 
 
-def announce(session: Session, generation: Generation) -> None:
-    """Tell all services that a generation will soon be active, so that they load its encoder and its view."""
+def mark_preloading(session: Session, generation: Generation) -> None:
+    """Make all services preload the encoder and the view of a generation that will soon be active."""
     session.execute(update(GenerationRow).where(GenerationRow.id == generation.id).values(announced=now()))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import IN_SIGHT, Generation, get_generation, require_collection
+from index.catalogue.collections import NOT_DELETED, Generation, get_generation, require_collection
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
 from index.files.bundles import installed_bundle, register_bundle
@@ -76,7 +76,7 @@ def generations_by(session: Session, digest: str) -> list[tuple[str, GenerationI
         select(CollectionRow.name, GenerationRow)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
         .join(ModelRow, ModelRow.id == GenerationRow.model_id)
-        .where(ModelRow.digest == digest, IN_SIGHT)
+        .where(ModelRow.digest == digest, NOT_DELETED)
         .order_by(GenerationRow.id.desc())
     )
     return [(name, describe_generation(session, row)) for name, row in session.execute(query).all()]

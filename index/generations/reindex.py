@@ -30,7 +30,7 @@ from index.writes.missing_vectors import (
     images_without_vectors,
     still_missing,
 )
-from index.writes.prefetch import prepared_ahead
+from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits, decode_image
 from training.errors import BundleError, ImageError
 from training.progress import ProgressBar, progress_bar
@@ -172,7 +172,7 @@ class _Run:
 
     def _pass(self, bar: ProgressBar) -> None:
         untried = (image for image in self._missing() if image not in self.broken)
-        for batch in prepared_ahead(untried, self._prepare, self._batch_size, self._decoders):
+        for batch in prefetch(untried, self._prepare, self._batch_size, self._decoders):
             readable = {image: found for image, found in batch if isinstance(found, Tensor)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))

@@ -4,7 +4,7 @@ import logging
 
 from index.catalogue.collections import hide_collection
 from index.engine import SearchEngine
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from training.errors import RecoquestError
 
 _log = logging.getLogger(__name__)
@@ -23,6 +23,6 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
         hide_collection(session, collection)
     try:
         engine.forget_removed()
-        remove_leftovers(engine.home)
+        collect_garbage(engine.home)
     except RecoquestError as error:
         _log.warning("what a removed collection left is not removed yet: %s", error)

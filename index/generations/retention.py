@@ -23,7 +23,7 @@ from index.errors import GenerationError
 from index.files.unused_bundles import changing_models, note_unused
 from index.generations.activation import generation_of
 from index.home import Home
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from training.errors import RecoquestError
 
 # A search that began before a swap may still be at work in the generation before.
@@ -131,7 +131,7 @@ def _drop(home: Home, generation: Generation) -> None:
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
     # Files that stay on the disk are removed by the next collection of garbage.
     with suppress(RecoquestError):
-        remove_leftovers(home)
+        collect_garbage(home)
 
 
 def _drop_batch(session: Session, generation: Generation) -> bool:

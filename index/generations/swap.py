@@ -1,4 +1,4 @@
-"""A change of the generation that is searched: caught up, announced, loaded by all services, activated."""
+"""Change of the active generation: missing vectors, preloading by all services, activation."""
 
 import time
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Final
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.errors import IncompleteGenerationError
-from index.generations.activation import activate, announce
+from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import embed_missing, reindex
 from index.writes.embedder import ImageEncoder
 
@@ -89,7 +89,7 @@ def take_over(
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
     with engine.home.catalogue.write() as session:
-        announce(session, generation)
+        mark_preloading(session, generation)
     engine.warm(generation.id)
     time.sleep(preload_s)
     embedded = 0

@@ -332,7 +332,7 @@ class CosineView:
             self._masks.clear()
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
-        """Write what is here now into files of this folder, by part; `on_copied` is called once it may change.
+        """Write the view into files of this folder, by part; `on_copied` follows once the view may change.
 
         Codes are written as they were built: `read` has them learn the rows that came since.
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from index.files.stale import remove_abandoned
+from index.files.stale import remove_stale
 from index.vectors.ann.search import OperatingPoint, read_point
 from index.vectors.factory import StoredView, new_view
 from index.vectors.protocol import ViewName
@@ -102,7 +102,7 @@ def write_snapshot(
         return
     stem = uuid.uuid4().hex
     old = _stored_names(folder)
-    remove_abandoned(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
+    remove_stale(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
         files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
         manifest = _Manifest(

@@ -8,7 +8,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
-from index.catalogue.collections import IN_SIGHT, lock_collection, next_sequence, require_collection
+from index.catalogue.collections import NOT_DELETED, lock_collection, next_sequence, require_collection
 from index.catalogue.full_text import remove_words
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import (
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 500
 
 
 def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
-    """Remove images with all that belongs to them, in every generation; their files are noted as loose.
+    """Remove images with all that belongs to them, in every generation; their files are noted as orphans.
 
     It is done in the caller's transaction.
 
@@ -55,14 +55,14 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
 
 
 def remove_hidden(catalogue: Catalogue) -> None:
-    """Remove all collections that were taken out of sight, batch by batch; their files are noted as loose.
+    """Remove all deleted collections, batch by batch; their files are noted as orphans.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the catalogue.
     """
     with catalogue.read() as session:
-        hidden = session.execute(select(CollectionRow.id).where(~IN_SIGHT)).scalars().all()
+        hidden = session.execute(select(CollectionRow.id).where(~NOT_DELETED)).scalars().all()
     for collection_id in hidden:
         while _remove_batch(catalogue, collection_id):
             sleep(PAUSE_SECONDS)

@@ -18,8 +18,8 @@ from index.writes.unused_fields import remove_unused_fields
 _UID_LENGTH: Final = 32
 
 
-def remove_leftovers(home: Home) -> None:
-    """Remove what removed collections left, unused files, bundles and fields, and snapshots of no generation.
+def collect_garbage(home: Home) -> None:
+    """Remove rows of deleted collections, unused files, bundles and fields, and orphaned snapshots.
 
     The log of removals is trimmed.
 

@@ -115,7 +115,7 @@ class Intake:
         """Put the file of an image into the store if it is not there; the error when it cannot be read again.
 
         Only what can be decoded is kept; what was kept before comes back if the disk has lost it. Its digest
-        must have been noted as loose.
+        must have been noted as an orphan.
 
         Raises:
             DiskFullError: The disk has no space left.

@@ -91,7 +91,7 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
 
 
 def _store(home: Home, files: Mapping[str, bytes]) -> None:
-    """Put files into the store, noted as loose before."""
+    """Put files into the store, noted as orphans before."""
     if files:
         with home.catalogue.write() as session:
             mark_orphans(session, files)

@@ -6,18 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
-_BATCHES_AHEAD: Final = 2
+_PREFETCH_BATCHES: Final = 2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def prepared_ahead(
+def prefetch(
     items: Iterable[Item],
     prepare: Callable[[Item], Result],
     batch_size: int,
     threads: int,
-    batches_ahead: int = _BATCHES_AHEAD,
+    prefetch_batches: int = _PREFETCH_BATCHES,
 ) -> Iterator[list[tuple[Item, Result]]]:
     """Prepare items in their order, a few batches ahead, and give them in batches with their results.
 
@@ -26,7 +26,7 @@ def prepared_ahead(
         prepare: Called in the threads; what it raises is raised here.
         batch_size: Items in a batch.
         threads: Number of threads that prepare items.
-        batches_ahead: Batches prepared, or in preparation, while the caller has one.
+        prefetch_batches: Batches prepared, or in preparation, while the caller has one.
     """
     waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
     source = iter(items)
@@ -34,7 +34,7 @@ def prepared_ahead(
     try:
         while batch := [(item, pool.submit(prepare, item)) for item in islice(source, batch_size)]:
             waiting.append(batch)
-            if len(waiting) > batches_ahead:
+            if len(waiting) > prefetch_batches:
                 yield [(item, future.result()) for item, future in waiting.popleft()]
         for batch in waiting:
             yield [(item, future.result()) for item, future in batch]

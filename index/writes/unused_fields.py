@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import delete, exists, select
 
 from index.catalogue import Catalogue
-from index.catalogue.collections import IN_SIGHT, next_sequence
+from index.catalogue.collections import NOT_DELETED, next_sequence
 from index.catalogue.tables import AttributeRow, CollectionRow, FieldRow
 from index.errors import StaleWriteError
 
@@ -27,7 +27,7 @@ def remove_unused_fields(catalogue: Catalogue) -> None:
     query = select(FieldRow.collection_id).join(CollectionRow, CollectionRow.id == FieldRow.collection_id)
     with catalogue.read() as session:
         # Most often there are none, and nobody has to wait for a lock.
-        collections = session.execute(query.where(IN_SIGHT, _UNUSED).distinct()).scalars().all()
+        collections = session.execute(query.where(NOT_DELETED, _UNUSED).distinct()).scalars().all()
     for collection_id in collections:
         # One that was removed meanwhile takes its fields with it.
         with suppress(StaleWriteError), catalogue.write() as session:

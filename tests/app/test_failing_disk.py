@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from app.engine import open_engine
-from index.catalogue.tables import ImageRow, LooseFileRow, TextEmbeddingRow
+from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.image_store import ImageStore
 from tests.app.api.test_writes import (
@@ -98,7 +98,7 @@ def test_a_catalogue_that_cannot_be_read_is_not_said_to_be_unwritable(own: Index
 def _loose(home: Indexed) -> list[str]:
     engine = open_engine(home.settings)
     with engine.home.catalogue.read() as session:
-        found = list(session.execute(select(LooseFileRow.sha256)).scalars())
+        found = list(session.execute(select(OrphanRow.sha256)).scalars())
         # Every text of every image has its vector.
         assert session.execute(select(TextEmbeddingRow.text_id)).first() is not None
         assert session.execute(select(ImageRow.id)).first() is not None

@@ -13,7 +13,7 @@ from index.catalogue.tables import (
     CollectionRow,
     EmbeddingRow,
     ImageRow,
-    LooseFileRow,
+    OrphanRow,
     TextEmbeddingRow,
     TextRow,
 )
@@ -147,7 +147,7 @@ def check_files(engine: SearchEngine, *oracles: Oracle) -> None:
     found = sorted(path.read_bytes() for path in folder.glob("*/*") if path.suffix != ".part")
     assert found == sorted({held.picture.encode() for oracle in oracles for held in oracle.images.values()})
     with engine.home.catalogue.read() as session:
-        assert session.execute(select(LooseFileRow.sha256)).all() == []
+        assert session.execute(select(OrphanRow.sha256)).all() == []
 
 
 def check_nothing_else(engine: SearchEngine) -> None:

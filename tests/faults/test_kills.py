@@ -18,7 +18,7 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import UnknownImageError
 from index.search.request import SearchRequest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.faults.made import begin_world, made_record, open_world, vector_of
 from tests.faults.oracle import (
     Oracle,
@@ -182,7 +182,7 @@ def _check(engine: SearchEngine, ended: Round) -> None:
             oracle.put(made_record(image_id, found[0]), found[1])
     check_collection(engine, COLLECTION, oracle)
     check_nothing_else(engine)
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     check_files(engine, oracle)
     _check_searches(engine, oracle)
 

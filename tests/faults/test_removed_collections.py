@@ -13,7 +13,7 @@ from index.errors import StaleWriteError, UnknownCollectionError
 from index.generations.new_collections import create_collection
 from index.generations.remove_collection import remove_collection
 from index.search.request import SearchRequest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from index.writes.live import put_images, remove_images
 from tests.faults.made import DIGEST, begin_world, made_record, made_upload, open_world, vector_of
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
@@ -85,7 +85,7 @@ def test_what_is_left_when_a_process_is_killed_is_out_of_sight_and_removed_later
     restarted, again = open_world(home), Oracle()
     create_collection(restarted.home, "a", model=DIGEST)
     _put(restarted, "a", again, 3, 40)
-    remove_leftovers(restarted.home)
+    collect_garbage(restarted.home)
     _check_alone(restarted, a=again, b=kept)
     assert not list(restarted.home.snapshots_folder.glob("*"))
     restarted.close()

@@ -2,7 +2,7 @@
 
 from sqlalchemy import select
 
-from index.catalogue.tables import HomeRow, JobRow, LooseFileRow, Table
+from index.catalogue.tables import HomeRow, JobRow, OrphanRow, Table
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from training.models.encoder import Encoder
@@ -33,5 +33,5 @@ def rows(engine: SearchEngine) -> dict[str, list[str]]:
                 map(repr, session.execute(select(*(c for c in table.c if c.name != "uid"))).all())
             )
             for table in Table.metadata.sorted_tables
-            if table.name not in {left.__tablename__ for left in (LooseFileRow, HomeRow, JobRow)}
+            if table.name not in {left.__tablename__ for left in (OrphanRow, HomeRow, JobRow)}
         }

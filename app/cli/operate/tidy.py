@@ -9,9 +9,9 @@ def tidy(home: Home = None) -> None:
     """Remove old generations, folders of old jobs, and files that are unused or were never finished."""
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.settings import load_settings
-    from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, unfinished
+    from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
-    from index.writes.garbage import remove_leftovers
+    from index.writes.garbage import collect_garbage
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:
@@ -24,8 +24,8 @@ def tidy(home: Home = None) -> None:
         folders = remove_old_folders(settings, engine.home.catalogue)
         if folders:
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
-        remove_leftovers(engine.home)
-        left = remove_abandoned(unfinished(settings.home), UNTOUCHED_SECONDS)
+        collect_garbage(engine.home)
+        left = remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
         if left:
             typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")
     typer.echo("Leftovers are removed.")

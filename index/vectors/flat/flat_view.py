@@ -118,7 +118,7 @@ class FlatView(ABC):
         return [self.search(query, k) for query in queries]
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
-        """Write what is here now into files of this folder, by part; then `on_copied` is called."""
+        """Write the view into files of this folder, by part; then call `on_copied`."""
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
             with files["rows"].open("wb") as file:

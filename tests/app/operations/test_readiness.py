@@ -18,7 +18,7 @@ from app.operations.readiness import active_generations
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import ViewError
-from index.generations.activation import activate, announce
+from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import generation_for, reindex
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
@@ -305,7 +305,7 @@ def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path:
         before = client.get("/v1/collections").json()["collections"][0]["generation"]["number"]
         wait_until(lambda: len(loads) == 1)
         with engine.home.catalogue.write() as session:
-            announce(session, generation)
+            mark_preloading(session, generation)
         wait_until(lambda: [m["loaded"] for m in client.get("/v1/models").json()["models"]] == [True, True])
         assert loads[-1] == generation.digest
         assert client.get("/v1/collections").json()["collections"][0]["generation"]["number"] == before

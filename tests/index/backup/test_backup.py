@@ -198,7 +198,7 @@ def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterward
     def fail(_: object) -> None:
         raise StoreError("it cannot be removed")
 
-    monkeypatch.setattr(write, "remove_leftovers", fail)
+    monkeypatch.setattr(write, "collect_garbage", fail)
     assert write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False).images == 19
     assert "is not gone yet: it cannot be removed" in caplog.text
     again = open_home(tmp_path / "again")

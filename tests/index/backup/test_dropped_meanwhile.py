@@ -15,7 +15,7 @@ from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex
 from index.generations.retention import drop_generation
 from index.ingest import ingest_manifest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.index.comparing import answers
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest
@@ -76,7 +76,7 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
         process.join(PATIENCE_SECONDS)
         process.kill()
         assert process.exitcode == 0
-        remove_leftovers(swapped.home)
+        collect_garbage(swapped.home)
         assert place.is_dir()
         return add_files(*arguments)  # type: ignore[arg-type]
 
@@ -149,12 +149,12 @@ def test_an_encoder_that_is_being_restored_does_not_go_for_an_old_note(
     take_catalogue = restore._take_catalogue
 
     def tidy_first(*arguments: object) -> None:
-        remove_leftovers(again.home)
+        collect_garbage(again.home)
         take_catalogue(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_take_catalogue", tidy_first)
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    remove_leftovers(again.home)
+    collect_garbage(again.home)
     assert [path.name for path in again.home.bundles_folder.iterdir()] == [digest]
     assert answers(again, "c", encoder) == answers(engine, "c", encoder)
     again.close()

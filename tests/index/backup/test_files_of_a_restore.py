@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import select
 
 from index.backup import restore, restore_backup, write_backup
-from index.catalogue.tables import LooseFileRow
+from index.catalogue.tables import OrphanRow
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
 from index.ingest import ingest_manifest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.index.conftest import open_home
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder
@@ -33,7 +33,7 @@ def _files(home: Path) -> set[str]:
 
 def _loose(engine: SearchEngine) -> set[str]:
     with engine.home.catalogue.read() as session:
-        return set(session.execute(select(LooseFileRow.sha256)).scalars())
+        return set(session.execute(select(OrphanRow.sha256)).scalars())
 
 
 def test_what_a_restore_that_failed_has_put_into_the_store_is_removed_later(
@@ -54,7 +54,7 @@ def test_what_a_restore_that_failed_has_put_into_the_store_is_removed_later(
     left = _files(tmp_path / "again")
     assert len(left) == 7
     assert left <= _loose(again)
-    remove_leftovers(again.home)
+    collect_garbage(again.home)
     assert (_files(tmp_path / "again"), _loose(again)) == (set(), set())
     assert restore_backup(again.home, backup, show_progress=False).images == 20
     again.close()
@@ -66,7 +66,7 @@ def test_nobody_removes_the_files_of_a_restore_before_images_use_them(
     again, take = open_home(tmp_path / "again"), restore._take_catalogue
 
     def remove_before(home: Home, copy: Path, show_progress: bool) -> None:
-        remove_leftovers(home)
+        collect_garbage(home)
         take(home, copy, show_progress)
 
     monkeypatch.setattr(restore, "_take_catalogue", remove_before)

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import LooseFileRow
+from index.catalogue.tables import OrphanRow
 from index.engine import SearchEngine
 from index.files.image_store import ImageStore
 from index.files.orphans import mark_orphans
 from index.ingest import ingest_manifest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.index.samples import make_picture
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
@@ -26,7 +26,7 @@ class _KilledError(BaseException):
 
 def _loose(engine: SearchEngine) -> set[str]:
     with engine.home.catalogue.read() as session:
-        return set(session.execute(select(LooseFileRow.sha256)).scalars())
+        return set(session.execute(select(OrphanRow.sha256)).scalars())
 
 
 def _files(tmp_path: Path) -> list[Path]:
@@ -75,7 +75,7 @@ def test_what_a_killed_run_kept_and_did_not_write_is_removed(
     with pytest.raises(_KilledError):
         _ingest(engine, encoder, manifest)
     assert _files(tmp_path)
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _files(tmp_path) == []
     assert _loose(engine) == set()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, unfinished
+from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from training.atomic import atomic_file, atomic_folder
 
 PLACES = (
@@ -39,10 +39,10 @@ def home(tmp_path: Path) -> Path:
 
 def test_every_old_one_goes_and_nothing_else(home: Path) -> None:
     assert len(list(unfinished(home))) == len(PLACES)
-    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
+    assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
     left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
     assert left == {"images/originals/ab/abcd", "notes.part"}
-    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == 0
+    assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == 0
 
 
 def test_what_is_being_written_stays(home: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_is_being_written_stays(home: Path) -> None:
         (folder / "inside").write_bytes(b"half")
         # The folder was made long ago, and a file in it is written to now.
         age(folder)
-        assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
+        assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES)
         file.write(b"whole")
     assert (home / "file").read_bytes() == b"whole"
     assert (home / "folder" / "inside").exists()
@@ -59,7 +59,7 @@ def test_what_is_being_written_stays(home: Path) -> None:
 def test_a_folder_whose_owner_holds_its_lock_stays(home: Path) -> None:
     held = os.open(home / ".backup.tar.part", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES) - 1
+    assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES) - 1
     assert (home / ".backup.tar.part").is_dir()
     os.close(held)
-    assert remove_abandoned(unfinished(home), UNTOUCHED_SECONDS) == 1
+    assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == 1

@@ -9,7 +9,7 @@ from index.engine import SearchEngine
 from index.files.bundles import installed_bundle
 from index.generations.models import register_model
 from index.generations.retention import drop_generation
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.index.samples import begin_generation
 from training.models.bundle import BundleInfo
 
@@ -29,13 +29,13 @@ def held(engine: SearchEngine, bundle: BundleInfo) -> SearchEngine:
     register_model(engine.home, bundle.folder)
     with engine.home.store.keeping():
         _drop(engine, bundle.digest)
-        remove_leftovers(engine.home)
+        collect_garbage(engine.home)
     assert _inside(engine) == [f".{bundle.digest}.unused", bundle.digest]
     return engine
 
 
 def test_what_was_held_back_goes_next_time(held: SearchEngine) -> None:
-    remove_leftovers(held.home)
+    collect_garbage(held.home)
     assert _inside(held) == []
 
 
@@ -46,16 +46,16 @@ def test_what_was_held_back_goes_with_the_next_that_is_dropped(held: SearchEngin
 
 def test_what_is_registered_again_stays(held: SearchEngine, bundle: BundleInfo) -> None:
     register_model(held.home, bundle.folder)
-    remove_leftovers(held.home)
+    collect_garbage(held.home)
     assert _inside(held) == [bundle.digest]
 
 
 def test_what_is_about_to_be_registered_stays(held: SearchEngine, bundle: BundleInfo) -> None:
     with installed_bundle(bundle, held.home.bundles_folder):
         # It lies there already, and this one takes it for granted.
-        remove_leftovers(held.home)
+        collect_garbage(held.home)
         assert bundle.digest in _inside(held)
-    remove_leftovers(held.home)
+    collect_garbage(held.home)
     assert _inside(held) == []
 
 
@@ -69,7 +69,7 @@ def test_a_bundle_is_gone_at_once_or_not_at_all(
             _drop(engine, bundle.digest)
     assert not (engine.home.bundles_folder / bundle.digest).exists()
     assert _inside(engine) != []
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _inside(engine) == []
 
 
@@ -83,5 +83,5 @@ def test_what_nobody_dropped_stays_though_the_catalogue_does_not_know_it(
     register_model(engine.home, bundle.folder)
     with engine.home.catalogue.write() as session:
         session.query(ModelRow).delete()
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _inside(engine) == [bundle.digest]

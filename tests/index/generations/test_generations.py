@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select, update
 
-from index.catalogue.collections import Generation, announced, next_sequence
+from index.catalogue.collections import Generation, next_sequence, preloading
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
 from index.files.unused_bundles import changing_models
 from index.generations import retention
-from index.generations.activation import activate, announce, generation_before, generation_of
+from index.generations.activation import activate, generation_before, generation_of, mark_preloading
 from index.generations.listing import list_generations
 from index.generations.retention import drop_generation, drop_old_generations, try_drop_old_generations
 from index.search.request import SearchRequest
@@ -82,16 +82,16 @@ def test_without_another_there_is_nothing_to_roll_back_to(engine: SearchEngine) 
 def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> None:
     first, second = _generations(engine, 2)
     with engine.home.catalogue.write() as session:
-        announce(session, first)
-        announce(session, second)
-    assert [each.generation for each in engine.announced()] == [first.id]
+        mark_preloading(session, first)
+        mark_preloading(session, second)
+    assert [each.generation for each in engine.preloading()] == [first.id]
     _activate(engine, first)
-    assert [each.generation for each in engine.announced()] == [second.id]
+    assert [each.generation for each in engine.preloading()] == [second.id]
     old = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
     with engine.home.catalogue.write() as session:
         session.execute(update(GenerationRow).values(announced=old))
     with engine.home.catalogue.read() as session:
-        assert announced(session) == []
+        assert preloading(session) == []
 
 
 def test_old_generations_go_with_vectors_snapshots_and_bundles(

@@ -200,7 +200,7 @@ def test_another_bundle_is_announced_and_loaded_before_it_takes_over(
     warm, seen = engine.warm, []
 
     def look(generation: int) -> None:
-        seen.append((engine.active("cxr"), [soon.generation for soon in engine.announced()]))
+        seen.append((engine.active("cxr"), [soon.generation for soon in engine.preloading()]))
         warm(generation)
 
     monkeypatch.setattr(engine, "warm", look)

@@ -12,7 +12,7 @@ from index.filters.column_cache import touched_since
 from index.search.request import SearchRequest
 from index.views.manager import Views
 from index.writes.deletion import delete_images
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -55,12 +55,12 @@ def test_the_latest_removals_of_images_and_of_texts_stay(
 ) -> None:
     _delete(engine, 0, 5)
     before = _removals(engine, "images")
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _removals(engine, "images") == before
     _delete(engine, 5, 30)
     images, texts = _removals(engine, "images"), _removals(engine, "texts")
     assert len(images) == 30
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _removals(engine, "images") == images[-LIMIT:]
     left = _removals(engine, "texts")
     assert 0 < len(left) <= LIMIT
@@ -78,13 +78,13 @@ def test_a_view_that_is_behind_finds_nothing_that_is_gone(
     views = Views(tmp_path / "views")
     before = _keys(engine, views)
     _delete(engine, 0, 30)
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _keys(engine, views) == before[30:]
     # One that has seen all that is forgotten follows as before.
     (held,) = views._held.values()
     view = held.view
     _delete(engine, 30, 32)
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _keys(engine, views) == before[32:]
     assert held.view is view
     views.close()
@@ -97,7 +97,7 @@ def test_a_snapshot_that_is_behind_is_not_used(
     _delete(engine, 0, 30)
     # As many come as have gone, so that the number of vectors tells nothing.
     put_vectors(engine, generation, make_records(COUNT + 30)[COUNT:], unit_vectors(30, DIM, seed=1))
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     again = open_home(tmp_path / "home", engine.home.catalogue.url)
     hits = again.search(again.active("c"), unit_vectors(1, DIM)[0], SearchRequest(k=100)).hits
     assert {hit.id for hit in hits} == {record.id for record in make_records(COUNT + 30)[30:]}
@@ -115,7 +115,7 @@ def test_a_snapshot_that_is_behind_is_written_again(
     engine.save_snapshot("c")
     assert manifest.read_bytes() == before
     _delete(engine, 5, 20)
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     engine.save_snapshot("c")
     assert manifest.read_bytes() != before
 
@@ -130,7 +130,7 @@ def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: 
 
     everything = touched(2)
     assert everything is not None
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert touched(2) is None
     with engine.home.catalogue.read() as session:
         trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()

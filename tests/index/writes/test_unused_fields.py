@@ -12,7 +12,7 @@ from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.filters.sql import known_fields
 from index.ingest import ingest_manifest
-from index.writes.garbage import remove_leftovers
+from index.writes.garbage import collect_garbage
 from index.writes.unused_fields import remove_unused_fields
 from tests.index.samples import make_manifest, make_records
 from training.data.manifest import Record
@@ -50,11 +50,11 @@ def test_a_field_that_no_image_has_any_more_goes_with_the_leftovers(
     for collection in ("c", "d"):
         _ingest(engine, encoder, folder, records, collection)
     _ingest(engine, encoder, folder, [records[0], *_without_urgent(records[1:])])
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _fields(engine) == _ALL | {"age": {"number", "text"}}
     _ingest(engine, encoder, folder, _without_urgent(records))
     assert "urgent" in {facet.name for facet in engine.overview("c").facets}
-    remove_leftovers(engine.home)
+    collect_garbage(engine.home)
     assert _fields(engine) == {"age": {"text"}, "view": {"text"}}
     assert "urgent" not in {facet.name for facet in engine.overview("c").facets}
     assert _fields(engine, "d") == _ALL

@@ -28,8 +28,8 @@ def normalised(answer: str) -> str:
     return " ".join(_DIGITS.get(word, word) for word in words if word not in _ARTICLES)
 
 
-def usual_answers(most_frequent: Iterable[str], min_count: int) -> tuple[str, ...]:
-    """The answers to choose from, the most usual first.
+def answer_vocabulary(most_frequent: Iterable[str], min_count: int) -> tuple[str, ...]:
+    """The answers to choose from, most frequent first.
 
     Args:
         most_frequent: The most frequent answer to each training question.

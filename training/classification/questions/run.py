@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from lightning_fabric import Fabric
 
-from training.classification.questions.answers import usual_answers
+from training.classification.questions.answers import answer_vocabulary
 from training.classification.questions.batches import QuestionBatch, QuestionLoader, SeenQuestions, opened
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.model import AnswerModel, AnswerTask
@@ -91,7 +91,7 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
 def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str, ...]:
     """The answers to choose from."""
     least = recipe.data.min_answer_count
-    answers = usual_answers((question.answer for question in questions), least)
+    answers = answer_vocabulary((question.answer for question in questions), least)
     if len(answers) < 2:
         raise DataError(
             f"Fewer than two answers occur {least} times in the training questions: set "

@@ -25,7 +25,7 @@ from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
 _DECODERS = 2
-_BATCHES_AHEAD = 2
+_PREFETCH_BATCHES = 2
 
 
 class EmbeddedTexts(Protocol):
@@ -221,7 +221,7 @@ def _prepared_images(
     try:
         for row, record in enumerate(manifest.records):
             waiting.append((row, pool.submit(_prepare, encoder, manifest.image_path(record))))
-            if len(waiting) > _BATCHES_AHEAD * batch_size:
+            if len(waiting) > _PREFETCH_BATCHES * batch_size:
                 first, image = waiting.popleft()
                 yield first, image.result()
         for row, image in waiting:

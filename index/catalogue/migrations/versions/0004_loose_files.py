@@ -21,6 +21,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget what is loose; the files stay."""
+    """Drop the table; the files stay."""
     op.drop_index("ix_images_sha256", "images")
     op.drop_table("loose_files")

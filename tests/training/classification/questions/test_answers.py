@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.classification.questions.answers import normalised, soft_scores, usual_answers
+from training.classification.questions.answers import answer_vocabulary, normalised, soft_scores
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_answers_are_brought_to_one_form(answer: str, form: str) -> None:
 
 def test_usual_answers_are_those_of_enough_questions_the_most_usual_first() -> None:
     most_frequent = ["yes"] * 4 + ["no"] * 3 + ["2"] * 3 + ["blue"] * 2
-    assert usual_answers(most_frequent, 3) == ("yes", "2", "no")
-    assert usual_answers(most_frequent, 5) == ()
+    assert answer_vocabulary(most_frequent, 3) == ("yes", "2", "no")
+    assert answer_vocabulary(most_frequent, 5) == ()
 
 
 def test_three_people_make_an_answer_right() -> None:
