@@ -71,7 +71,7 @@ def _find(
 ) -> SearchPage:
     page = sources.find(engine, active, made)
     # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
-    _ = page.next_cursor, page.unusual
+    _ = page.next_cursor, page.z_scores
     return page
 
 

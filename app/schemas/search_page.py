@@ -275,7 +275,7 @@ def page_from(
     return SearchResponse.model_construct(
         hits=[
             _hit_from(hit, unusual, kind, images, fused=page.fused)
-            for hit, unusual in zip(page.hits, page.unusual or repeat(None), strict=False)
+            for hit, unusual in zip(page.hits, page.z_scores or repeat(None), strict=False)
         ],
         confident=page.confident,
         next_cursor=page.next_cursor,

@@ -1,4 +1,4 @@
-"""The background of a collection's scores: what is usual there, so that a score can be called unusual."""
+"""Reference statistics of a collection's scores: z-scores of hits, and in-domain tests of queries."""
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target
 from index.scoring.pca import PrincipalComponents
-from index.scoring.sample_queries import QueryKind, ReferenceQueries, draw, own_images, reference_queries
+from index.scoring.sample_queries import (
+    QueryKind,
+    ReferenceQueries,
+    draw,
+    reference_images,
+    reference_queries,
+)
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
 from index.vectors.flat.blade import oriented_bases
 from index.vectors.protocol import Vectors, VectorView, held_vectors
@@ -23,8 +29,8 @@ Scores = NDArray[np.float32]
 _SAMPLE: Final = 2000
 _EPSILON: Final = 1e-6
 # Reference statistics need at least this number of queries.
-_MIN_OWN_QUERIES: Final = 20
-_JUDGED: Final = 256
+_MIN_REFERENCE_QUERIES: Final = 20
+_MEASURED_QUERIES: Final = 256
 # Budget of comparisons for reference queries, of which at least and at most so many are searched.
 _COMPARED: Final = 20_000_000
 _MIN_SEARCHED: Final = 16
@@ -32,9 +38,9 @@ _MAX_SEARCHED: Final = 128
 # Rank of the reference query whose score measures nearness: the first may be a copy by chance.
 _NEIGHBOUR: Final = 5
 # A query is out of domain if its similarity to the reference queries is below this quantile of theirs, ...
-_FOREIGN: Final = 0.05
+_DOMAIN_QUANTILE: Final = 0.05
 # ... unless its best score is above this quantile of the reference queries' best.
-_OUTSTANDING: Final = 0.5
+_CONFIDENT_QUANTILE: Final = 0.5
 # For longer vectors it would take seconds to find their directions.
 _MAX_DIM: Final = 1024
 # A background is measured again when the view has grown or shrunk by this factor.
@@ -47,12 +53,12 @@ class ReferenceStatistics:
 
     Attributes:
         vectors: Reference queries (Q, D).
-        near: In-domain threshold of a query's score with its fifth nearest reference query.
+        domain_threshold: In-domain threshold of a query's score with its fifth nearest reference query.
         best: Median best score of the reference queries.
     """
 
     vectors: Vectors
-    near: float
+    domain_threshold: float
     best: float
 
 
@@ -62,44 +68,44 @@ class ScoreScale(NamedTuple):
     Attributes:
         mean: Mean of the query's scores with the background.
         spread: Standard deviation of these scores; never zero.
-        familiar: Whether the query is in domain, by the reference queries of its kind; None if unknown.
-        near: Best score that makes a query confident by itself; unused where `familiar` is None.
+        in_domain: Whether the query is in domain, by the reference queries of its kind; None if unknown.
+        confident_score: Best score that makes a query confident by itself; unused where `in_domain` is None.
         readable: Whether the encoder can read the query; None where it can read a part.
     """
 
     mean: float
     spread: float
-    familiar: bool | None = None
-    near: float = 0.0
+    in_domain: bool | None = None
+    confident_score: float = 0.0
     readable: bool | None = True
 
-    def unusual(self, scores: Iterable[float]) -> list[float]:
-        """Return by how many standard deviations scores lie above the background's mean."""
+    def z_scores(self, scores: Iterable[float]) -> list[float]:
+        """Return the z-scores of scores, by the background's mean and standard deviation."""
         return [(score - self.mean) / self.spread for score in scores]
 
     def confident(self, scores: Iterable[float]) -> bool | None:
         """Tell whether the collection has what the query means; None where that cannot be known.
 
-        Either the query is like the collection's own texts or images, or its best hit is as near as theirs
-        are. Neither says anything of a text that the encoder cannot read.
+        The query is in domain, or its best hit reaches the median best score of reference queries. Neither
+        holds for a text that the encoder cannot read.
 
         Args:
             scores: Scores of the first hits, at least one.
         """
-        if self.familiar is None:
+        if self.in_domain is None:
             return None
-        return (self.familiar or max(scores) >= self.near) and self.readable
+        return (self.in_domain or max(scores) >= self.confident_score) and self.readable
 
 
 class Background:
-    """A sample of a generation's vectors, and what is usual for queries of each kind.
+    """A sample of a generation's vectors, and reference statistics of each kind of query.
 
     Args:
         sample: Vectors (N, D) of a view; at least one.
         count: How many vectors the view held.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
-        usual: Reference statistics by kind of query.
+        references: Reference statistics by kind of query.
         vocabulary: The words of the collection's texts, where they are known.
     """
 
@@ -110,14 +116,14 @@ class Background:
         *,
         blades: int = 1,
         unsigned: bool = False,
-        usual: Mapping[QueryKind, ReferenceStatistics] | None = None,
+        references: Mapping[QueryKind, ReferenceStatistics] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self.sample = sample
         self.count = count
         self.blades = blades
         self.unsigned = unsigned
-        self.usual = {} if usual is None else dict(usual)
+        self.references = {} if references is None else dict(references)
         self.vocabulary = vocabulary
 
     def fits(self, count: int) -> bool:
@@ -127,7 +133,7 @@ class Background:
     @property
     def memory_bytes(self) -> int:
         """Memory that the vectors hold."""
-        return self.sample.nbytes + sum(usual.vectors.nbytes for usual in self.usual.values())
+        return self.sample.nbytes + sum(reference.vectors.nbytes for reference in self.references.values())
 
     @cached_property
     def mean(self) -> Vectors:
@@ -136,14 +142,14 @@ class Background:
         return mean
 
     @cached_property
-    def axes(self) -> PrincipalComponents:
+    def principal_components(self) -> PrincipalComponents:
         """The directions in which the sample varies."""
         return PrincipalComponents.of(self.sample, self.mean)
 
     @cached_property
-    def usual_spread(self) -> float:
+    def median_spread(self) -> float:
         """Median standard deviation of the scores of the sample's vectors."""
-        return float(np.median(self.spreads(self.sample[:_JUDGED])))
+        return float(np.median(self.spreads(self.sample[:_MEASURED_QUERIES])))
 
     def spreads(self, queries: Vectors) -> NDArray[np.float64]:
         """Return the standard deviations (Q,) of the scores of queries (Q, D); never zero."""
@@ -159,20 +165,20 @@ class Background:
             text: Text of the query, if the encoder may not be able to read it.
         """
         mean, spread = self._scores(query)
-        usual = None if kind is None else self.usual.get(kind)
-        if usual is None:
+        reference = None if kind is None else self.references.get(kind)
+        if reference is None:
             return ScoreScale(mean, spread)
-        near = _fifth(self.similarity(query[None], usual.vectors))[0]
+        near = _fifth(self.similarity(query[None], reference.vectors))[0]
         readable: bool | None = True
         if text is not None and self.vocabulary is not None:
             readable = self.vocabulary.readable(text)
-        return ScoreScale(mean, spread, bool(near >= usual.near), usual.best, readable)
+        return ScoreScale(mean, spread, bool(near >= reference.domain_threshold), reference.best, readable)
 
     def _scores(self, query: Vectors) -> tuple[float, float]:
         """Return mean and standard deviation of a query's (D,) scores with the sample."""
         if self._is_linear and len(query) <= _MAX_DIM:
             # Neither has to be taken from all of them.
-            mean, spread = self.axes.scores(query)
+            mean, spread = self.principal_components.scores(query)
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
@@ -206,11 +212,11 @@ def measure_background(
     vocabulary: Vocabulary | None = None,
     seed: int = 0,
 ) -> Background | None:
-    """Draw a sample of a view, and measure what is usual for its own queries.
+    """Draw a sample of a view, and measure the statistics of its reference queries.
 
     Args:
         view: View to search.
-        own: The collection's own queries, by kind.
+        own: Reference queries by kind.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
         vocabulary: The words of the collection's texts, where they are known.
@@ -224,30 +230,30 @@ def measure_background(
         return None
     background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)
     for kind, queries in own.items():
-        if len(queries.vectors) >= _MIN_OWN_QUERIES:
-            background.usual[kind] = ReferenceStatistics(
-                queries.vectors, _usually_near(background, queries), _usual_best(view, queries)
+        if len(queries.vectors) >= _MIN_REFERENCE_QUERIES:
+            background.references[kind] = ReferenceStatistics(
+                queries.vectors, _domain_threshold(background, queries), _median_best(view, queries)
             )
     # Cached properties are computed here, so that the first query need not wait.
     background.scale(sample[0], None)
     return background
 
 
-def _usually_near(background: Background, own: ReferenceQueries) -> float:
-    judged = slice(None, None, -(-len(own.vectors) // _JUDGED))
-    alike = background.similarity(own.vectors[judged], own.vectors)
-    alike[own.owners[judged, None] == own.owners] = -np.inf
-    return float(np.quantile(_fifth(alike), _FOREIGN, method="lower"))
+def _domain_threshold(background: Background, own: ReferenceQueries) -> float:
+    measured = slice(None, None, -(-len(own.vectors) // _MEASURED_QUERIES))
+    alike = background.similarity(own.vectors[measured], own.vectors)
+    alike[own.owners[measured, None] == own.owners] = -np.inf
+    return float(np.quantile(_fifth(alike), _DOMAIN_QUANTILE, method="lower"))
 
 
-def _usual_best(view: VectorView, own: ReferenceQueries) -> float:
+def _median_best(view: VectorView, own: ReferenceQueries) -> float:
     searched = min(max(_COMPARED // max(len(view), 1), _MIN_SEARCHED), _MAX_SEARCHED, len(own.vectors))
     best = []
     for place in np.linspace(0, len(own.vectors) - 1, searched).astype(np.int64).tolist():
         left_out = own.left_out[place]
         found = view.search(own.vectors[place], len(left_out) + 1)
         best.extend(found.scores[~np.isin(found.keys, left_out)][:1].tolist())
-    return float(np.quantile(best, _OUTSTANDING)) if best else np.inf
+    return float(np.quantile(best, _CONFIDENT_QUANTILE)) if best else np.inf
 
 
 def _fifth(scores: Scores) -> Scores:
@@ -297,7 +303,7 @@ class Backgrounds:
             return known
         try:
             if held.background is None or not held.background.fits(count):
-                images = own_images(reading.session, view.keys(), target)
+                images = reference_images(reading.session, view.keys(), target)
                 held.background = measure_background(
                     view,
                     reference_queries(reading.session, generation, images, target),

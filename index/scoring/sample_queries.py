@@ -16,7 +16,7 @@ from index.vectors.protocol import Keys, Vectors
 # Kind of a query: scores of texts and of images lie in different ranges.
 QueryKind = Literal["text", "image"]
 
-_OWN_QUERIES: Final = 1000
+_REFERENCE_QUERIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
     return drawn
 
 
-def own_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> list[int]:
+def reference_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> list[int]:
     """Draw the images, by key, that a collection's own queries are of.
 
     Args:
@@ -51,7 +51,7 @@ def own_images(session: Session, keys: Keys, target: Target, seed: int = 1) -> l
         target: Whether these are keys of images or of texts.
         seed: Seed of the draw.
     """
-    drawn = draw(keys, _OWN_QUERIES, seed).tolist()
+    drawn = draw(keys, _REFERENCE_QUERIES, seed).tolist()
     return drawn if target == "images" else _owners(session, drawn)
 
 

@@ -14,9 +14,9 @@ from index.catalogue.full_text import tokens
 from index.catalogue.tables import TextRow
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
-_UNUSUAL: Final = 0.05
+_COVERAGE_QUANTILE: Final = 0.05
 # A text is unreadable if its token coverage is below this.
-_HALF: Final = 0.5
+_MIN_COVERAGE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Vocabulary:
     Attributes:
         weights: Inverse document frequency of each word.
         unknown: Weight of an unknown word: the mean weight of the texts' words.
-        usual: Threshold of token coverage: the 5 % quantile of the texts by words of other images' texts.
+        coverage_threshold: 5 % quantile of the token coverage of texts, by words of other images.
     """
 
     weights: Mapping[str, float]
     unknown: float
-    usual: float
+    coverage_threshold: float
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
@@ -42,19 +42,19 @@ class Vocabulary:
         uses = max(counts.total(), 1)
         unknown = sum(count * weights[word] for word, count in counts.items()) / uses
         others = {word: weight for word, weight in weights.items() if counts[word] > 1}
-        shares = [_read(text, others, unknown) for of_image in words for text in of_image]
-        usual = float(np.quantile(shares, _UNUSUAL, method="lower")) if shares else 0.0
-        return cls(weights, unknown, usual)
+        shares = [_coverage(text, others, unknown) for of_image in words for text in of_image]
+        coverage_threshold = float(np.quantile(shares, _COVERAGE_QUANTILE, method="lower")) if shares else 0.0
+        return cls(weights, unknown, coverage_threshold)
 
     def readable(self, text: str) -> bool | None:
         """Tell whether an encoder that knows no other words can read a text; None where it reads a part."""
-        share = _read(tokens(text), self.weights, self.unknown)
-        if share >= self.usual:
+        share = _coverage(tokens(text), self.weights, self.unknown)
+        if share >= self.coverage_threshold:
             return True
-        return False if share < _HALF else None
+        return False if share < _MIN_COVERAGE else None
 
 
-def _read(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:
+def _coverage(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:
     """Return the token coverage: the share of words with a weight, by weight; 0 for a text without words."""
     known = sum(weights.get(word, 0.0) for word in words)
     weight = known + unknown * sum(word not in weights for word in words)

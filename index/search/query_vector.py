@@ -106,5 +106,5 @@ def _sum(parts: Sequence[Part], background: Background) -> NDArray[np.float64]:
     if not parts:
         return np.zeros(background.sample.shape[1])
     vectors = np.stack([part.vector for part in parts])
-    lengths = background.usual_spread / background.spreads(vectors)
+    lengths = background.median_spread / background.spreads(vectors)
     return lengths @ vectors.astype(np.float64)

@@ -147,9 +147,9 @@ class SearchPage:
         return None if self.measure is None else self.measure()
 
     @cached_property
-    def unusual(self) -> list[float] | None:
+    def z_scores(self) -> list[float] | None:
         """Z-score of each hit's cosine; see `index.scoring.background`."""
-        return None if self.scale is None else self.scale.unusual(hit.cosine for hit in self.hits)
+        return None if self.scale is None else self.scale.z_scores(hit.cosine for hit in self.hits)
 
     @cached_property
     def confident(self) -> bool | None:

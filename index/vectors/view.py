@@ -171,8 +171,8 @@ class CosineView:
         with self._lock.reading():
             passing = self._masks.get(allowed, self._ids)
             if self._ann is not None:
-                near = self._ann.near(query, k if after is None else k + after.rank, passing)
-                hits = self._ranked(query, k, near, after)
+                rows = self._ann.shortlist(query, k if after is None else k + after.rank, passing)
+                hits = self._ranked(query, k, rows, after)
                 if hits is not None:
                     return hits
             return self._scan(query, k, passing, after)
@@ -191,10 +191,10 @@ class CosineView:
             passing = self._masks.get(None, self._ids)
             if self._ann is None:
                 return scan_each(queries, k, passing, self._ids.keys, self._store)
-            near = self._ann.near_each(queries, k, passing)
-            width = max((len(rows) for rows in near if rows is not None), default=0)
+            shortlists = self._ann.shortlists(queries, k, passing)
+            width = max((len(rows) for rows in shortlists if rows is not None), default=0)
             padded = np.full((len(queries), width), -1, dtype=np.int64)
-            for place, rows in enumerate(near):
+            for place, rows in enumerate(shortlists):
                 if rows is not None:
                     padded[place, : len(rows)] = rows
             found = ranked_many(queries, self._ids.keys, padded, self._store.get)

@@ -79,8 +79,8 @@ def _recalls(
     for start in range(0, len(queries), _AT_ONCE):
         part = queries[start : start + _AT_ONCE]
         with guard():
-            near = search.near_each(part, MEASURED_RANK, passing)
-            scores = [None if rows is None else search.store.get(rows) for rows in near]
+            shortlists = search.shortlists(part, MEASURED_RANK, passing)
+            scores = [None if rows is None else search.store.get(rows) for rows in shortlists]
         for place, (query, vectors) in enumerate(zip(part, scores, strict=True), start):
             if vectors is not None:
                 found = np.count_nonzero(cosines(query, vectors) >= last[place] - _TIE)

@@ -24,10 +24,10 @@ _SCANNED_ROWS: Final = 3_000
 # Factor of lists and candidates from one search to the next.
 _MORE: Final = 4
 # A tail hit lies behind these shares of the lists or of the candidates, and makes the search too shallow, ...
-_LATE_LIST: Final = 1 / 4
-_LATE_CANDIDATE: Final = 1 / 2
+_TAIL_LISTS: Final = 1 / 4
+_TAIL_CANDIDATES: Final = 1 / 2
 # ... but for one in so many hits of a deep search. The first hits, at least so many, are checked.
-_HITS_A_LATE: Final = 50
+_HITS_PER_TAIL_HIT: Final = 50
 _MIN_CHECKED: Final = 20
 # Minimum number of candidates for each hit.
 _CANDIDATES_A_HIT: Final = 4
@@ -99,7 +99,7 @@ class AnnSearch:
         self.point = point
         self.store = store
 
-    def near(self, query: Vectors, rank: int, passing: FilterMask) -> Rows | None:
+    def shortlist(self, query: Vectors, rank: int, passing: FilterMask) -> Rows | None:
         """Return rows that hold the hits of a query (D,) down to a rank; None if everything must be scanned.
 
         Args:
@@ -118,9 +118,9 @@ class AnnSearch:
             effort = effort._replace(lists=round(deeper * effort.lists))
         while effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             probe = self.codes.nearest_lists(rotated, products, effort.lists, self.codes.counts(passing))
-            near, effort = self._search(query, rank, passing, effort, probe, products)
-            if near is not None:
-                return near
+            rows, effort = self._search(query, rank, passing, effort, probe, products)
+            if rows is not None:
+                return rows
         return None
 
     def _search(
@@ -133,23 +133,23 @@ class AnnSearch:
         of_lists: Vectors,
     ) -> tuple[Rows | None, _SearchBudget]:
         """Return the rows that may be hits of a query (D,), or None and how much is searched next."""
-        named = rows = self.codes.search(probe, effort.candidates, passing.bits)
+        candidates = rows = self.codes.search(probe, effort.candidates, passing.bits)
         newest = self._newest(passing)
         if len(newest):
-            rows = np.concatenate((named, newest))
+            rows = np.concatenate((candidates, newest))
         if len(rows) < min(rerank_depth(rank), passing.count):
             return None, _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
-        judged = max(rank, _MIN_CHECKED)
-        products, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(judged), rows)
-        hits = places[:judged]
+        checked = max(rank, _MIN_CHECKED)
+        products, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
+        hits = places[:checked]
         if len(newest):
-            hits = hits[hits < len(named)]
-        more_candidates = _is_hard(hits >= _LATE_CANDIDATE * effort.candidates, rank)
+            hits = hits[hits < len(candidates)]
+        more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * effort.candidates, rank)
         more_lists = False
         # Where all lists were probed, no hit lies in others.
         if probe.lists.shape[1] == effort.lists:
-            edge = probe.products[0, math.ceil(_LATE_LIST * effort.lists)]
-            more_lists = _is_hard(of_lists[self.codes.list_of_row[named[hits]]] <= edge, rank)
+            edge = probe.products[0, math.ceil(_TAIL_LISTS * effort.lists)]
+            more_lists = _is_hard(of_lists[self.codes.list_of_row[candidates[hits]]] <= edge, rank)
         if more_lists or more_candidates:
             return None, _SearchBudget(
                 effort.lists * (_MORE if more_lists else 1),
@@ -157,20 +157,20 @@ class AnnSearch:
             )
         return self._likely(query, rank, rows, products, places), effort
 
-    def near_each(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
-        """Return `near` of each of many queries (Q, D) without a filter, by all cores."""
+    def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
+        """Return the shortlist of each query (Q, D) of a batch without a filter, by all cores."""
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return [None] * len(queries)
         if self.store.index is None:
-            return [self.near(query, rank, passing) for query in queries]
+            return [self.shortlist(query, rank, passing) for query in queries]
         found: list[Rows | None] = [None] * len(queries)
         left, effort = np.arange(len(queries)), self._effort(rank)
         # The place of a hit among the candidates is not known, so more of them are ranked.
         effort = effort._replace(candidates=_CANDIDATES_OF_EACH * effort.candidates)
         while len(left) and effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             rows, hard = self._search_each(queries[left], rank, passing, effort)
-            for place, near, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
-                found[place] = None if is_hard else near
+            for place, shortlist, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
+                found[place] = None if is_hard else shortlist
             left = left[hard]
             if effort.lists >= self.codes.lists:
                 break
@@ -181,8 +181,8 @@ class AnnSearch:
         self, queries: Vectors, rank: int, passing: FilterMask, effort: _SearchBudget
     ) -> tuple[list[Rows], Mask]:
         """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
-        judged = max(rank, _MIN_CHECKED)
-        width = _COMPARED_A_HIT * rerank_depth(judged)
+        checked = max(rank, _MIN_CHECKED)
+        width = _COMPARED_A_HIT * rerank_depth(checked)
         products, rows = self.codes.search_each(
             queries, self.store.index, effort.lists, effort.candidates, width, passing.bits
         )
@@ -194,12 +194,12 @@ class AnnSearch:
             best = np.argsort(-products, axis=1)[:, :width]
             products, rows = products[each, best], rows[each, best]
         if effort.lists < self.codes.lists:
-            of_all, hits = self.codes.products(self.codes.rotated(queries)), rows[:, :judged]
-            edge = self.codes.lists - 1 - math.ceil(_LATE_LIST * effort.lists)
+            of_all, hits = self.codes.products(self.codes.rotated(queries)), rows[:, :checked]
+            edge = self.codes.lists - 1 - math.ceil(_TAIL_LISTS * effort.lists)
             edges = np.partition(of_all, edge, axis=1)[:, edge, None]
             coded = hits < len(self.codes)
-            late = of_all[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
-            hard |= _is_hard(late & coded, rank)
+            tail = of_all[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
+            hard |= _is_hard(tail & coded, rank)
         likely = products >= products[:, rank - 1, None] - 2 * self.store.error
         # Further rows may be as near as these.
         hard |= likely[:, -1]
@@ -227,6 +227,6 @@ class AnnSearch:
         return known + np.flatnonzero(passing.mask[known:])
 
 
-def _is_hard(late: Mask, rank: int) -> Any:
-    """Tell of which queries too many hits (..., H) down to a rank are late."""
-    return np.count_nonzero(late, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_A_LATE
+def _is_hard(tail: Mask, rank: int) -> Any:
+    """Tell of which queries too many hits (..., H) down to a rank are tail hits."""
+    return np.count_nonzero(tail, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT

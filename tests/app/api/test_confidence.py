@@ -17,7 +17,7 @@ EXPECTED = {"dogs in the snow": True, "a photograph of a giraffe": False, "two d
 @pytest.fixture
 def all_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every vector lies among those of the collection's texts."""
-    monkeypatch.setattr("index.scoring.background._usually_near", lambda *_: -1.0)
+    monkeypatch.setattr("index.scoring.background._domain_threshold", lambda *_: -1.0)
 
 
 def _service(indexed: Indexed, target: str) -> dict[str, bool | None]:

@@ -12,7 +12,13 @@ from index.catalogue.collections import Generation
 from index.catalogue.tables import ImageRow, TextEmbeddingRow, TextRow
 from index.engine import SearchEngine
 from index.scoring.background import Background, Backgrounds, measure_background
-from index.scoring.sample_queries import QueryKind, ReferenceQueries, draw, own_images, reference_queries
+from index.scoring.sample_queries import (
+    QueryKind,
+    ReferenceQueries,
+    draw,
+    reference_images,
+    reference_queries,
+)
 from index.scoring.vocabulary import Vocabulary
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Keys, Vectors, VectorView
@@ -67,7 +73,7 @@ def test_unusual_equals_its_definition(background: Background) -> None:
     scores = np.array([0.9, 0.5, -0.2, 2.0], dtype=np.float32)
     every = background.sample @ query
     scale = background.scale(query, "image")
-    np.testing.assert_allclose(scale.unusual(scores), (scores - every.mean()) / every.std(), rtol=1e-3)
+    np.testing.assert_allclose(scale.z_scores(scores), (scores - every.mean()) / every.std(), rtol=1e-3)
 
 
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
@@ -114,7 +120,7 @@ def test_what_stands_out_is_confident_though_foreign() -> None:
     background = _measured(view, {"image": _own(images)})
     query = _around(7, 1, 6, noise=0.1)[0]
     scale = background.scale(query, "image")
-    assert scale.familiar is False
+    assert scale.in_domain is False
     assert scale.confident(view.search(query, 1).scores.tolist()) is True
     assert scale.confident((images @ query).tolist()) is False
 
@@ -165,7 +171,7 @@ def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
     vectors = np.repeat(unit_vectors(1, DIM), 30, axis=0)
     background = _measured(_view(vectors), {"image": _own(vectors)})
     scale = background.scale(vectors[0], "image")
-    assert np.isfinite(scale.unusual(np.ones(1, dtype=np.float32))).all()
+    assert np.isfinite(scale.z_scores(np.ones(1, dtype=np.float32))).all()
     assert scale.confident([1.0]) is True
 
 
@@ -229,8 +235,8 @@ def test_own_queries_are_stored_vectors_and_leave_their_image_out(engine: Search
         images = np.array(session.execute(select(ImageRow.id).order_by(ImageRow.id)).scalars().all())
         rows = session.execute(select(TextRow.id, TextRow.image_id).order_by(TextRow.id)).all()
         texts = np.array([key for key, _ in rows])
-        assert own_images(session, images, "images") == images.tolist()
-        with_text = own_images(session, texts, "texts")
+        assert reference_images(session, images, "images") == images.tolist()
+        with_text = reference_images(session, texts, "texts")
         assert with_text == sorted({image for _, image in rows})
         found = reference_queries(session, generation, images.tolist(), "images")
         by_text = reference_queries(session, generation, with_text, "texts")
@@ -259,7 +265,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
     with engine.home.catalogue.reading() as reading:
         first = backgrounds.of(reading, generation, view)
         assert first is not None
-        assert set(first.usual) == {"image", "text"}
+        assert set(first.references) == {"image", "text"}
         assert first.vocabulary is not None
         # Each third image has no text.
         assert {"text", "57", "58"} - set(first.vocabulary.weights) == {"57"}

@@ -179,7 +179,7 @@ def test_the_first_page_says_for_all_whether_it_is_confident(filled: Filled) -> 
         assert second.confident == first.confident
     assert filled.engine.search(active, near, SearchRequest(k=3, kind="image")).confident is True
     assert filled.engine.search(active, near, SearchRequest(k=3)).confident is None
-    unusual = filled.engine.search(active, near, SearchRequest(k=COUNT)).unusual
+    unusual = filled.engine.search(active, near, SearchRequest(k=COUNT)).z_scores
     assert unusual is not None
     assert len(unusual) == COUNT
     # Over the whole collection, which is its own sample, they are standard scores.

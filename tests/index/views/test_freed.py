@@ -71,7 +71,7 @@ def search_all(engine: SearchEngine, collection: str, generation: int) -> None:
     for target in TARGETS:
         page = engine.search(active, unit_vectors(1, DIM)[0], SearchRequest(kind="text", target=target))
         assert page.confident is not None
-        assert page.unusual is not None
+        assert page.z_scores is not None
 
 
 def test_first_searches_of_what_is_warm_read_no_vectors(service: SearchEngine) -> None:

@@ -98,7 +98,7 @@ class OurEngineWithoutTexts(OurEngine):
 def _read(page: SearchPage) -> list[int]:
     """Read everything that the service sends of a page."""
     hits = [int(hit.id) for hit in page.hits if dict(hit.image.metadata)]
-    cursor, unusual = page.next_cursor, page.unusual
+    cursor, unusual = page.next_cursor, page.z_scores
     if len(hits) < len(page.hits) or unusual is None or cursor == "":
         raise RuntimeError("a page lacks metadata or z-scores")
     return hits
