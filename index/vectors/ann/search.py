@@ -36,6 +36,12 @@ _CANDIDATES_A_HIT: Final = 4
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
 _MAX_DEPTH_FACTOR: Final = 256
+# Passing rows lie farther away than hits of all rows, where codes tell them apart less well.
+_FILTERED_CANDIDATES: Final = 2
+# A filter disagrees with a query if the density of passing rows near the query is below this share of its
+# selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
+_DISAGREEING: Final = 0.9
+_DISAGREEING_DEPTH_FACTOR: Final = 8
 # Factor of candidates for each query of a batch.
 _CANDIDATES_OF_EACH: Final = 2
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
@@ -113,9 +119,7 @@ class AnnSearch:
         products = self.codes.products(rotated)[0]
         effort = self._effort(rank)
         if not passing.is_all:
-            density = self.codes.density(products, self.point.lists, self.codes.counts(passing))
-            deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER
-            effort = effort._replace(lists=round(deeper * effort.lists))
+            effort = self._filtered_effort(effort, products, passing)
         while effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             probe = self.codes.nearest_lists(rotated, products, effort.lists, self.codes.counts(passing))
             rows, effort = self._search(query, rank, passing, effort, probe, products)
@@ -210,6 +214,22 @@ class AnnSearch:
         deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
         candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
         return _SearchBudget(round(deeper * self.point.lists), candidates)
+
+    def _filtered_effort(
+        self, effort: _SearchBudget, products: Vectors, passing: FilterMask
+    ) -> _SearchBudget:
+        """Return the budget of a filtered search.
+
+        Args:
+            effort: Budget if all rows passed.
+            products: Inner products of all centroids with the query (lists,).
+            passing: The rows that may be found.
+        """
+        density = self.codes.density(products, self.point.lists, self.codes.counts(passing))
+        deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER
+        if density < _DISAGREEING * passing.count / len(passing.mask):
+            deeper *= _DISAGREEING_DEPTH_FACTOR
+        return _SearchBudget(round(deeper * effort.lists), _FILTERED_CANDIDATES * effort.candidates)
 
     def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, places: Rows) -> Rows:
         """Return the rows that may be hits: those not clearly below the last one."""

@@ -8,7 +8,7 @@ import pytest
 from index.vectors.codec import unit
 from index.vectors.protocol import Keys, Vectors, ViewName
 from index.vectors.view import CosineView
-from tests.benchmarks.search.made_vectors import make_vectors
+from tests.benchmarks.search.made_vectors import make_clusters, make_vectors
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 from tests.index.vectors.reference import ReferenceView
@@ -140,3 +140,18 @@ def test_near_what_went(name: ViewName, tmp_path: Path) -> None:
         assert _recall(both, queries) >= 0.99
         assert _recall_of_many(both, queries) >= 0.99
         assert _recall(both, clustered(60, seed=5)) >= 0.99
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_every_single_query_far_from_the_half_that_passes_finds_nine_of_ten(seed: int) -> None:
+    made = make_clusters(60_000, 1000, 512, seed)
+    view = CosineView(512)
+    view.add(np.arange(60_000), made.vectors)
+    assert view.build()
+    pivot = made.vectors[0]
+    passing = np.sort(np.argsort(made.vectors @ pivot)[30_000:])
+    stored = view.vectors(passing)
+    for query in made.text_queries[np.argsort(made.text_queries @ pivot)[:250]]:
+        expected = passing[np.argsort(-(stored @ query))[:10]]
+        found = view.search(query, 10, allowed=passing).keys
+        assert len(np.intersect1d(found, expected)) >= 9
