@@ -35,11 +35,16 @@ class LossOutput:
 
     Attributes:
         total: Scalar to minimise, with gradient.
-        terms: Detached scalars to report, by name.
+        terms: Detached scalars to report, by name; of the type and on the device of `total`, whatever was
+            given, since a report stacks them.
     """
 
     total: Tensor
     terms: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        """Bring all terms to the device of the total."""
+        object.__setattr__(self, "terms", {name: term.to(self.total) for name, term in self.terms.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,13 @@ def info_nce(
 class LogitScale(nn.Module):
     """1 / temperature, learned by its logarithm up to a limit, or fixed."""
 
+    fixed: Tensor
+
     def __init__(self, temperature: float, *, learnable: bool, limit: float) -> None:
         super().__init__()
         self.limit = limit
-        self.fixed = 1 / temperature
+        # A buffer follows the module to its device. The settings decide it, so no checkpoint holds it.
+        self.register_buffer("fixed", torch.tensor(1 / temperature, dtype=torch.float64), persistent=False)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learnable else None
 
     def forward(self) -> Tensor:
@@ -86,7 +89,7 @@ class LogitScale(nn.Module):
         so a step past the limit would fix the temperature for good.
         """
         if self.log_scale is None:
-            return torch.tensor(self.fixed, dtype=torch.float64)
+            return self.fixed
         with torch.no_grad():
             self.log_scale.clamp_(max=math.log(self.limit))
         return self.log_scale.exp()
