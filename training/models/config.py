@@ -162,7 +162,9 @@ class DualEncoderConfig(Frozen):
         default=None, description="Head of the local features; None: one like the tower's."
     )
     share_local_head: bool = Field(
-        default=False, description="Local features go through the head of the global one, in each modality."
+        default=False,
+        description="Local features go through the head of the global one, in each modality; a batch norm in "
+        "it keeps statistics of either.",
     )
     blades: int = Field(
         default=1, gt=0, le=4, description="An embedding is this many vectors, which span a k-blade (ReCo)."

@@ -1,15 +1,17 @@
 """The dual encoder: an image tower and those of texts and of sounds, with heads into one space."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from training.errors import MissingModalityError, RecipeError
 from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
 from training.models.features import Features, Modality, ModalityFeatures, Source
 from training.models.heads.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
-from training.models.heads.projection import ConceptHead, build_head, project_entries
+from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
@@ -17,6 +19,8 @@ from training.models.sounds.towers import AudioTower, build_audio_tower, check_s
 from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
+
+_STATISTICS: Final = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class DualEncoder(nn.Module):
@@ -47,6 +51,12 @@ class DualEncoder(nn.Module):
         self.image_local_head = _local_head(config, config.image, image)
         self.text_local_head = _local_head(config, config.text, text)
         self.audio_local_head = _local_head(config, config.audio, audio)
+        heads: dict[Modality, nn.Module | None] = {
+            "image": self.image_head,
+            "text": self.text_head,
+            "audio": self.audio_head,
+        }
+        self.local_norms = _local_norms(config, heads)
         self.image_unique = _unique_branch(config, config.image, image)
         self.text_unique = _unique_branch(config, config.text, text)
         self.audio_unique = _unique_branch(config, config.audio, audio)
@@ -72,7 +82,7 @@ class DualEncoder(nn.Module):
         if self.image is None or self.image_head is None:
             raise MissingModalityError("image")
         output = self.image(pixels)
-        features = self._project(output, self.image_head, self.image_local_head, self.image_unique)
+        features = self._project("image", output, self.image_head, self.image_local_head, self.image_unique)
         if isinstance(self.image_head, ConceptHead):
             return replace(features, concepts=self.image_head.predict(output.pooled))
         return features
@@ -85,7 +95,8 @@ class DualEncoder(nn.Module):
         """
         if self.text is None or self.text_head is None:
             raise MissingModalityError("text")
-        return self._project(self.text(tokens), self.text_head, self.text_local_head, self.text_unique)
+        output = self.text(tokens)
+        return self._project("text", output, self.text_head, self.text_local_head, self.text_unique)
 
     def encode_audio(self, spectrograms: SpectrogramBatch) -> ModalityFeatures:
         """Features of a batch of sounds.
@@ -96,7 +107,7 @@ class DualEncoder(nn.Module):
         if self.audio is None or self.audio_head is None:
             raise MissingModalityError("audio")
         output = self.audio(spectrograms)
-        return self._project(output, self.audio_head, self.audio_local_head, self.audio_unique)
+        return self._project("audio", output, self.audio_head, self.audio_local_head, self.audio_unique)
 
     def forward(
         self,
@@ -116,6 +127,7 @@ class DualEncoder(nn.Module):
 
     def _project(
         self,
+        modality: Modality,
         output: TowerOutput,
         head: nn.Module,
         local_head: nn.Module | None,
@@ -131,12 +143,30 @@ class DualEncoder(nn.Module):
             features = ModalityFeatures(chosen, shared=embedding, unique=unique)
         if not self.config.local_features:
             return features
+        norm = dict(self.local_norms.items()).get(modality)
         return replace(
             features,
-            local=project_entries(local_head or head, output.local, output.local_mask),
+            local=project_entries(local_head or head, output.local, output.local_mask, norm),
             local_mask=output.local_mask,
             local_weights=output.local_weights,
         )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load weights of earlier releases as well, where local features had no statistics of their own.
+
+        They take those of the shared head, by which those releases normalised them.
+        """
+        for modality in self.local_norms:
+            shared = next(
+                name
+                for name, part in self.get_submodule(f"{modality}_head").named_children()
+                if isinstance(part, _BatchNorm)
+            )
+            for statistic in _STATISTICS:
+                found = state_dict.get(f"{prefix}{modality}_head.{shared}.{statistic}")
+                if found is not None:
+                    state_dict.setdefault(f"{prefix}local_norms.{modality}.{statistic}", found)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def drop_unused_branches(self) -> None:
         """Give up unique branches that are not searched by; the embeddings stay, for less work."""
@@ -215,6 +245,14 @@ def _local_head(
             "they cannot share a head: set share_local_head to false, or choose another pooling."
         )
     return None
+
+
+def _local_norms(config: DualEncoderConfig, heads: Mapping[Modality, nn.Module | None]) -> nn.ModuleDict:
+    """Statistics of the local features that share a head with a batch norm, by modality."""
+    if not config.share_local_head:
+        return nn.ModuleDict()
+    norms = {name: None if head is None else local_norm(head) for name, head in heads.items()}
+    return nn.ModuleDict({name: norm for name, norm in norms.items() if norm is not None})
 
 
 def _unique_branch(

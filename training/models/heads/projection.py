@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from training.models.config import HeadConfig
 from training.models.tower import Projection
@@ -58,7 +59,19 @@ class ConceptHead(nn.Module):
         return gate * concepts + (1 - gate) * context
 
 
-def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None) -> Tensor:
+def local_norm(head: nn.Module) -> nn.BatchNorm1d | None:
+    """Batch norm without weights for local features that share a head; None for a head without batch norm.
+
+    Pooled features and single regions are different distributions. Running statistics of both together fit
+    neither, so an embedding in evaluation mode would not be the one that was trained.
+    """
+    shared = next((module for module in head.modules() if isinstance(module, _BatchNorm)), None)
+    return None if shared is None else nn.BatchNorm1d(shared.num_features, affine=False)
+
+
+def project_entries(
+    head: nn.Module, entries: Tensor, mask: Tensor | None = None, norm: nn.Module | None = None
+) -> Tensor:
     """Project local features (B, K, C) to (B, K, D), each by itself.
 
     A head with a batch norm sees the real entries only, so that padding is no part of its statistics; the
@@ -68,12 +81,24 @@ def project_entries(head: nn.Module, entries: Tensor, mask: Tensor | None = None
         head: From C to D.
         entries: (B, K, C).
         mask: (B, K), True where an entry is real; None: all are.
+        norm: Statistics of the entries, as `local_norm` makes them, in place of those of the head's batch
+            norm, whose weight and bias stay; None: the head's own.
     """
     projected: Tensor
-    if not any(isinstance(module, nn.BatchNorm1d | nn.SyncBatchNorm) for module in head.modules()):
+    if not any(isinstance(module, _BatchNorm) for module in head.modules()):
         projected = head(entries)
         return projected
     if mask is None:
         mask = entries.new_ones(entries.shape[:2], dtype=torch.bool)
-    projected = head(entries[mask])
+    projected = head(entries[mask]) if norm is None else _with_statistics(head, norm, entries[mask])
     return projected.new_zeros(*mask.shape, projected.shape[-1]).index_put((mask,), projected)
+
+
+def _with_statistics(head: nn.Module, norm: nn.Module, values: Tensor) -> Tensor:
+    """The image (N, D) of values (N, C) under a head, with another norm's statistics in its batch norm."""
+    for module in head.children():
+        if isinstance(module, _BatchNorm):
+            values = (norm(values) * module.weight + module.bias).to(values.dtype)
+        else:
+            values = module(values)
+    return values
