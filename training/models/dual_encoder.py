@@ -14,8 +14,10 @@ from training.models.heads.branches import UniqueBranch, build_unique_branch, ch
 from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
+from training.models.pretrained import local_folder, read_temperature
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
+from training.models.texts.backbones import pretrained_projection
 from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
@@ -261,6 +263,31 @@ def _unique_branch(
     if config.branches is None or settings is None or tower is None:
         return None
     return build_unique_branch(config.branches, settings.head, tower, config.dim)
+
+
+def pretrained_temperature(config: DualEncoderConfig) -> float | None:
+    """The temperature that both towers were trained with; None unless they are CLIP's, projections included.
+
+    Behind random heads cosines have another spread, which no pretrained temperature fits.
+    """
+    image, text = config.image, config.text
+    if (
+        text is None
+        or text.pretrained is None
+        or text.pretrained != image.pretrained
+        or image.architecture not in ("clip_resnet", "clip_vision_model")
+        or text.architecture != "clip_text_model"
+    ):
+        return None
+    pooled_alike = image.pooling == "tower" and text.pooling == "eos"
+    projected_alike = image.head.kind == text.head.kind == "linear" and config.concepts is None
+    if not pooled_alike or not projected_alike or config.blades > 1 or config.audio is not None:
+        return None
+    folder = local_folder(text.pretrained)
+    projection = pretrained_projection(text.architecture, folder, config.dim)
+    if projection is None or len(projection.weight) != config.dim:
+        return None
+    return read_temperature(folder)
 
 
 def build_dual_encoder(

@@ -1,6 +1,7 @@
 """Pretrained models: their folder, their architecture, their weights. Safetensors only, never code."""
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -106,6 +107,12 @@ def read_projection(folder: Path, name: str) -> Projection | None:
     """A projection without bias, stored under `name` in the folder's weights; None if there is none."""
     weight = read_tensors(folder, prefixes=[name]).get(name)
     return None if weight is None else Projection(weight)
+
+
+def read_temperature(folder: Path) -> float | None:
+    """The temperature of CLIP's softmax, of which weights hold -log as `logit_scale`; None without one."""
+    stored = read_tensors(folder, prefixes=["logit_scale"]).get("logit_scale")
+    return None if stored is None else math.exp(-stored.item())
 
 
 def architecture_options(config: "transformers.PreTrainedConfig") -> dict[str, Any]:

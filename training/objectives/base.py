@@ -1,9 +1,9 @@
 """The contract of every objective: Features in, LossOutput out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -101,6 +101,17 @@ class ObjectiveConfig(BaseModel, ABC):
     def modalities(self) -> frozenset[Modality]:
         """What the encoder has towers for; images always."""
         return frozenset(modality for pair in self.pairs for modality in pair)
+
+    def with_temperature(self, read: Callable[[], float | None]) -> Self:
+        """These settings with a number in place of a temperature that pretrained towers bring.
+
+        Args:
+            read: Gives the temperature that the towers were trained with, or None; called where it is asked.
+
+        Raises:
+            RecipeError: The settings ask for one that the towers do not bring.
+        """
+        return self
 
     @abstractmethod
     def build(self, context: ObjectiveContext) -> "Objective":

@@ -1,6 +1,7 @@
 """Objectives that add a term of their own to another objective, their base."""
 
 from abc import ABC
+from collections.abc import Callable
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -26,6 +27,10 @@ class ComposedConfig(ObjectiveConfig, ABC):
         # Pairs that the base by itself refuses are wrong here as well.
         type(self.base).model_validate({**self.base.model_dump(), "pairs": self.pairs})
         return self
+
+    def with_temperature(self, read: Callable[[], float | None]) -> Self:
+        """These settings with the towers' temperature as that of the base."""
+        return self.model_copy(update={"base": self.base.with_temperature(read)})
 
 
 class ComposedObjective(Objective, ABC):

@@ -1,18 +1,65 @@
 """InfoNCE: each item picks its partner among the batch by a softmax over similarities."""
 
 import math
-from typing import Literal
+from abc import ABC
+from collections.abc import Callable
+from typing import Annotated, Final, Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from training.errors import RecipeError
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, SimilarityObjective
 from training.objectives.similarity import Direction, Similarities
 
+_FROM_SCRATCH: Final = 0.07
 
-class InfoNCESettings(ObjectiveConfig):
+
+class TemperatureConfig(ObjectiveConfig, ABC):
+    """Settings of an objective with a softmax over similarities, whose temperature may be learned."""
+
+    temperature: Annotated[float, Field(gt=0)] | Literal["auto", "pretrained"] = Field(
+        default="auto",
+        description="At the start, when it is learned. pretrained: that of the towers, which CLIP's bring; "
+        "auto: the same where they bring one, else 0.07.",
+    )
+    learnable_temperature: bool = True
+    max_scale: float = Field(
+        default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
+    )
+
+    def with_temperature(self, read: Callable[[], float | None]) -> Self:
+        """These settings with the towers' temperature as a number, where they name none."""
+        if not isinstance(self.temperature, str):
+            return self
+        return self.model_copy(update={"temperature": self._initial(read)})
+
+    def scale(self) -> "LogitScale":
+        """1 / temperature with these settings.
+
+        Raises:
+            RecipeError: The temperature is that of pretrained towers, and was not read from them.
+        """
+        temperature = self._initial(lambda: None)
+        return LogitScale(temperature, learnable=self.learnable_temperature, limit=self.max_scale)
+
+    def _initial(self, read: Callable[[], float | None]) -> float:
+        if not isinstance(self.temperature, str):
+            return self.temperature
+        found = read()
+        if found is None and self.temperature == "pretrained":
+            raise RecipeError(
+                "The temperature is to be that of the towers, and they bring none: give one CLIP to both as "
+                "model.image.pretrained and model.text.pretrained, with its own poolings and linear heads of "
+                "its width, or set the objective's temperature to a number. SigLIP's belongs to a sigmoid "
+                "with a bias, which no objective has."
+            )
+        return _FROM_SCRATCH if found is None else found
+
+
+class InfoNCESettings(TemperatureConfig):
     """CLIP's form by default: both directions alike and a learned temperature.
 
     ConVIRT's and LoVT's form: `image_weight` .75, `temperature` .1, `learnable_temperature` false.
@@ -24,11 +71,6 @@ class InfoNCESettings(ObjectiveConfig):
         ge=0,
         le=1,
         description="Weight of image-to-text (first to second of a pair); the rest is the other way's.",
-    )
-    temperature: float = Field(default=0.07, gt=0, description="At the start, when it is learned.")
-    learnable_temperature: bool = True
-    max_scale: float = Field(
-        default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
     )
 
     def build(self, context: ObjectiveContext) -> "InfoNCE":
@@ -104,9 +146,7 @@ class InfoNCE(SimilarityObjective):
     def __init__(self, settings: InfoNCESettings) -> None:
         super().__init__(settings)
         self.settings = settings
-        self.scale = LogitScale(
-            settings.temperature, learnable=settings.learnable_temperature, limit=settings.max_scale
-        )
+        self.scale = settings.scale()
 
     def of_similarities(self, pairs: Similarities) -> LossOutput:
         """The loss of a batch; terms: both directions, mean similarities, temperature."""

@@ -13,14 +13,14 @@ from training.errors import RecipeError
 from training.models.config import Retrieval
 from training.models.features import Features, ModalityFeatures
 from training.models.heads.normal import unit_normal
-from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
-from training.objectives.infonce import LogitScale, directional_cross_entropy, info_nce
+from training.objectives.base import LossOutput, ObjectiveContext, PairObjective, Requirement
+from training.objectives.infonce import TemperatureConfig, directional_cross_entropy, info_nce
 from training.objectives.similarity import NORM_EPS, Direction, Similarities, full_precision, similarities
 
 UniqueConstraint = Literal["none", "sic", "uic", "p_uic"]
 
 
-class QuestSettings(ObjectiveConfig):
+class QuestSettings(TemperatureConfig):
     """All of QUEST by default; its ablation (table 2) is one row a setting.
 
     | shared | unique | row |
@@ -51,11 +51,6 @@ class QuestSettings(ObjectiveConfig):
     )
     learnable_penalty: bool = Field(
         default=False, description="Each gradient lowers it, since a smaller one makes the task easier."
-    )
-    temperature: float = Field(default=0.07, gt=0, description="At the start, when it is learned.")
-    learnable_temperature: bool = True
-    max_scale: float = Field(
-        default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
     )
 
     @property
@@ -178,9 +173,7 @@ class Quest(PairObjective):
     def __init__(self, settings: QuestSettings) -> None:
         super().__init__(settings)
         self.settings = settings
-        self.scale = LogitScale(
-            settings.temperature, learnable=settings.learnable_temperature, limit=settings.max_scale
-        )
+        self.scale = settings.scale()
         if settings.unique == "none":
             self.requires = frozenset()
         self.retrievals = settings.retrievals

@@ -20,7 +20,7 @@ from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.metrics_log import MetricsLog
 from training.trainer.run_state.processes import Processes, check_divisible, joined
-from training.trainer.setup import thaw_random_towers, usable_records
+from training.trainer.setup import thaw_random_towers, usable_records, with_temperature
 from training.trainer.validation import Validation, check_selectable
 
 logger = logging.getLogger(__name__)
@@ -100,13 +100,17 @@ def train(
 
 
 def _prepared(recipe: Recipe) -> Recipe:
-    """The recipe with the model of the bundle it starts from, or with nothing frozen in random towers."""
+    """The recipe with the model of the bundle it starts from, or with nothing frozen in random towers.
+
+    A temperature that the towers bring is a number in it, so what a run leaves says which it was.
+    """
     if recipe.train.start_from is not None:
         start = read_bundle(Path(recipe.train.start_from))
-        return recipe.model_copy(update={"model": start.config, "preprocessing": start.preprocessing})
+        recipe = recipe.model_copy(update={"model": start.config, "preprocessing": start.preprocessing})
+        return with_temperature(recipe, start)
     recipe = thaw_random_towers(recipe)
     warn_of_slow_random_towers(recipe)
-    return recipe
+    return with_temperature(recipe)
 
 
 def _checkpoint(

@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import torch
+import yaml
 
 from training.data.audio_source import audible
 from training.data.labels import Labelling, frequent_words, known_labels
 from training.data.manifest import Manifest
 from training.data.pairs import describable
 from training.errors import DataError, RecipeError
+from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, TextTowerConfig
-from training.models.dual_encoder import DualEncoder, build_dual_encoder
+from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_temperature
 from training.models.features import Modality
 from training.models.images.towers import build_image_tower
 from training.models.preprocessing import Preprocessing, TextPreprocessing
@@ -27,6 +29,9 @@ from training.models.texts.tokenizer import (
 )
 from training.models.texts.towers import build_text_tower
 from training.objectives.base import Objective, ObjectiveContext
+from training.objectives.composed import ComposedConfig
+from training.objectives.infonce import TemperatureConfig
+from training.objectives.registry import parse_objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit
 from training.trainer.requirements import check_requirements
@@ -80,6 +85,37 @@ def _layer_count(config: _Tower) -> int:
                 return len(build_text_tower(config, tokenizer, load_pretrained=False).backbone.layers())
             case AudioTowerConfig():
                 return len(build_audio_tower(config, load_pretrained=False).backbone.layers())
+
+
+def with_temperature(recipe: Recipe, start: BundleInfo | None = None) -> Recipe:
+    """The recipe with a number for a temperature that pretrained towers bring.
+
+    Args:
+        recipe: Of a run.
+        start: Bundle that it starts from, whose training tells the temperature that its towers are used to.
+
+    Raises:
+        RecipeError: The recipe asks for a temperature that the towers do not bring.
+    """
+
+    def read() -> float | None:
+        return pretrained_temperature(recipe.model) if start is None else _temperature_of(start)
+
+    return recipe.model_copy(update={"objective": recipe.objective.with_temperature(read)})
+
+
+def _temperature_of(bundle: BundleInfo) -> float | None:
+    """The temperature that the training of a bundle began with; None where its recipe names none."""
+    tree = yaml.safe_load(bundle.recipe)
+    try:
+        settings = parse_objective(tree.get("objective") if isinstance(tree, dict) else None)
+    except ValueError:
+        # An earlier release had other settings, or the bundle has no recipe.
+        return None
+    while isinstance(settings, ComposedConfig):
+        settings = settings.base
+    named = settings.temperature if isinstance(settings, TemperatureConfig) else None
+    return None if isinstance(named, str) else named
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

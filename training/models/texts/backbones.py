@@ -161,7 +161,7 @@ def build_transformers_backbone(
         else TransformersTextBackbone(family, model, resolved)
     )
     if folder is not None and weights:
-        backbone.projection = _projection(architecture, folder, backbone.width)
+        backbone.projection = pretrained_projection(architecture, folder, backbone.width)
     return backbone
 
 
@@ -174,7 +174,8 @@ def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
+def pretrained_projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
+    """What a pretrained folder projects the pooled feature of texts, of this width, with; None if nothing."""
     if architecture == "clip_text_model":
         if not is_open_clip(folder):
             return read_projection(folder, "text_projection.weight")
