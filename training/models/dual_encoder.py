@@ -14,10 +14,8 @@ from training.models.heads.branches import UniqueBranch, build_unique_branch, ch
 from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
-from training.models.pretrained import local_folder, read_temperature
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.texts.backbones import pretrained_projection
 from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
@@ -283,6 +281,10 @@ def pretrained_temperature(config: DualEncoderConfig) -> float | None:
     projected_alike = image.head.kind == text.head.kind == "linear" and config.concepts is None
     if not pooled_alike or not projected_alike or config.blades > 1 or config.audio is not None:
         return None
+    # The import of transformers takes seconds.
+    from training.models.pretrained import local_folder, read_temperature
+    from training.models.texts.backbones import pretrained_projection
+
     folder = local_folder(text.pretrained)
     projection = pretrained_projection(text.architecture, folder, config.dim)
     if projection is None or len(projection.weight) != config.dim:

@@ -1,6 +1,6 @@
 """The trained encoder as the bulk embedder and the service use it: images, texts, sounds in; vectors out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +222,7 @@ def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[D
     tokenizer = _tokenizer_of(info)
     model = build_dual_encoder(info.config, tokenizer, load_pretrained=False, only=only)
     try:
-        model.load_state_dict(_read_weights(info.folder, only or ""))
+        model.load_state_dict(_read_weights(info.folder, None if only is None else model.state_dict()))
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(info.folder, error) from error
     return model, Preprocessing(info.preprocessing, tokenizer)
@@ -250,17 +250,18 @@ def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
         info.config.image.model_copy(update={"frozen_layers": 0}), load_pretrained=False
     )
     try:
-        weights = _read_weights(info.folder, "image.")
+        weights = _read_weights(info.folder, {f"image.{name}" for name in tower.state_dict()})
         tower.load_state_dict({name.removeprefix("image."): weight for name, weight in weights.items()})
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(folder, error) from error
     return tower, info
 
 
-def _read_weights(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """The weights of a bundle whose names begin with `prefix`."""
+def _read_weights(folder: Path, names: Container[str] | None) -> dict[str, Tensor]:
+    """The weights of a bundle that have one of these names; None: all."""
     with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+        stored = file.keys()
+        return {name: file.get_tensor(name) for name in stored if names is None or name in names}
 
 
 def _do_not_fit(folder: Path, error: Exception) -> BundleError:

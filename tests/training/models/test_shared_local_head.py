@@ -191,3 +191,17 @@ def test_several_gpus_take_the_statistics_together() -> None:
     assert features.local is not None
     assert expected.local is not None
     torch.testing.assert_close(features.local, expected.local)
+
+
+def test_one_tower_alone_has_the_statistics_of_its_local_features(tmp_path: Path) -> None:
+    model = shared_model().train()
+    model.encode_text(tiny_tokens())
+    info = save_bundle(
+        tmp_path / "b", name="b", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
+    )
+    alone, _ = load_trainable(info, only="text")
+    local = alone.eval().encode_text(tiny_tokens()).local
+    expected = model.eval().encode_text(tiny_tokens()).local
+    assert local is not None
+    assert expected is not None
+    assert torch.equal(local, expected)
