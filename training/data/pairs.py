@@ -30,11 +30,14 @@ class Pairs:
         texts: The text of each; empty where none are drawn.
         positive_mask: (b, B) bool, True where text j belongs to image i; None when only its own does, for
             every pair of the batch.
+        turns: (b,) the place of each text among those of its image, where an epoch goes through all texts;
+            None where it goes through images.
     """
 
     rows: NDArray[np.int64]
     texts: tuple[Text, ...]
     positive_mask: Tensor | None
+    turns: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,12 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
 
 
 class PairSampler:
-    """Draws every image once an epoch, each with one of its texts or with all of them.
+    """Draws an epoch of pairs: every image once with one of its texts or all of them, or every text once.
 
     Order and texts are a function of seed and epoch alone, so a run can go on at any position. All batches
     have the same size, which is part of a contrastive loss: the last incomplete batch of an epoch is dropped,
     or filled up. A text that another image only seems to fit meets that image in its batch (`HardNegatives`).
+    With `every_text` a batch may hold two texts of one image; each is a positive of both, by the mask.
 
     Args:
         records: All with at least one text, unless none are drawn.
@@ -82,10 +86,11 @@ class PairSampler:
         seed: Of the run.
         one_image_per: Metadata key; of all images with the same value one random image is drawn each epoch.
         text_unit: One random text of an image, or all of them; None: no texts are drawn.
+        every_text: An epoch is every text with its image; for single texts, and without `one_image_per`.
         fill_up: Fill the last batch up with the first items of the epoch, so that none is left out.
 
     Raises:
-        DataError: There are fewer images than a batch needs.
+        DataError: There are fewer items than a batch needs.
     """
 
     def __init__(
@@ -96,19 +101,27 @@ class PairSampler:
         one_image_per: str | None = None,
         text_unit: TextUnit | None = "sentence",
         *,
+        every_text: bool = False,
         fill_up: bool = False,
     ) -> None:
         self.records = tuple(records)
         self.batch_size = batch_size
         self._seed = seed
-        self._units = draw_units(self.records, one_image_per)
         self._text_unit = text_unit
-        self._hard_negatives = HardNegatives(self.records)
+        counts = [1 if text_unit is None else len(self._choices(record)) for record in self.records]
+        self._text_counts = np.array(counts, dtype=np.int64)
+        rows = np.arange(len(self.records), dtype=np.int64)
+        # The row of each item that an epoch draws from, and the place of its text where that is fixed.
+        self._item_rows = np.repeat(rows, self._text_counts) if every_text else rows
+        self._turns = _places_in_runs(self._text_counts) if every_text else None
+        self._units = draw_units([self.records[row] for row in self._item_rows], one_image_per)
+        self._hard_negatives = HardNegatives([self.records[row] for row in self._item_rows])
         self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.batches_per_epoch = len(self._units) // batch_size
         if self.batches_per_epoch == 0:
+            what = "images can be used" if text_unit is None else "images have a text"
             raise DataError(
-                f"Only {len(self._units):,} images {'can be used' if text_unit is None else 'have a text'}, "
+                f"Only {len(self._units):,} {'texts have an image' if every_text else what}, "
                 f"fewer than a batch of {batch_size}: give more data, or set train.batch_size to less."
             )
         if fill_up:
@@ -116,24 +129,21 @@ class PairSampler:
 
     def draw(self, epoch: int, index: int, own: slice = slice(None)) -> Pairs:
         """One batch of an epoch, or the pairs at these places of it."""
-        order, text_draws = self._epoch(epoch)
-        places = np.arange(index * self.batch_size, (index + 1) * self.batch_size)
-        rows = order[places % len(order)]
+        order, turns = self._epoch(epoch)
+        places = np.arange(index * self.batch_size, (index + 1) * self.batch_size) % len(order)
+        rows, drawn = self._item_rows[order[places]], turns[places]
         if self._text_unit is None:
             return Pairs(rows[own], (), None)
         choices = [self._choices(self.records[row]) for row in rows]
-        texts = tuple(self._text(row, text_draws) for row in rows)
-        return Pairs(rows[own], texts[own], positive_mask(choices, texts, own))
-
-    def _text(self, row: int, text_draws: NDArray[np.int64]) -> Text:
-        choices = self._choices(self.records[row])
-        return choices[int(text_draws[row]) % len(choices)]
+        texts = tuple(texts[turn] for texts, turn in zip(choices, drawn, strict=True))
+        fixed = None if self._turns is None else drawn[own]
+        return Pairs(rows[own], texts[own], positive_mask(choices, texts, own), fixed)
 
     def _choices(self, record: Record) -> tuple[Text, ...]:
         return (record.texts,) if self._text_unit == "report" else record.texts
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows in the order of the epoch, and a large random number a record that picks its text."""
+        """The items in the order of the epoch, and the place of the text of each among those of its image."""
         if self._plan is None or self._plan[0] != epoch:
             generator = np.random.default_rng([self._seed, epoch])
             picks = generator.integers(_LARGEST_DRAW, size=len(self._units))
@@ -142,12 +152,22 @@ class PairSampler:
                 dtype=np.int64,
             )
             order = generator.permutation(chosen)
-            text_draws = generator.integers(_LARGEST_DRAW, size=len(self.records))
+            turns = self._turns
+            if turns is None:
+                turns = generator.integers(_LARGEST_DRAW, size=len(self.records)) % self._text_counts
             if self._hard_negatives and self._text_unit is not None:
-                texts = [self._text(row, text_draws) for row in order]
+                texts = [
+                    self._choices(self.records[self._item_rows[item]])[turns[item]] for item in order.tolist()
+                ]
                 order = self._hard_negatives.bring_together(order, texts, self.batch_size, generator)
-            self._plan = epoch, order, text_draws
+            self._plan = epoch, order, turns[order]
         return self._plan[1], self._plan[2]
+
+
+def _places_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, ... within each of several runs of these lengths, one run after another."""
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)
 
 
 def positive_mask(

@@ -45,6 +45,11 @@ class DataConfig(Frozen):
         default=None,
         description="Metadata key, such as that of a study: one random image a value and epoch is drawn.",
     )
+    epoch_of: Literal["images", "texts"] = Field(
+        default="images",
+        description="What an epoch goes through: every image once with a random text, or every text once "
+        "with its image, which is then drawn as often as it has texts.",
+    )
     workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
     cache_images: bool = Field(
         default=True, description="Decode all images before the first step and keep them resized."
@@ -63,6 +68,15 @@ class DataConfig(Frozen):
     captions: CaptionsConfig | None = Field(
         default=None, description="Gives texts to objectives that write them, such as {vocabulary: words}."
     )
+
+    @model_validator(mode="after")
+    def _epoch_of_single_texts(self) -> Self:
+        if self.epoch_of == "texts" and (self.text_unit != "sentence" or self.one_image_per is not None):
+            raise ValueError(
+                "an epoch of texts draws each text of every image: set text_unit to sentence and "
+                "one_image_per to null, or epoch_of to images"
+            )
+        return self
 
     @field_validator("label_template")
     @classmethod
@@ -179,6 +193,12 @@ class Recipe(NamedRecipe):
     def draws_texts(self) -> bool:
         """Whether a training step takes texts, to encode them or to write them."""
         return "text" in self.objective.modalities or self.data.captions is not None
+
+    @model_validator(mode="after")
+    def _epoch_of_texts_has_texts(self) -> Self:
+        if self.data.epoch_of == "texts" and not self.draws_texts:
+            raise ValueError("the objective takes no texts: set data.epoch_of to images")
+        return self
 
     @model_validator(mode="after")
     def _shortcut_has_texts(self) -> Self:

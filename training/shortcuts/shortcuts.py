@@ -27,8 +27,9 @@ Words = NDArray[np.uint64]
 class Shortcuts:
     """The shortcuts of one split (Bleeker et al., 2024, section 3).
 
-    An id and its handwriting are a function of seed, epoch and row alone: neither the order of batches nor
-    the number of threads and processes changes them.
+    An id and its handwriting are a function of seed, epoch and row, and of the text where an epoch draws an
+    image with each of its texts: neither the order of batches nor the number of threads and processes changes
+    them. An id of kind unique belongs to the image, whichever of its texts is drawn.
 
     Attributes:
         config: Ids to add, and their modalities.
@@ -46,10 +47,17 @@ class Shortcuts:
                 f"There are {self.images:,} images, but six digits count only {MAX_IDS:,}: use bits instead."
             )
 
-    def ids(self, epoch: int, rows: NDArray[np.int64]) -> Ids:
-        """The ids (R,) of these rows of the split, in an epoch."""
+    def ids(self, epoch: int, rows: NDArray[np.int64], turns: NDArray[np.int64] | None = None) -> Ids:
+        """The ids (R,) of these rows of the split, in an epoch.
+
+        Args:
+            epoch: Its number.
+            rows: (R,).
+            turns: (R,) as in `Pairs`.
+        """
         if self.config.bits is not None:
-            return (_mix(self.seed, _IDS, epoch, rows) % np.uint64(2**self.config.bits)).astype(np.int64)
+            drawn = _mix(self.seed, _IDS, epoch, rows, *(() if turns is None else (turns,)))
+            return (drawn % np.uint64(2**self.config.bits)).astype(np.int64)
         offset = int(_mix(self.seed, _OFFSETS, epoch)[0]) % (MAX_IDS - self.images + 1)
         return rows + offset
 
@@ -64,12 +72,15 @@ class Shortcuts:
             for text, number in zip(texts, ids.tolist(), strict=True)
         ]
 
-    def glyphs(self, epoch: int, rows: NDArray[np.int64], ids: Ids) -> Tensor | None:
-        """Glyph numbers (R, 6) for `overlay()` in the images of these rows; None without image ids."""
+    def glyphs(
+        self, epoch: int, rows: NDArray[np.int64], ids: Ids, turns: NDArray[np.int64] | None = None
+    ) -> Tensor | None:
+        """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
         if "image" not in self.config.modalities:
             return None
         digits = ids[:, None] // 10 ** np.arange(DIGITS - 1, -1, -1) % 10
-        hands = _mix(self.seed, _HANDS, epoch, rows[:, None], np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
+        sample = (rows[:, None],) if turns is None else (rows[:, None], turns[:, None])
+        hands = _mix(self.seed, _HANDS, epoch, *sample, np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
         return torch.from_numpy(digits * _HANDWRITINGS + hands.astype(np.int64))
 
     def overlay(self) -> DigitOverlay | None:

@@ -151,7 +151,8 @@ class BatchLoader:
             images, kept = images[heard], [kept[place] for place in heard]
         rows = self._rows[pairs.rows[kept]]
         texts = [pairs.texts[place] for place in kept] if pairs.texts else []
-        seen, glyphs = self._with_shortcuts(epoch, rows, texts)
+        turns = None if pairs.turns is None else pairs.turns[kept]
+        seen, glyphs = self._with_shortcuts(epoch, rows, texts, turns)
         decoded = seen if self.shortcuts is not None and self.shortcuts.config.in_targets else texts
         inputs = Inputs(
             places=torch.tensor(kept, dtype=torch.int64) + self._own.start,
@@ -170,13 +171,15 @@ class BatchLoader:
             labels=None if self._labels is None else self._labels[pairs.rows[kept]],
         )
 
-    def _with_shortcuts(self, epoch: int, rows: Rows, texts: list[Text]) -> tuple[list[Text], Tensor | None]:
+    def _with_shortcuts(
+        self, epoch: int, rows: Rows, texts: list[Text], turns: Rows | None
+    ) -> tuple[list[Text], Tensor | None]:
         """The texts with their shortcuts, and what is pasted into the images."""
         if self.shortcuts is None:
             return texts, None
-        ids = self.shortcuts.ids(epoch, rows)
+        ids = self.shortcuts.ids(epoch, rows, turns)
         captions = self.shortcuts.captions(texts, ids) if texts else []
-        return captions, self.shortcuts.glyphs(epoch, rows, ids)
+        return captions, self.shortcuts.glyphs(epoch, rows, ids, turns)
 
     def from_position(self, position: Position) -> Iterator[Batch]:
         """All batches from a position on, without an end."""

@@ -107,7 +107,14 @@ class SplitOpener:
         data, train = self.recipe.data, self.recipe.train
         unit = data.text_unit if self.recipe.draws_texts else None
         if training:
-            return PairSampler(records, train.batch_size, train.seed, data.one_image_per, unit)
+            return PairSampler(
+                records,
+                train.batch_size,
+                train.seed,
+                data.one_image_per,
+                unit,
+                every_text=data.epoch_of == "texts",
+            )
         count = self.processes.count
         size = min(train.batch_size, len(records)) // count * count
         if size == 0:

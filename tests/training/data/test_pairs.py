@@ -51,6 +51,50 @@ def test_filled_up_batches_draw_every_image_and_none_twice_in_a_batch(
     assert len(drawn) == -(-count // batch)
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=4, max_size=12), st.integers(2, 4), st.integers(0, 5))
+def test_an_epoch_of_texts_draws_each_text_once_with_its_image(
+    counts: list[int], batch: int, epoch: int
+) -> None:
+    known = [record(row, *(f"{row}/{turn}" for turn in range(count))) for row, count in enumerate(counts)]
+    sampler = PairSampler(known, batch, seed=1, every_text=True)
+    drawn = [sampler.draw(epoch, index) for index in range(sampler.batches_per_epoch)]
+    texts = [text for pairs in drawn for text in pairs.texts]
+    assert sampler.batches_per_epoch == sum(counts) // batch
+    assert len(set(texts)) == len(texts) == sum(counts) // batch * batch
+    for pairs in drawn:
+        assert pairs.turns is not None
+        found = [f"{row}/{turn}" for row, turn in zip(pairs.rows, pairs.turns, strict=True)]
+        assert list(pairs.texts) == found
+
+
+def test_epochs_of_texts_are_in_another_order_and_any_batch_can_be_drawn_at_any_time() -> None:
+    ahead, back = (PairSampler(records(8), 4, seed=3, every_text=True) for _ in range(2))
+    places = [(epoch, index) for epoch in range(2) for index in range(6)]
+    drawn = {place: ahead.draw(*place).texts for place in places}
+    assert all(back.draw(*place).texts == drawn[place] for place in reversed(places))
+    assert drawn[0, 0] != drawn[1, 0]
+
+
+def test_two_texts_of_an_image_in_a_batch_match_it_both() -> None:
+    sampler = PairSampler(records(2), 6, seed=0, every_text=True)
+    pairs = sampler.draw(0, 0)
+    same = pairs.rows[:, None] == pairs.rows
+    assert same.sum() == 18
+    assert pairs.positive_mask is not None
+    assert pairs.positive_mask.numpy().tolist() == same.tolist()
+    parts = [sampler.draw(0, 0, slice(first, first + 2)) for first in (0, 2, 4)]
+    assert [text for part in parts for text in part.texts] == list(pairs.texts)
+    masks = [part.positive_mask for part in parts if part.positive_mask is not None]
+    assert torch.equal(torch.cat(masks), pairs.positive_mask)
+    assert [part.turns is not None and len(part.turns) for part in parts] == [2, 2, 2]
+
+
+def test_too_few_texts_for_a_batch_are_named() -> None:
+    with pytest.raises(DataError, match=r"9 texts.*batch of 10.*train\.batch_size"):
+        PairSampler(records(3), 10, seed=0, every_text=True)
+
+
 def test_any_batch_can_be_drawn_at_any_time() -> None:
     ahead, back = PairSampler(records(20), 4, seed=3), PairSampler(records(20), 4, seed=3)
     places = [(epoch, index) for epoch in range(3) for index in range(5)]

@@ -291,6 +291,40 @@ def test_first_difference_is_a_dotted_key() -> None:
     assert isinstance(recipe.model, DualEncoderConfig)
 
 
+def test_papers_that_count_epochs_of_captions_go_through_all_of_them() -> None:
+    """QUEST's rows and RECLAIM's table 3, but for sounds; what counts steps visits images."""
+    recipes = {summary.name: load_recipe(summary.name) for summary in list_recipes()}
+    found = {name for name, recipe in recipes.items() if recipe.data.epoch_of == "texts"}
+    groups = {summary.name: summary.group for summary in list_recipes()}
+    assert found == {
+        name for name, group in groups.items() if group in ("quest", "reclaim") and "-audio-" not in name
+    }
+    assert len(found) == 62
+    assert all(recipes[name].train.epochs is not None for name in found)
+
+
+def test_dpc_ranks_from_the_middle_of_its_epochs_on() -> None:
+    """By the captions of Karpathy's train splits."""
+    for name, captions in (("dpc-flickr30k", 145_000), ("dpc-coco", 566_747)):
+        recipe = load_recipe(name)
+        assert recipe.train.epochs is not None
+        half = recipe.train.epochs // 2 * (captions // recipe.train.batch_size)
+        assert recipe.objective.model_dump()["instance_steps"] == half
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [
+        ("infonce-flickr-small", "data.text_unit=report"),
+        ("infonce-flickr-small", "data.one_image_per=study"),
+        ("simclr-mimic-cxr", "data.one_image_per=null"),
+    ],
+)
+def test_an_epoch_of_texts_needs_single_texts_of_all_images(name: str, override: str) -> None:
+    with pytest.raises(RecipeError, match=r"set .*epoch_of to images"):
+        load_recipe(name, ["data.text_unit=sentence", override, "data.epoch_of=texts"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_new_models_decode_large_files_at_a_scale_unless_told_otherwise(name: str) -> None:
     assert load_recipe(name).preprocessing.image.scaled_decoding

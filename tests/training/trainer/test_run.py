@@ -20,7 +20,7 @@ from training.errors import DataError, RecipeError, RecoquestError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
 from training.objectives.base import LossOutput
-from training.recipes.load import load_recipe
+from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer import run as run_module
 from training.trainer.batch_loss import BatchLoss
@@ -79,6 +79,23 @@ def test_resumed_run_is_bit_equal(
     assert read_bundle(out / "bundle").digest == read_bundle(straight / "bundle").digest
     steps = [(line["kind"], line["step"]) for line in lines(out)]
     assert steps == [(line["kind"], line["step"]) for line in lines(straight)]
+
+
+def test_an_epoch_of_texts_is_resumed_bit_equal(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch has seven batches: 14 images with two texts each, by four."""
+    tree = tiny_recipe(epochs=1).model_dump(mode="json")
+    tree["data"]["epoch_of"] = "texts"
+    recipe = parse_recipe(tree, "The recipe of texts")
+    run(recipe, scenes, tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(TrainingInterruptedError, match="after step 5 of 7"):
+            run(recipe, scenes, tmp_path / "out")
+    run(recipe, scenes, tmp_path / "out", resume=True)
+    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "straight"))
+    assert_same(vars(ours), vars(theirs))
 
 
 def test_killed_run_goes_on_from_its_last_checkpoint(

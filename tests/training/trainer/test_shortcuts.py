@@ -1,5 +1,7 @@
 """Synthetic shortcuts on their way through a training step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,25 @@ def test_a_broken_image_takes_its_digits_along() -> None:
     assert whole.inputs.glyphs is not None
     assert partly.inputs.glyphs is not None
     assert partly.inputs.glyphs.equal(whole.inputs.glyphs[kept])
+
+
+@pytest.mark.parametrize(("kind", "shared"), [("unique", True), ("bits:13", False)])
+def test_texts_of_an_image_share_a_unique_id_and_draw_their_own_bits(kind: str, shared: bool) -> None:
+    texts = [replace(record, texts=(*record.texts, "another")) for record in RECORDS]
+    batch = BatchLoader(
+        PairSampler(texts, 2 * COUNT, seed=0, every_text=True),
+        BlackImages(),
+        tiny_preprocessing().text,
+        training=True,
+        shortcuts=Shortcuts(ShortcutConfig.model_validate(kind), 3, COUNT),
+    ).load(0, 0)
+    assert batch.items is not None
+    assert batch.inputs.glyphs is not None
+    digits = batch.inputs.glyphs // 100
+    by_image = [digits[batch.items == row] for row in range(COUNT)]
+    assert [bool(torch.equal(first, second)) for first, second in by_image] == [shared] * COUNT
+    hands = batch.inputs.glyphs % 100
+    assert len({tuple(row) for row in hands.tolist()}) == 2 * COUNT
 
 
 def test_without_shortcuts_or_on_texts_alone_nothing_is_pasted() -> None:

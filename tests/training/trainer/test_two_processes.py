@@ -69,6 +69,19 @@ def test_weights_and_figures_are_those_of_one_process(
         assert [line[key] for key in figures] == pytest.approx([expected[key] for key in figures], rel=1e-4)
 
 
+def test_an_epoch_of_texts_trains_as_in_one_process(folder: Path, scenes: Path, tmp_path: Path) -> None:
+    train(two_processes.texts_recipe(), scenes, tmp_path / "one", device="cpu", show_progress=False)
+    ours, theirs = weights(folder / "texts"), weights(tmp_path / "one")
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=SAME, msg=name)
+    losses = [
+        [line["loss"] for line in lines(run) if line["kind"] == "train"]
+        for run in (folder / "texts", tmp_path / "one")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert len(losses[0]) == 3
+
+
 def test_gradients_are_averaged_and_one_that_some_lack_counts_as_zero_there(found: Found) -> None:
     for of_process in found:
         both, one, none, wide = of_process["gradients"]

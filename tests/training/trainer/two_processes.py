@@ -46,6 +46,13 @@ SUMMED = {"name": "reco"}
 REMEMBERING = {"name": "reclaim", "neighbours": 4}
 
 
+def texts_recipe() -> Recipe:
+    """The same over every text, of which a batch may have two of an image."""
+    tree = exact_recipe().model_dump(mode="json")
+    tree["data"]["epoch_of"] = "texts"
+    return parse_recipe(tree, "The recipe of texts")
+
+
 def views_recipe() -> Recipe:
     """The same of images alone, with two views of each."""
     tree = exact_recipe(select_by="loss").model_dump(mode="json")
@@ -76,6 +83,10 @@ def _summed(out: Path, data: Path) -> Any:
 
 def _remembering(out: Path, data: Path) -> Any:
     return train(recipe_of(REMEMBERING), data, out, device="cpu", show_progress=False).metrics
+
+
+def _texts(out: Path, data: Path) -> Any:
+    return train(texts_recipe(), data, out, device="cpu", show_progress=False).metrics
 
 
 def _views(out: Path, data: Path) -> Any:
@@ -150,6 +161,7 @@ SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
     "summed": _summed,
     "remembering": _remembering,
     "gradients": _gradients,
+    "texts": _texts,
     "views": _views,
     "chunked": _chunked,
     "by_loss": _by_loss,
