@@ -30,6 +30,12 @@ class LTDSettings(ComposedConfig):
     )
     multiplier_rate: float = Field(default=5e-3, gt=0, description="Of `constrained`: the ascent's rate.")
     multiplier_momentum: float = Field(default=0.9, ge=0, lt=1, description="Of `constrained`: its momentum.")
+    multiplier_dampening: float = Field(
+        default=0.9,
+        ge=0,
+        lt=1,
+        description="Of `constrained`: share of each violation that its momentum leaves out.",
+    )
     max_multiplier: float = Field(default=100.0, gt=0, description="Of `constrained`.")
 
     @model_validator(mode="after")
@@ -52,22 +58,27 @@ class LTDSettings(ComposedConfig):
 
 
 class Multiplier(nn.Module):
-    """A Lagrange multiplier that ascends by gradient with momentum, within [0, limit].
+    """A Lagrange multiplier that ascends by SGD with momentum, within [0, limit].
+
+    The velocity begins with the first violation, undampened, as in `torch.optim.SGD`.
 
     Args:
         rate: Learning rate of the ascent.
         momentum: Of the ascent.
+        dampening: Of the ascent.
         limit: Largest value.
     """
 
     value: Tensor
     velocity: Tensor
+    moving: Tensor
 
-    def __init__(self, *, rate: float, momentum: float, limit: float) -> None:
+    def __init__(self, *, rate: float, momentum: float, dampening: float, limit: float) -> None:
         super().__init__()
-        self.rate, self.momentum, self.limit = rate, momentum, limit
+        self.rate, self.momentum, self.dampening, self.limit = rate, momentum, dampening, limit
         self.register_buffer("value", torch.tensor(min(1.0, limit)))
         self.register_buffer("velocity", torch.tensor(0.0))
+        self.register_buffer("moving", torch.tensor(False))
 
     def ascend(self, violation: Tensor) -> None:
         """One step: up where the constraint is violated, down where there is room.
@@ -75,7 +86,9 @@ class Multiplier(nn.Module):
         Args:
             violation: Scalar, above 0 when the constraint does not hold.
         """
-        self.velocity.mul_(self.momentum).add_(violation)
+        later = self.momentum * self.velocity + (1 - self.dampening) * violation
+        self.velocity.copy_(torch.where(self.moving, later, violation))
+        self.moving.fill_(True)
         self.value.add_(self.rate * self.velocity).clamp_(0, self.limit)
 
 
@@ -101,6 +114,7 @@ class LTD(ComposedObjective):
         self.multiplier = Multiplier(
             rate=settings.multiplier_rate,
             momentum=settings.multiplier_momentum,
+            dampening=settings.multiplier_dampening,
             limit=settings.max_multiplier,
         )
         self._seen: Tensor | None = None

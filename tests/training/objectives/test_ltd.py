@@ -68,10 +68,11 @@ def test_constrained_adds_the_multiplied_violation() -> None:
     assert output.terms["multiplier"] == 3
 
 
-def test_multiplier_ascends_as_sgd_with_momentum_would() -> None:
-    ours = Multiplier(rate=5e-3, momentum=0.9, limit=100).double()
+@pytest.mark.parametrize("dampening", [0.0, 0.9])
+def test_multiplier_ascends_as_sgd_with_momentum_would(dampening: float) -> None:
+    ours = Multiplier(rate=5e-3, momentum=0.9, dampening=dampening, limit=100).double()
     theirs = torch.ones((), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.SGD([theirs], lr=5e-3, momentum=0.9, maximize=True)
+    optimizer = torch.optim.SGD([theirs], lr=5e-3, momentum=0.9, dampening=dampening, maximize=True)
     violations = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for violation in violations:
         ours.ascend(violation)
@@ -81,9 +82,17 @@ def test_multiplier_ascends_as_sgd_with_momentum_would() -> None:
     assert ours.value != 1
 
 
-@pytest.mark.parametrize(("violation", "end"), [(50.0, 100.0), (-50.0, 0.0)])
+def test_multiplier_under_a_steady_violation_is_that_of_the_authors() -> None:
+    """2.0 after 200 steps; without dampening it would be 10.55."""
+    multiplier = build().multiplier
+    for _ in range(200):
+        multiplier.ascend(torch.ones((), dtype=torch.float64))
+    torch.testing.assert_close(float(multiplier.value), 2.0)
+
+
+@pytest.mark.parametrize(("violation", "end"), [(500.0, 100.0), (-50.0, 0.0)])
 def test_multiplier_stays_within_its_bounds(violation: float, end: float) -> None:
-    multiplier = Multiplier(rate=5e-3, momentum=0.9, limit=100)
+    multiplier = Multiplier(rate=5e-3, momentum=0.9, dampening=0.9, limit=100)
     values = []
     for _ in range(100):
         multiplier.ascend(torch.tensor(violation))
@@ -120,7 +129,7 @@ def test_multiplier_moves_once_a_training_step_and_never_in_evaluation() -> None
 
 def test_multiplier_is_in_the_state_and_takes_no_gradient() -> None:
     objective = build()
-    assert {"multiplier.value", "multiplier.velocity"} <= objective.state_dict().keys()
+    assert {"multiplier.value", "multiplier.velocity", "multiplier.moving"} <= objective.state_dict().keys()
     assert not [name for name, _ in objective.named_parameters() if "multiplier" in name]
 
 
