@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,16 @@ def test_papers_that_count_epochs_of_captions_go_through_all_of_them() -> None:
     }
     assert len(found) == 62
     assert all(recipes[name].train.epochs is not None for name in found)
+
+
+def test_clip_is_fine_tuned_as_by_the_framework_of_shortcuts() -> None:
+    """No weight decay, and gradients clipped at 2, whichever the objective."""
+    rows = [name for name in NAMES if re.match(r"(infonce|ltd|ifm|quest)(-\S+)?-clip-", name)]
+    assert len(rows) == 24
+    for name in rows:
+        optimizer = load_recipe(name).optimizer
+        assert (optimizer.name, optimizer.lr) == ("adamw", 2e-5)
+        assert (optimizer.weight_decay, optimizer.max_grad_norm) == (0.0, 2.0)
 
 
 def test_dpc_ranks_from_the_middle_of_its_epochs_on() -> None:
