@@ -1,6 +1,6 @@
 """The typed recipe: everything that a training run depends on besides the data."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -95,6 +95,10 @@ class OptimizerConfig(Frozen):
     )
     tower_lr: float | None = Field(default=None, gt=0, description="Learning rate of the towers; None: `lr`.")
     weight_decay: float = Field(default=0.0, ge=0, description="Not applied to biases, norms and scalars.")
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
+        default=(0.9, 0.999), description="Decay of the running means of gradients and of their squares."
+    )
+    eps: float = Field(default=1e-8, gt=0, description="Added to the root of the mean square of gradients.")
     max_grad_norm: float | None = Field(default=None, gt=0)
 
 

@@ -122,6 +122,7 @@ def test_published_augmentation(name: str) -> None:
     [
         ("optimizer.lr=1e-4", "optimizer.lr", 1e-4),
         ("optimizer.tower_lr=null", "optimizer.tower_lr", None),
+        ("optimizer.betas=[0.9, 0.98]", "optimizer.betas", (0.9, 0.98)),
         ("augmentation.scale=[0.5, 2]", "augmentation.scale", (0.5, 2.0)),
         ("data.label_sentences=true", "data.label_sentences", True),
         ("model.image.frozen_layers=all", "model.image.frozen_layers", "all"),

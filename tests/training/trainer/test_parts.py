@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
 from training.trainer.optimisation.parameter_groups import (
+    adam,
     build_optimizer,
     learning_rate_factor,
     set_learning_rate,
@@ -63,6 +65,24 @@ def test_step_decay_falls_after_its_shares_of_the_run() -> None:
 def test_step_decay_refuses_shares_that_mean_nothing(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="decay_at"):
         ScheduleConfig(name="step", decay_at=shares)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_betas_and_eps_are_those_of_the_recipe_and_by_default_torch_s(name: Literal["adam", "adamw"]) -> None:
+    weights = [torch.nn.Parameter(torch.zeros(2, 2))]
+    plain = adam(weights, [], OptimizerConfig(name=name, lr=1e-2), CPU).defaults
+    assert (plain["betas"], plain["eps"]) == ((0.9, 0.999), 1e-8)
+    config = OptimizerConfig.model_validate({"name": name, "lr": 1e-2, "betas": [0.8, 0.98], "eps": 1e-6})
+    changed = adam(weights, [], config, CPU)
+    assert all((group["betas"], group["eps"]) == ((0.8, 0.98), 1e-6) for group in changed.param_groups)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"betas": [0.9, 1.0]}, {"betas": [-0.1, 0.999]}, {"betas": [0.9]}, {"eps": 0}, {"eps": -1e-8}]
+)
+def test_betas_and_eps_that_no_optimizer_takes_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        OptimizerConfig.model_validate({"lr": 1e-2, **wrong})
 
 
 def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:

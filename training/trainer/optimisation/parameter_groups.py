@@ -26,7 +26,7 @@ def adam(
         *parameter_groups(others, config.lr, config.weight_decay),
     ]
     kind = Adam if config.name == "adam" else AdamW
-    return kind(groups, lr=config.lr, fused=device.type == "cuda")
+    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=device.type == "cuda")
 
 
 def parameter_groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
