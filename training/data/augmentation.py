@@ -1,6 +1,8 @@
 """Random changes of images in batches, on the device that the images are on."""
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
@@ -10,7 +12,11 @@ from torch import Tensor
 
 from training.data.augmentation_config import AugmentationConfig
 
-_COLUMNS = (
+# As many draws of a crop as torchvision's RandomResizedCrop makes before it takes the central one.
+_CROP_DRAWS: Final = 10
+_AREAS: Final = ("crop", *(f"crop_{number}" for number in range(1, _CROP_DRAWS)))
+_RATIOS: Final = tuple(f"ratio_{number}" for number in range(_CROP_DRAWS))
+_COLUMNS: Final = (
     "flip",
     "rotation",
     "shift_x",
@@ -22,6 +28,8 @@ _COLUMNS = (
     "brightness",
     "contrast",
     "sigma",
+    *_AREAS[1:],
+    *_RATIOS,
 )
 
 
@@ -129,18 +137,42 @@ class Augmentation:
         """(b, 3, 3), from pixels of the unchanged images to those of the changed ones."""
         config = self.config
         shift = torch.stack((_signed(draws["shift_x"]), _signed(draws["shift_y"])), dim=1)
-        # The part that is kept is enlarged to the whole square, and lies anywhere in the image.
-        kept = _between(config.crop_scale, draws["crop"]).sqrt()
-        place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
-        offset = place * ((1 - kept) / kept * (side - 1) / 2)[:, None]
-        zoom = _between(config.scale, draws["scale"]) / kept
-        matrix: Tensor = get_affine_matrix2d(
-            translations=shift * (config.translation * side) + offset,
-            center=torch.full_like(shift, (side - 1) / 2),
-            scale=zoom[:, None].expand(-1, 2),
+        centre = torch.full_like(shift, (side - 1) / 2)
+        turned: Tensor = get_affine_matrix2d(
+            translations=torch.zeros_like(shift),
+            center=centre,
+            scale=_between(config.scale, draws["scale"])[:, None].expand(-1, 2),
             angle=config.rotation * _signed(draws["rotation"]),
         )
-        return matrix @ _mirror(draws["flip"] < config.flip, side)
+        # The part that is kept is enlarged to the whole square.
+        kept, place = self._crop(draws)
+        moved = torch.diag_embed(torch.cat((1 / kept, torch.ones_like(kept[:, :1])), dim=1))
+        moved[:, :2, 2] = (
+            centre - centre / kept + shift * (config.translation * side) + place * (1 - kept) / kept * centre
+        )
+        return moved @ turned @ _mirror(draws["flip"] < config.flip, side)
+
+    def _crop(self, draws: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Shares (b, 2) of width and height that are kept, and where they lie (b, 2), from -1 to 1.
+
+        The first of ten draws of area and aspect ratio that fits into the image, anywhere in it; else the
+        largest part in the middle whose ratio is allowed.
+        """
+        scale, (least, most) = self.config.crop_scale, self.config.crop_ratio
+        place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
+        if scale == (1.0, 1.0):
+            return torch.ones_like(place), place
+        area = _between(scale, torch.stack([draws[name] for name in _AREAS], dim=1))
+        uniform = torch.stack([draws[name] for name in _RATIOS], dim=1)
+        ratio = _between((math.log(least), math.log(most)), uniform).exp()
+        kept = torch.stack(((area * ratio).sqrt(), (area / ratio).sqrt()), dim=2)
+        fits = (kept <= 1).all(dim=2)
+        first = fits.int().argmax(dim=1)
+        drawn = kept.gather(1, first[:, None, None].expand(-1, 1, 2)).squeeze(1)
+        nearest = min(max(1.0, least), most)
+        central = drawn.new_tensor([min(1.0, nearest), min(1.0, 1 / nearest)])
+        found = fits.any(dim=1, keepdim=True)
+        return torch.where(found, drawn, central), torch.where(found, place, 0.0)
 
 
 def _mirror(flipped: Tensor, side: int) -> Tensor:

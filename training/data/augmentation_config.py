@@ -21,6 +21,11 @@ class AugmentationConfig(Frozen):
     crop_scale: tuple[float, float] = Field(
         default=(1.0, 1.0), description="Share of the area kept by a random resized crop."
     )
+    crop_ratio: tuple[float, float] = Field(
+        default=(3 / 4, 4 / 3),
+        description="Width over height of such a crop, log-uniform; where ten draws do not fit into the "
+        "image, the crop is central and as large as it can be. Without effect where crop_scale keeps all.",
+    )
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, le=1)
     blur_kernel: int = Field(default=0, ge=0, description="Odd; 0: no blur.")
@@ -30,7 +35,7 @@ class AugmentationConfig(Frozen):
     def _sensible(self) -> Self:
         if self.blur_kernel and self.blur_kernel % 2 == 0:
             raise ValueError("blur_kernel is odd, or 0 for no blur")
-        for name in ("scale", "crop_scale", "blur_sigma"):
+        for name in ("scale", "crop_scale", "crop_ratio", "blur_sigma"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
                 raise ValueError(f"{name} goes from a smaller to a larger number, both above 0")

@@ -1,3 +1,6 @@
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -145,10 +148,74 @@ def test_crop_never_shows_what_lies_outside() -> None:
 
 def test_crop_enlarges_by_the_share_it_keeps() -> None:
     gradient = torch.linspace(0, 1, 33).expand(64, 3, 33, 33)
-    changed = Augmentation(AugmentationConfig(crop_scale=(0.25, 0.25)), 0)(gradient, 0)
+    square = AugmentationConfig(crop_scale=(0.25, 0.25), crop_ratio=(1, 1))
+    changed = Augmentation(square, 0)(gradient, 0)
     spread = changed[:, 0, 16, -1] - changed[:, 0, 16, 0]
     torch.testing.assert_close(spread, torch.full_like(spread, 0.5), rtol=0, atol=0.02)
     assert changed[:, 0, 16, 0].std() > 0.05
+
+
+def drawn_crops(config: AugmentationConfig, count: int) -> tuple[Tensor, Tensor]:
+    """Shares of width and height (N, 2) that crops keep, and where they begin (N, 2)."""
+    frames = Augmentation(config, 0).frames(torch.zeros(1).expand(count, 3, 224, 224), 0)
+    assert (frames[:, 0, 1] == 0).all()
+    assert (frames[:, 1, 0] == 0).all()
+    return frames[:, (0, 1), (0, 1)], frames[:, :, 2]
+
+
+def torchvision_crop(
+    generator: np.random.Generator, scale: tuple[float, float], ratio: tuple[float, float], side: int = 224
+) -> tuple[int, int]:
+    """Width and height of a crop of a square, as RandomResizedCrop's documentation describes them."""
+    for _ in range(10):
+        area = side * side * generator.uniform(*scale)
+        aspect = math.exp(generator.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < width <= side and 0 < height <= side:
+            return width, height
+    return side, side
+
+
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.9, 1.0)])
+def test_crops_are_drawn_as_by_torchvision(scale: tuple[float, float]) -> None:
+    """Quantiles of width, of height and of their ratio over 20,000 crops; half of a quantile is rounding."""
+    config, count = AugmentationConfig(crop_scale=scale), 20_000
+    kept, start = drawn_crops(config, count)
+    generator = np.random.default_rng(0)
+    theirs = np.array([torchvision_crop(generator, scale, (3 / 4, 4 / 3)) for _ in range(count)]) / 224
+    ours = kept.double().numpy()
+    levels = np.linspace(0.02, 0.98, 25)
+    for values, expected in (
+        (ours[:, 0], theirs[:, 0]),
+        (ours[:, 1], theirs[:, 1]),
+        (np.log(ours[:, 0] / ours[:, 1]), np.log(theirs[:, 0] / theirs[:, 1])),
+    ):
+        np.testing.assert_allclose(np.quantile(values, levels), np.quantile(expected, levels), atol=0.012)
+    assert ours.prod(axis=1).min() >= scale[0] - 1e-4
+    assert start.min() >= -1e-5
+    assert (start + kept).max() <= 1 + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("ratio", "kept"), [((2.0, 3.0), (1.0, 0.5)), ((0.25, 0.5), (0.5, 1.0)), ((0.9, 1.2), (1.0, 1.0))]
+)
+def test_a_crop_that_never_fits_is_the_largest_in_the_middle(
+    ratio: tuple[float, float], kept: tuple[float, float]
+) -> None:
+    config = AugmentationConfig(crop_scale=(0.9999, 1.0), crop_ratio=ratio)
+    found, start = drawn_crops(config, 100)
+    central = (found - torch.tensor(kept)).abs().max(dim=1).values < 1e-4
+    assert central.sum() >= 95
+    middle = (1 - torch.tensor(kept)) / 2
+    torch.testing.assert_close(start[central], middle.expand(int(central.sum()), 2), rtol=0, atol=1e-2)
+
+
+def test_a_ratio_of_one_keeps_squares_and_a_wrong_one_is_refused() -> None:
+    kept, _ = drawn_crops(AugmentationConfig(crop_scale=(0.08, 1.0), crop_ratio=(1, 1)), 100)
+    torch.testing.assert_close(kept[:, 0], kept[:, 1])
+    for wrong in ((0, 1), (2, 1)):
+        with pytest.raises(ValueError, match="crop_ratio"):
+            AugmentationConfig(crop_ratio=wrong)
 
 
 def test_brightness_multiplies() -> None:
