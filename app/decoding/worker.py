@@ -90,7 +90,7 @@ def _prepare(header: Mapping[str, Any], content: bytearray) -> Answer:
     """Decode an image and resize it to an encoder's input, uint8 (3, S, S)."""
     encoder = header["encoder"]
     decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
-    square = to_square(decoded.pixels, encoder["size"], encoder["resize"])
+    square = to_square(decoded.pixels, encoder["size"], encoder["resize"], encoder["resize_to"])
     planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
     about = {"media_type": decoded.header.media_type, "width": decoded.width, "height": decoded.height}
     return {"outcome": "done", **about}, planes.tobytes()

@@ -112,7 +112,7 @@ class Augmentation:
             or config.rotation
             or config.translation
             or config.scale != (1.0, 1.0)
-            or config.crop_scale != (1.0, 1.0)
+            or config.crops
         )
 
     def _draw(
@@ -158,11 +158,11 @@ class Augmentation:
         The first of ten draws of area and aspect ratio that fits into the image, anywhere in it; else the
         largest part in the middle whose ratio is allowed.
         """
-        scale, (least, most) = self.config.crop_scale, self.config.crop_ratio
+        least, most = self.config.crop_ratio
         place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
-        if scale == (1.0, 1.0):
+        if not self.config.crops:
             return torch.ones_like(place), place
-        area = _between(scale, torch.stack([draws[name] for name in _AREAS], dim=1))
+        area = _between(self.config.crop_scale, torch.stack([draws[name] for name in _AREAS], dim=1))
         uniform = torch.stack([draws[name] for name in _RATIOS], dim=1)
         ratio = _between((math.log(least), math.log(most)), uniform).exp()
         kept = torch.stack(((area * ratio).sqrt(), (area / ratio).sqrt()), dim=2)

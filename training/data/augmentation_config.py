@@ -31,6 +31,11 @@ class AugmentationConfig(Frozen):
     blur_kernel: int = Field(default=0, ge=0, description="Odd; 0: no blur.")
     blur_sigma: tuple[float, float] = (0.1, 3.0)
 
+    @property
+    def crops(self) -> bool:
+        """Whether images are cropped at random."""
+        return self.crop_scale != (1.0, 1.0)
+
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.blur_kernel and self.blur_kernel % 2 == 0:

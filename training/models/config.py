@@ -253,6 +253,12 @@ class ImagePreprocessingConfig(Frozen):
         default="crop",
         description="Short side to size and centre crop; stretch; or long side to size and pad.",
     )
+    resize_to: int | None = Field(
+        default=None,
+        gt=0,
+        description="Of `crop`: pixels of the short side, of which the centre crop keeps `size` (VSE++: 256 "
+        "and 224); None: `size`. Training with random crops takes these from the whole square.",
+    )
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     scaled_decoding: bool = Field(
@@ -265,7 +271,13 @@ class ImagePreprocessingConfig(Frozen):
     def min_side(self) -> int | None:
         """How many pixels both sides of a decoded image need; None: all that there are."""
         # Vectors of photographs then keep a cosine of .998 with those of whole files.
-        return 5 * self.size // 4 if self.scaled_decoding else None
+        return 5 * (self.resize_to or self.size) // 4 if self.scaled_decoding else None
+
+    @model_validator(mode="after")
+    def _crop_has_a_margin(self) -> Self:
+        if self.resize_to is not None and (self.resize != "crop" or self.resize_to < self.size):
+            raise ValueError("resize_to is for resize: crop, and at least size")
+        return self
 
 
 class TextPreprocessingConfig(Frozen):

@@ -15,6 +15,7 @@ def model_card(
 ) -> str:
     """Markdown that says what a bundle is, what it takes and how good it was when it was made."""
     image, text, audio = preprocessing.image, preprocessing.text, preprocessing.audio
+    resize = image.resize if image.resize_to is None else f"{image.resize} of {image.resize_to}"
     figures = [f"| {key} | {value:.4g} |" for key, value in sorted(metrics.items())]
     lines = [
         f"# {name}",
@@ -24,7 +25,7 @@ def model_card(
         f"* Made: {created}",
         f"* Digest: `{digest}`",
         f"* Vectors: {_vectors(config)}",
-        f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({image.resize})",
+        f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({resize})",
     ]
     if config.text is not None:
         kind, pooling = config.text.architecture, config.text.pooling

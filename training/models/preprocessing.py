@@ -27,9 +27,14 @@ class ImagePreprocessing:
 
     def to_uint8(self, image: Image.Image) -> Tensor:
         """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
-        square = to_square(image, self.config.size, self.config.resize)
+        config = self.config
+        square = to_square(image, config.size, config.resize, config.resize_to)
         # NumPy permutes: torch would begin a pool of threads for each thread that decodes.
         return torch.from_numpy(np.array(np.asarray(square).transpose(2, 0, 1), order="C"))
+
+    def whole(self) -> "ImagePreprocessing":
+        """The same without the margin that a centre crop cuts off, for random crops to be taken from."""
+        return ImagePreprocessing(self.config.model_copy(update={"resize_to": None}))
 
     def to_unit(self, images: Tensor) -> Tensor:
         """Images (B, 3, S, S) uint8 as float32 in [0, 1]."""

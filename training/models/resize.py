@@ -1,27 +1,31 @@
 """A decoded image as the square of an encoder's input; needs Pillow alone."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Literal
 
 from PIL import Image
 
 Resize = Literal["crop", "squash", "pad"]
 
 
-def to_square(image: Image.Image, size: int, resize: Resize) -> Image.Image:
+def to_square(
+    image: Image.Image, size: int, resize: Resize, resize_to: int | None = None
+) -> Image.Image:
     """Resize an image to `size` x `size` pixels of RGB with an antialiased bicubic filter.
 
     Args:
         image: Of any size and mode.
         size: Side of the result.
         resize: Crop the centre, stretch, or pad with black.
+        resize_to: Of a crop: pixels of the short side, of which `size` are kept; None: `size`.
     """
     rgb = image if image.mode == "RGB" else image.convert("RGB")
-    return _RESIZE[resize](rgb, size)
+    if resize == "crop":
+        return _crop(rgb, size, resize_to or size)
+    return _squash(rgb, size) if resize == "squash" else _pad(rgb, size)
 
 
-def _crop(image: Image.Image, size: int) -> Image.Image:
-    side = min(image.size)
+def _crop(image: Image.Image, size: int, resize_to: int) -> Image.Image:
+    side = min(image.size) * size / resize_to
     left, top = (image.width - side) / 2, (image.height - side) / 2
     return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
 
@@ -37,10 +41,3 @@ def _pad(image: Image.Image, size: int) -> Image.Image:
     resized = image.resize((width, height), Image.Resampling.BICUBIC)
     square.paste(resized, ((size - width) // 2, (size - height) // 2))
     return square
-
-
-_RESIZE: Final[Mapping[Resize, Callable[[Image.Image, int], Image.Image]]] = {
-    "crop": _crop,
-    "squash": _squash,
-    "pad": _pad,
-}

@@ -77,6 +77,8 @@ class SplitOpener:
             DataError: Too many files are broken, or fewer than a batch remain.
         """
         data, image = self.recipe.data, self.preprocessing.image
+        if training and self.recipe.augmentation.crops:
+            image = image.whole()
         images = open_images(
             Decoder(split, image.to_uint8, image.config.size, image.config.min_side),
             rejections,

@@ -31,10 +31,12 @@ def decoders() -> Iterator[ImageDecoders]:
     made.close()
 
 
-def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders) -> None:
+@pytest.mark.parametrize("resize_to", [None, 30])
+def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders, resize_to: int | None) -> None:
+    config = CONFIG.model_copy(update={"resize_to": resize_to})
     for content in FILES.values():
-        pixels = asyncio.run(decoders.prepare(content, CONFIG))
-        expected = ImagePreprocessing(CONFIG).to_uint8(decode_image(content))
+        pixels = asyncio.run(decoders.prepare(content, config))
+        expected = ImagePreprocessing(config).to_uint8(decode_image(content))
         assert (pixels.dtype, pixels.shape, pixels.is_contiguous()) == (expected.dtype, (3, 24, 24), True)
         assert np.array_equal(pixels.numpy(), expected.numpy())
 

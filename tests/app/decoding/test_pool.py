@@ -32,7 +32,7 @@ MakePool = Callable[..., DecodingPool]
 
 
 def prepare(content: bytes, resize: str = "crop", size: int = SIZE) -> Task:
-    encoder = {"size": size, "resize": resize, "min_side": None}
+    encoder = {"size": size, "resize": resize, "resize_to": None, "min_side": None}
     header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": encoder}
     return Task(header, 3 * size**2, content)
 

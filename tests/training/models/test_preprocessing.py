@@ -67,6 +67,23 @@ def test_crop_equals_resizing_the_short_side_and_cutting_the_centre() -> None:
     assert np.abs(found.astype(int) - np.array(expected).astype(int)).max() <= 1
 
 
+def test_crop_of_a_larger_resized_image_cuts_its_centre() -> None:
+    """VSE++'s 224 of 256 at an eighth of the scale; random crops start from the whole square."""
+    image, preprocessing = gradient(160, 80), build(size=28, resize="crop", resize_to=32)
+    resized = image.resize((64, 32), Image.Resampling.BICUBIC)
+    found = preprocessing.to_uint8(image).permute(1, 2, 0).numpy()
+    assert np.abs(found.astype(int) - np.array(resized.crop((18, 2, 46, 30))).astype(int)).max() <= 1
+    whole = preprocessing.whole().to_uint8(image)
+    assert torch.equal(whole, build(size=28, resize="crop").to_uint8(image))
+    assert not np.array_equal(whole.permute(1, 2, 0).numpy(), found)
+
+
+@pytest.mark.parametrize("wrong", [{"resize": "pad"}, {"resize": "squash"}, {"resize_to": 31}])
+def test_a_margin_that_no_crop_cuts_off_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="resize_to"):
+        build(**{"resize_to": 36, **wrong})
+
+
 def test_squash_keeps_the_whole_image() -> None:
     red = build(resize="squash").to_uint8(gradient(128, 64))[0]
     assert red[:, 0].max() < 6
@@ -220,3 +237,5 @@ def test_bundles_of_before_decode_every_file_whole() -> None:
     before = ImagePreprocessingConfig.model_validate_json('{"size": 32, "resize": "squash"}')
     assert before.min_side is None
     assert before.model_copy(update={"scaled_decoding": True}).min_side == 40
+    margin = {"size": 32, "resize_to": 40, "scaled_decoding": True}
+    assert ImagePreprocessingConfig.model_validate(margin).min_side == 50

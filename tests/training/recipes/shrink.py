@@ -65,7 +65,8 @@ def shrunk(recipe: Recipe, sentence_encoder: Path) -> Recipe:
         model["branches"]["fork_after"] = 2
     # Conv nets leave one cell in 32 pixels; local features need a few.
     size = 64 if model["local_features"] else 32
-    tree["preprocessing"]["image"]["size"] = size
+    image = tree["preprocessing"]["image"]
+    image |= {"size": size, "resize_to": None if image["resize_to"] is None else size + size // 7}
     tree["preprocessing"]["text"]["max_tokens"] = 24
     tree["preprocessing"]["audio"] |= {"mels": 16, "seconds": 0.4}
     if tree["data"]["target_encoder"] is not None:

@@ -315,6 +315,16 @@ def test_clip_is_fine_tuned_as_by_the_framework_of_shortcuts() -> None:
         assert (optimizer.weight_decay, optimizer.max_grad_norm) == (0.0, 2.0)
 
 
+def test_vse_models_are_evaluated_on_the_centre_of_a_larger_image() -> None:
+    rows = [name for name in NAMES if "-gru-" in name]
+    assert len(rows) == 34
+    for name in rows:
+        recipe = load_recipe(name)
+        image = recipe.preprocessing.image
+        assert (image.size, image.resize, image.resize_to) == (224, "crop", 256)
+        assert (recipe.augmentation.crop_scale, recipe.augmentation.crop_ratio) == ((0.08, 1), (3 / 4, 4 / 3))
+
+
 def test_dpc_ranks_from_the_middle_of_its_epochs_on() -> None:
     """By the captions of Karpathy's train splits."""
     for name, captions in (("dpc-flickr30k", 145_000), ("dpc-coco", 566_747)):

@@ -70,8 +70,9 @@ def opened(
         DataError: Too many images are broken, or there is none.
     """
     data, train = recipe.data, recipe.train
+    seen = preprocessing.whole() if recipe.augmentation.crops else preprocessing
     images = open_images(
-        Decoder(split, preprocessing.to_uint8, preprocessing.config.size, preprocessing.config.min_side),
+        Decoder(split, seen.to_uint8, seen.config.size, seen.config.min_side),
         broken,
         cache=data.cache_images,
         threads=data.workers,
