@@ -108,11 +108,7 @@ class Augmentation:
     def _moves(self) -> bool:
         config = self.config
         return bool(
-            config.flip
-            or config.rotation
-            or config.translation
-            or config.scale != (1.0, 1.0)
-            or config.crops
+            config.flip or config.rotation or config.translation or config.scale != (1.0, 1.0) or config.crops
         )
 
     def _draw(

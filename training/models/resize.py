@@ -7,9 +7,7 @@ from PIL import Image
 Resize = Literal["crop", "squash", "pad"]
 
 
-def to_square(
-    image: Image.Image, size: int, resize: Resize, resize_to: int | None = None
-) -> Image.Image:
+def to_square(image: Image.Image, size: int, resize: Resize, resize_to: int | None = None) -> Image.Image:
     """Resize an image to `size` x `size` pixels of RGB with an antialiased bicubic filter.
 
     Args:
