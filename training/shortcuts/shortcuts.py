@@ -75,7 +75,7 @@ class Shortcuts:
     def glyphs(
         self, epoch: int, rows: NDArray[np.int64], ids: Ids, turns: NDArray[np.int64] | None = None
     ) -> Tensor | None:
-        """What `overlay()` pastes into the images of these rows, (R, 6); None when images get nothing."""
+        """Glyph numbers (R, 6) for `overlay()` in the images of these rows; None without image ids."""
         if "image" not in self.config.modalities:
             return None
         digits = ids[:, None] // 10 ** np.arange(DIGITS - 1, -1, -1) % 10

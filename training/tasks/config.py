@@ -20,6 +20,18 @@ class TaskDataConfig(Frozen):
     )
 
 
+class ChoosingDataConfig(TaskDataConfig):
+    """What is drawn from data without a split that chooses the best checkpoint and is not reported."""
+
+    validation_share: float = Field(
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="Share of the training examples that is held out to choose the best checkpoint; `share` "
+        "is of the rest.",
+    )
+
+
 class TaskTrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 

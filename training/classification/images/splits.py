@@ -5,13 +5,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from training.classification.images.config import ImageDataConfig
 from training.classification.images.share import stratified_share
 from training.data.labels import known_labels, positives
-from training.data.manifest import Manifest, Record
+from training.data.manifest import Manifest
 from training.errors import DataError
+from training.tasks.held_out import whole_groups
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ def labelled_splits(manifest: Manifest, config: ImageDataConfig) -> LabelledSpli
     whole, val = manifest.split("train"), manifest.split("val")
     labels = _labels(whole, config.labels)
     if config.validation_images:
-        held_out = _held_out(whole.records, config.validation_images, config.share_seed)
+        names = [("image", r.id) if r.group is None else ("group", r.group) for r in whole.records]
+        held_out = whole_groups(names, config.validation_images, config.share_seed)
         val = replace(whole, records=tuple(whole.records[row] for row in held_out))
         out = set(held_out)
         whole = replace(whole, records=tuple(r for row, r in enumerate(whole.records) if row not in out))
@@ -77,20 +77,6 @@ def _labels(train: Manifest, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
             f"{', '.join(known)}."
         )
     return wanted
-
-
-def _held_out(records: Sequence[Record], number: int, seed: int) -> list[int]:
-    """Rows of random whole groups, at most `number` of them."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for row, record in enumerate(records):
-        name = ("image", record.id) if record.group is None else ("group", record.group)
-        groups.setdefault(name, []).append(row)
-    members = list(groups.values())
-    rows: list[int] = []
-    for place in np.random.default_rng(seed).permutation(len(members)):
-        if len(rows) + len(members[place]) <= number:
-            rows += members[place]
-    return sorted(rows)
 
 
 def _check_measurable(split: Manifest, labels: Sequence[str], name: str) -> None:

@@ -1,8 +1,8 @@
 """Images, questions and scores of answers, in batches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,21 @@ class SeenQuestions:
     images: ImageSource
     rows: tuple[int, ...]
     broken: Rejections
+
+    def of(self, images: Collection[str]) -> "SeenQuestions":
+        """The questions about some images, by their paths.
+
+        Raises:
+            DataError: There are none.
+        """
+        kept = [place for place, question in enumerate(self.items) if question.image in images]
+        if not kept:
+            raise DataError("No image of a part of the questions can be read: mend the data.")
+        return replace(
+            self,
+            items=tuple(self.items[place] for place in kept),
+            rows=tuple(self.rows[place] for place in kept),
+        )
 
 
 @contextmanager

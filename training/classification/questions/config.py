@@ -9,10 +9,10 @@ from training.frozen import Frozen
 from training.models.config import ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
-from training.tasks.config import TaskDataConfig, TaskRecipe
+from training.tasks.config import ChoosingDataConfig, TaskRecipe
 
 
-class QuestionDataConfig(TaskDataConfig):
+class QuestionDataConfig(ChoosingDataConfig):
     """Answers and images used of a folder of VQA v2."""
 
     min_answer_count: int = Field(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,11 +20,12 @@ from training.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.texts.tokenizer import build_tokenizer
+from training.tasks.held_out import train_and_validation
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
-from training.tasks.share import kept_share
 from training.trainer.optimisation.batch_norm import check_batch_norm
+from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 SCORE: Final = "vqa_score"
 
@@ -34,20 +35,23 @@ class QuestionResult:
     """Result of a finished run.
 
     Attributes:
-        metrics: Metrics of the best checkpoint on the validation questions.
+        metrics: Metrics of the best checkpoint on the questions of val2014.
+        validation: Metrics on the held-out training questions that chose it.
         checkpoint: Path of the best checkpoint.
         rejected: Number of questions and images left out.
     """
 
     metrics: dict[str, float]
+    validation: dict[str, float]
     checkpoint: Path
     rejected: int
 
 
 def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> QuestionResult:
-    """Train a model that answers questions about images, and score it (RECLAIM, appendix B.4).
+    """Train a model that answers questions about images, and score it once (RECLAIM, appendix B.4).
 
-    The global random generators are seeded.
+    All questions about some training images are held out and choose the checkpoint. The global random
+    generators are seeded.
 
     Args:
         recipe: Settings of the model and its training.
@@ -62,30 +66,37 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
     whole, val = (
         read_questions(data, part, max_rejected=recipe.data.max_rejected) for part in ("train2014", "val2014")
     )
-    train = kept_share(whole.items, recipe.data)
+    train, chosen = train_and_validation(whole.items, lambda question: question.image, recipe.data)
     answers = _answers(train, recipe)
     device_of_run = run.fabric.device
     with (
-        opened(train, data, recipe, device_of_run, show_progress=options.show_progress) as seen,
-        opened(val.items, data, recipe, device_of_run, show_progress=options.show_progress) as held_out,
+        opened((*train, *chosen), data, recipe, device_of_run, show_progress=options.show_progress) as seen,
+        opened(val.items, data, recipe, device_of_run, show_progress=options.show_progress) as reported,
     ):
-        problem = _problem(
-            recipe, seen, held_out, answers, run.fabric, load_pretrained=run.checkpoint is None
-        )
-        loop = run.fit(problem)
-    rejected = report(whole.rejections, val.rejections, seen.broken, held_out.broken)
+        training, validation = (seen.of({question.image for question in part}) for part in (train, chosen))
+        learning = _build(recipe, training, answers, run.fabric, load_pretrained=run.checkpoint is None)
+        loop = run.fit(learning.problem(training, validation))
+        load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
+        loop.task.eval()
+        metrics = learning.measure(reported)
+    rejected = report(whole.rejections, val.rejections, seen.broken, reported.broken)
     run.folder.write_results(
         {
             "recipe": recipe.name,
             "task": recipe.task,
-            "metrics": loop.metrics,
+            "metrics": metrics,
+            "validation": loop.metrics,
             "steps": loop.position.step,
             "answers": len(answers),
-            "examples": {"train": len(seen.items), "validation": len(held_out.items)},
+            "examples": {
+                "train": len(training.items),
+                "validation": len(validation.items),
+                "val2014": len(reported.items),
+            },
             "rejected": rejected,
         }
     )
-    return QuestionResult(loop.metrics, run.folder.best, rejected)
+    return QuestionResult(metrics, loop.metrics, run.folder.best, rejected)
 
 
 def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str, ...]:
@@ -100,31 +111,50 @@ def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str
     return answers
 
 
-def _problem(
+@dataclass(frozen=True)
+class _Learning:
+    """A model with what turns questions into its inputs."""
+
+    recipe: QuestionRecipe
+    fabric: Fabric
+    model: AnswerModel
+    images: ImagePreprocessing
+    text: TextPreprocessing
+    answers: Mapping[str, int]
+
+    def problem(self, training: SeenQuestions, validation: SeenQuestions) -> Problem[QuestionBatch]:
+        """What the run learns from, and the questions that choose its checkpoint."""
+        train = self.recipe.train
+        return Problem(
+            module=AnswerTask(self.model, self.recipe.reclaim, training.rows),
+            batches=QuestionLoader(training, self.text, self.answers, train.batch_size, train.seed),
+            inputs=lambda batch, _: batch.tensors(self.images, self.fabric.device),
+            measure=lambda: self.measure(validation),
+            chosen_by=SCORE,
+            fingerprint=fingerprint((*training.items, *validation.items)),
+        )
+
+    def measure(self, questions: SeenQuestions) -> dict[str, float]:
+        """The figures of questions, the model in evaluation mode."""
+        loader = QuestionLoader(questions, self.text, self.answers, self.recipe.train.batch_size)
+        return score(self.model, self.images, self.fabric, loader)
+
+
+def _build(
     recipe: QuestionRecipe,
-    seen: SeenQuestions,
-    held_out: SeenQuestions,
+    training: SeenQuestions,
     answers: tuple[str, ...],
     fabric: Fabric,
     *,
     load_pretrained: bool,
-) -> Problem[QuestionBatch]:
+) -> _Learning:
     config, size = recipe.model.question, recipe.train.batch_size
-    tokenizer = build_tokenizer(config.tower(), (question.text for question in seen.items))
+    tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
     text = TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer)
-    preprocessing = ImagePreprocessing(recipe.preprocessing)
-    places = {answer: place for place, answer in enumerate(answers)}
     model = AnswerModel(recipe.model, tokenizer, len(answers), load=load_pretrained)
-    check_batch_norm(model, smallest=len(seen.items) % size or size)
-    validation = QuestionLoader(held_out, text, places, size)
-    return Problem(
-        module=AnswerTask(model, recipe.reclaim, seen.rows),
-        batches=QuestionLoader(seen, text, places, size, recipe.train.seed),
-        inputs=lambda batch, _: batch.tensors(preprocessing, fabric.device),
-        measure=lambda: score(model, preprocessing, fabric, validation),
-        chosen_by=SCORE,
-        fingerprint=fingerprint((*seen.items, *held_out.items)),
-    )
+    check_batch_norm(model, smallest=len(training.items) % size or size)
+    places = {answer: place for place, answer in enumerate(answers)}
+    return _Learning(recipe, fabric, model, ImagePreprocessing(recipe.preprocessing), text, places)
 
 
 def score(

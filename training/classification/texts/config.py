@@ -9,7 +9,7 @@ from training.frozen import Frozen
 from training.models.config import TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
-from training.tasks.config import TaskRecipe
+from training.tasks.config import ChoosingDataConfig, TaskRecipe
 
 
 class TextClassifierConfig(Frozen):
@@ -45,6 +45,7 @@ class TextRecipe(TaskRecipe):
 
     task: TaskName
     model: TextClassifierConfig
+    data: ChoosingDataConfig = ChoosingDataConfig()
     reclaim: ReclaimTermSettings | None = Field(
         default=None, description="RECLAIM's term on the mean word embedding and the sentence's feature."
     )

@@ -10,17 +10,18 @@ from torch import Tensor
 
 from training.classification.texts.batches import ExampleBatch, ExampleLoader, fingerprint
 from training.classification.texts.config import TextRecipe
-from training.classification.texts.glue import Example, Table, read_glue
+from training.classification.texts.glue import Example, read_glue
 from training.classification.texts.metrics import measure
 from training.classification.texts.model import TextClassifier
 from training.classification.texts.task import TextTask
 from training.classification.texts.tasks import GLUE
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.texts.tokenizer import build_tokenizer
+from training.tasks.held_out import train_and_validation
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.rejected import report
-from training.tasks.share import kept_share
+from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,22 @@ class TextResult:
 
     Attributes:
         metrics: Metrics of the best checkpoint on the development sets.
+        validation: Metrics on the held-out training examples that chose it.
         checkpoint: Path of the best checkpoint.
         rejected: Number of lines left out.
     """
 
     metrics: dict[str, float]
+    validation: dict[str, float]
     checkpoint: Path
     rejected: int
 
 
 def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextResult:
-    """Fine-tune a text classifier on a GLUE task and measure it on the task's development sets.
+    """Fine-tune a text classifier on a GLUE task and measure it once on the task's development sets.
 
-    The global random generators are seeded.
+    Held-out training examples choose the checkpoint; those with the same first text stay together. The
+    global random generators are seeded.
 
     Args:
         recipe: Settings of the model and its training.
@@ -58,43 +62,66 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextR
         for name in names
     }
     rejected = report(*(table.rejections for table in tables.values()))
-    train = kept_share(tables["train"].examples, recipe.data)
-    problem = _problem(recipe, train, tables, run.fabric, load_pretrained=run.checkpoint is None)
-    loop = run.fit(problem)
-    examples = {name: len(table.examples) for name, table in tables.items()}
+    train, chosen = train_and_validation(tables["train"].examples, lambda example: example.first, recipe.data)
+    parts = {name: tables[name].examples for name in GLUE[recipe.task].dev}
+    learning = _build(recipe, train, run.fabric, load_pretrained=run.checkpoint is None)
+    loop = run.fit(learning.problem(train, chosen))
+    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
+    loop.task.eval()
+    metrics = learning.measure(parts)
+    examples = {"train": len(train), "validation": len(chosen)}
+    examples |= {name: len(part) for name, part in parts.items()}
     run.folder.write_results(
         {
             "recipe": recipe.name,
             "task": recipe.task,
-            "metrics": loop.metrics,
+            "metrics": metrics,
+            "validation": loop.metrics,
             "steps": loop.position.step,
-            "examples": {**examples, "train": len(train)},
+            "examples": examples,
             "rejected": rejected,
         }
     )
-    return TextResult(loop.metrics, run.folder.best, rejected)
+    return TextResult(metrics, loop.metrics, run.folder.best, rejected)
 
 
 @dataclass(frozen=True)
-class _DevelopmentSets:
-    """Measures a classifier on each of them by its name, the one that chooses first."""
+class _Learning:
+    """A classifier with what turns examples into its rows."""
 
     recipe: TextRecipe
     fabric: Fabric
     classifier: TextClassifier
-    loaders: Mapping[str, ExampleLoader]
+    rows: PairTokenizer
 
-    def measure(self) -> dict[str, float]:
-        """The figures of the development sets; those of several carry their names."""
+    def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> Problem[ExampleBatch]:
+        """What the run learns from, and the examples that choose its checkpoint."""
+        recipe, task = self.recipe, GLUE[self.recipe.task]
+        return Problem(
+            module=TextTask(
+                self.classifier,
+                regression=not task.labels,
+                reclaim=recipe.reclaim,
+                instances=len(train),
+            ),
+            batches=ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed),
+            inputs=lambda batch, _: batch.tensors(self.fabric.device),
+            measure=lambda: self.measure({"validation": chosen}),
+            chosen_by=task.chosen_by,
+            fingerprint=fingerprint((*train, *chosen)),
+        )
+
+    def measure(self, parts: Mapping[str, Sequence[Example]]) -> dict[str, float]:
+        """The figures of examples, in evaluation mode; those of several parts carry their names."""
         figures: dict[str, float] = {}
-        for name, loader in self.loaders.items():
+        for name, examples in parts.items():
             outputs, labels = [], []
-            for batch in loader.in_order():
+            for batch in ExampleLoader(examples, self.rows, self.recipe.train.batch_size).in_order():
                 outputs.append(self._outputs(batch.tokens))
                 labels.append(batch.labels)
             task = GLUE[self.recipe.task]
             found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
-            prefix = f"{name}/" if len(self.loaders) > 1 else ""
+            prefix = f"{name}/" if len(parts) > 1 else ""
             figures |= {prefix + metric: value for metric, value in found.items()}
         return figures
 
@@ -104,29 +131,16 @@ class _DevelopmentSets:
         return outputs
 
 
-def _problem(
-    recipe: TextRecipe,
-    train: Sequence[Example],
-    tables: Mapping[str, Table],
-    fabric: Fabric,
-    *,
-    load_pretrained: bool,
-) -> Problem[ExampleBatch]:
-    task, size = GLUE[recipe.task], recipe.train.batch_size
+def _build(
+    recipe: TextRecipe, train: Sequence[Example], fabric: Fabric, *, load_pretrained: bool
+) -> _Learning:
     tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
     rows = PairTokenizer(
         tokenizer, recipe.model.max_tokens, separators=2 if recipe.model.architecture == "roberta" else 1
     )
-    classifier = TextClassifier(recipe.model, tokenizer, task.outputs, load=load_pretrained)
-    dev = {name: ExampleLoader(tables[name].examples, rows, size) for name in task.dev}
-    return Problem(
-        module=TextTask(classifier, regression=not task.labels, reclaim=recipe.reclaim, instances=len(train)),
-        batches=ExampleLoader(train, rows, size, recipe.train.seed),
-        inputs=lambda batch, _: batch.tensors(fabric.device),
-        measure=_DevelopmentSets(recipe, fabric, classifier, dev).measure,
-        chosen_by=task.chosen_by,
-        fingerprint=fingerprint(train),
-    )
+    outputs = GLUE[recipe.task].outputs
+    classifier = TextClassifier(recipe.model, tokenizer, outputs, load=load_pretrained)
+    return _Learning(recipe, fabric, classifier, rows)
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:

@@ -17,9 +17,9 @@ class GlueTask:
         second: Column of the second text; None: the task has one.
         label: Column of the label.
         labels: Values of that column, one a class; of two, the second is the positive one. Empty: regression.
-        metrics: Metrics of the task; the first one chooses the best checkpoint.
+        metrics: Metrics of the task; the first one chooses the best checkpoint, on held-out training examples.
         columns: Columns of files without a header.
-        dev: Files to measure on, without `.tsv`; the first one chooses.
+        dev: Files whose metrics are reported, without `.tsv`.
     """
 
     first: str
@@ -37,8 +37,8 @@ class GlueTask:
 
     @property
     def chosen_by(self) -> str:
-        """The figure that decides which checkpoint is best, as it is named where there are several sets."""
-        return self.metrics[0] if len(self.dev) == 1 else f"{self.dev[0]}/{self.metrics[0]}"
+        """The figure that decides which checkpoint is best."""
+        return self.metrics[0]
 
 
 _ENTAILMENT = ("not_entailment", "entailment")

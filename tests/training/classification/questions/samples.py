@@ -15,7 +15,7 @@ from training.recipes.load import parse_as
 _QUESTIONS = {"Is it bright?": ("no", "Yes."), "What colour is it?": ("green", "red")}
 
 
-def write_vqa(folder: Path, *, train: int = 24, val: int = 8) -> Path:
+def write_vqa(folder: Path, *, train: int = 32, val: int = 8) -> Path:
     """Squares, bright or dark and red or green, with two questions each; three of four people agree."""
     generator = np.random.default_rng(8)
     for part, count in (("train2014", train), ("val2014", val)):
@@ -69,7 +69,7 @@ def tiny_tree(*, reclaim: bool = False, cache: bool = True) -> dict[str, Any]:
             "last_dropout": 0.1,
         },
         "preprocessing": {"size": SIZE},
-        "data": {"min_answer_count": 3, "cache_images": cache, "workers": 1},
+        "data": {"min_answer_count": 3, "cache_images": cache, "workers": 1, "validation_share": 0.25},
         "reclaim": {"neighbours": 5, "critic_width": 8} if reclaim else None,
         "optimizer": {"lr": 2e-2, "max_grad_norm": 1.0},
         "train": {"batch_size": 12, "epochs": 2, "log_every_steps": 1, "precision": "fp32"},

@@ -1,5 +1,6 @@
 """Every recipe of visual question answering: it resolves, its model can be built, and it trains."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ def test_there_is_one_for_each_row_and_one_to_try() -> None:
     assert (ban.model.glimpses, ban.model.question.width, ban.data.min_answer_count) == (8, 1280, 9)
     assert (ban.train.batch_size, ban.train.epochs, ban.optimizer.max_grad_norm) == (256, 13, 0.25)
     assert ban.model.image.frozen
+    # 443,757 questions, of which the held-out share chooses.
+    kept = 443_757 - math.floor(ban.data.validation_share * 443_757)
+    assert ban.schedule.warmup_steps == 4 * math.ceil(kept / ban.train.batch_size)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -54,9 +58,9 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     image |= {"pretrained": None, "options": IMAGE_OPTIONS[image["architecture"]]}
     tree["model"]["question"] |= {"word_width": 8, "width": 12}
     tree["preprocessing"]["size"] = 32
-    tree["data"]["min_answer_count"] = 1
+    tree["data"] |= {"min_answer_count": 1, "validation_share": 0.2}
     tree["train"] |= {"batch_size": 8, "epochs": 1, "precision": "fp32"}
-    data = write_vqa(tmp_path / "data", train=8, val=4)
+    data = write_vqa(tmp_path / "data", train=10, val=4)
     recipe = parse_as(QuestionRecipe, tree, name)
     result = answer_questions(recipe, data, RunOptions(tmp_path / "out", device="cpu", show_progress=False))
     assert 0 <= result.metrics["vqa_score"] <= 1

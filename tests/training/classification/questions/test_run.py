@@ -1,22 +1,24 @@
 """Whole runs: they learn to look, stop and go on bit by bit, and leave what they say."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.training.classification.questions.samples import tiny_recipe, write_vqa
-from tests.training.runs import assert_same_runs, before_step, lines, terminate
+from tests.training.runs import assert_same, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.errors import DataError, RecipeError
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
+from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
-STEPS = 8  # two epochs of 48 questions by 12
+STEPS = 8  # two epochs of the 48 questions of 64 that are not held out, by 12
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def straight(squares: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_learns_to_look_where_it_is_asked(tmp_path: Path) -> None:
-    data = write_vqa(tmp_path / "data", train=64)
+    data = write_vqa(tmp_path / "data", train=85)
     result = run(tiny_recipe(reclaim=True, epochs=10), data, tmp_path / "out")
     # Of an image alone, and of a question alone, half of the answers are right.
     assert result.metrics["vqa_score"] > 0.7
@@ -61,15 +63,30 @@ def test_what_a_run_leaves(straight: Path) -> None:
     results = json.loads((straight / "results.json").read_text())
     assert results["task"] == "vqa"
     assert results["answers"] == 4
-    assert results["examples"] == {"train": 48, "validation": 16}
+    assert results["examples"] == {"train": 48, "validation": 16, "val2014": 16}
     assert results["steps"] == STEPS
     assert {"loss", "task", "reclaim"} <= lines(straight)[0].keys()
     assert load_classification_recipe(str(straight / "recipe.yaml")) == tiny_recipe(reclaim=True)
 
 
+def test_val2014_is_reported_and_chooses_nothing(squares: Path, straight: Path, tmp_path: Path) -> None:
+    """With answers that nobody gave there, weights and choice are the same, and the report is another."""
+    data = tmp_path / "data"
+    shutil.copytree(squares, data)
+    path = data / "v2_mscoco_val2014_annotations.json"
+    path.write_text(path.read_text().replace('"no"', '"yes"').replace('"green"', '"red"'))
+    result = run(tiny_recipe(reclaim=True), data, tmp_path / "out")
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(out / "checkpoints" / name) for out in (tmp_path / "out", straight))
+        assert_same(vars(ours), vars(theirs))
+    before = json.loads((straight / "results.json").read_text())
+    assert result.validation == before["validation"]
+    assert result.metrics != before["metrics"]
+
+
 @pytest.mark.parametrize("cache", [True, False])
 def test_broken_images_are_left_out_with_their_questions(tmp_path: Path, cache: bool) -> None:
-    data = write_vqa(tmp_path / "data", train=26)
+    data = write_vqa(tmp_path / "data")
     broken = data / "train2014/COCO_train2014_000000000003.jpg"
     broken.write_bytes(b"no image")
     recipe = tiny_recipe(cache=cache, epochs=1)

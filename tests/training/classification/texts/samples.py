@@ -15,7 +15,7 @@ _BAD = ("bad", "awful", "dark", "cold")
 _FILLER = ("film", "story", "the", "a", "day", "music", "very", "of")
 
 
-def write_sst(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
+def write_sst(folder: Path, *, train: int = 64, dev: int = 16) -> Path:
     """A sentence is positive when its one word of judgement is."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(3)
@@ -30,7 +30,7 @@ def write_sst(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
     return folder
 
 
-def write_sts(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
+def write_sts(folder: Path, *, train: int = 64, dev: int = 16) -> Path:
     """The score of two sentences is 2.5 for each of the two that has a word of praise."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(4)
@@ -40,6 +40,7 @@ def write_sts(folder: Path, *, train: int = 48, dev: int = 16) -> Path:
         for number in range(count):
             first, second = generator.integers(2, size=2)
             words = [str(generator.choice((_BAD, _GOOD)[kind])) for kind in (first, second)]
+            words[0] = f"{words[0]} {generator.choice(_FILLER)}"
             score = 2.5 * (first + second)
             lines.append(f"{number}\tg\tf\t2012\t1\ts\ts\t{words[0]}\t{words[1]}\t{score}")
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
@@ -67,6 +68,7 @@ def tiny_recipe(task: str = "sst-2", *, reclaim: bool = False, **train: Any) -> 
                 "vocabulary_size": 320,
                 "max_tokens": 24,
             },
+            "data": {"validation_share": 0.25},
             "reclaim": {"neighbours": 5, "critic_width": 8} if reclaim else None,
             "optimizer": {"lr": 5e-3, "weight_decay": 0.01, "max_grad_norm": 1.0},
             "schedule": {"name": "linear", "warmup_steps": 2},

@@ -88,7 +88,7 @@ def check_trains(name: str, folder: Path) -> None:
     """Two steps at small scale end in figures; the lines are those of a task of classes or of scores."""
     recipe = shrunk(RECIPES[name])
     write = write_sts if recipe.task == "sts-b" else write_sst
-    data = write(folder / "data", train=16 if recipe.data.share == 1 else 32, dev=8)
+    data = write(folder / "data", train=18 if recipe.data.share == 1 else 36, dev=8)
     result = classify_texts(recipe, data, RunOptions(folder / "out", device="cpu", show_progress=False))
     assert result.metrics
     assert all(math.isfinite(value) for value in result.metrics.values())

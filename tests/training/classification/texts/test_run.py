@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.training.classification.texts.samples import tiny_recipe, write_sst, write_sts
 from tests.training.models.tiny import write_tokenizer
-from tests.training.runs import assert_same_runs, before_step, lines, terminate
+from tests.training.runs import assert_same, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
@@ -21,7 +21,7 @@ from training.tasks.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
-STEPS = 12  # two epochs of 48 examples by 8
+STEPS = 12  # two epochs of the 48 examples of 64 that are not held out, by 8
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +81,37 @@ def test_killed_it_goes_on_from_its_last_checkpoint(sst: Path, straight: Path, t
 def test_what_a_run_leaves(straight: Path) -> None:
     results = json.loads((straight / "results.json").read_text())
     assert results["task"] == "sst-2"
-    assert results["examples"] == {"train": 48, "dev": 16}
+    assert results["examples"] == {"train": 48, "validation": 16, "dev": 16}
     assert results["steps"] == STEPS
     validations = [line for line in lines(straight) if line["kind"] == "validation"]
     assert [line["step"] for line in validations] == [6, 12]
-    assert results["metrics"]["accuracy"] == max(line["accuracy"] for line in validations)
+    assert results["validation"]["accuracy"] == max(line["accuracy"] for line in validations)
+    assert results["metrics"].keys() == {"accuracy"}
     training = [line for line in lines(straight) if line["kind"] == "train"]
     assert [line["step"] for line in training] == list(range(1, STEPS + 1))
     assert {"loss", "task", "reclaim", "learning_rate"} <= training[0].keys()
     assert load_classification_recipe(str(straight / "recipe.yaml")) == tiny_recipe(reclaim=True)
     banks = [name for name in load_checkpoint(straight / "checkpoints/last.pt").task if name.endswith("rows")]
     assert len(banks) == 2
+
+
+def test_the_development_set_is_reported_and_chooses_nothing(
+    sst: Path, straight: Path, tmp_path: Path
+) -> None:
+    """With its labels turned round, weights and choice are the same, and the report is another."""
+    lines_of = (sst / "dev.tsv").read_text().splitlines()
+    turned = [lines_of[0], *(f"{line[:-1]}{1 - int(line[-1])}" for line in lines_of[1:])]
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.tsv").write_bytes((sst / "train.tsv").read_bytes())
+    (data / "dev.tsv").write_text("\n".join(turned) + "\n")
+    result = run(tiny_recipe(reclaim=True), data, tmp_path / "out")
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (load_checkpoint(out / "checkpoints" / name) for out in (tmp_path / "out", straight))
+        assert_same(vars(ours), vars(theirs))
+    before = json.loads((straight / "results.json").read_text())
+    assert result.validation == before["validation"]
+    assert result.metrics["accuracy"] == pytest.approx(1 - before["metrics"]["accuracy"])
 
 
 def test_the_term_changes_what_is_learned(sst: Path, straight: Path, tmp_path: Path) -> None:
@@ -106,10 +126,12 @@ def test_the_term_changes_what_is_learned(sst: Path, straight: Path, tmp_path: P
 def test_several_development_sets_are_measured_by_name(tmp_path: Path) -> None:
     columns = "sentence1\tsentence2\tgold_label"
     rows = [
-        f"a good film\tit is {word}\t{label}" for word, label in (("good", "entailment"), ("bad", "neutral"))
+        f"a good film {number}\tit is {word}\t{label}"
+        for number in range(4)
+        for word, label in (("good", "entailment"), ("bad", "neutral"))
     ]
     for name in ("train", "dev_matched", "dev_mismatched"):
-        (tmp_path / f"{name}.tsv").write_text("\n".join([columns, *rows * 4]) + "\n")
+        (tmp_path / f"{name}.tsv").write_text("\n".join([columns, *rows]) + "\n")
     result = run(tiny_recipe("mnli"), tmp_path, tmp_path / "out")
     assert result.metrics.keys() == {"dev_matched/accuracy", "dev_mismatched/accuracy"}
 

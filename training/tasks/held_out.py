@@ -1,0 +1,57 @@
+"""A part of the training examples that chooses the best checkpoint and is not trained on."""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from training.errors import DataError
+from training.tasks.config import ChoosingDataConfig
+from training.tasks.share import kept_share
+
+Item = TypeVar("Item")
+
+
+def whole_groups(groups: Sequence[Hashable], number: int, seed: int) -> list[int]:
+    """Places of random whole groups, at most `number` of them, rising.
+
+    Args:
+        groups: Of each item.
+        number: Of items.
+        seed: Of the draw.
+    """
+    places: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    members = list(places.values())
+    chosen: list[int] = []
+    for index in np.random.default_rng(seed).permutation(len(members)):
+        if len(chosen) + len(members[index]) <= number:
+            chosen += members[index]
+    return sorted(chosen)
+
+
+def train_and_validation(
+    items: Sequence[Item], group_of: Callable[[Item], Hashable], config: ChoosingDataConfig
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """The items that a run trains on, and those that choose its checkpoint, in their order.
+
+    Args:
+        items: The train split.
+        group_of: What items share that must not be on both sides.
+        config: The share that chooses, and the share of the rest that is trained on.
+
+    Raises:
+        DataError: Either would be empty.
+    """
+    number = math.floor(config.validation_share * len(items))
+    places = whole_groups([group_of(item) for item in items], number, config.share_seed)
+    chosen = set(places)
+    rest = [item for place, item in enumerate(items) if place not in chosen]
+    if not places or not rest:
+        raise DataError(
+            f"Of {len(items):,} training examples none can be held out to choose the best checkpoint: give "
+            "more, or set data.validation_share to another share."
+        )
+    return kept_share(rest, config), tuple(items[place] for place in places)
