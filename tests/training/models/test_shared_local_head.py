@@ -10,7 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from tests.training.models.test_bundle import seal_again
-from tests.training.models.tiny import tiny_config, tiny_model, tiny_pixels, tiny_preprocessing, tiny_tokens
+from tests.training.models.tiny import (
+    image_tower,
+    tiny_config,
+    tiny_model,
+    tiny_pixels,
+    tiny_preprocessing,
+    tiny_tokens,
+)
 from training.models.bundle import read_bundle, save_bundle
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_trainable
@@ -69,7 +76,7 @@ def test_weights_are_shared_and_statistics_are_not() -> None:
     features = model.encode_image(tiny_pixels())
     head = model.image_head
     assert isinstance(head, nn.Sequential)
-    output = model.image(tiny_pixels())
+    output = image_tower(model)(tiny_pixels())
     hidden = head[0](output.local.flatten(0, 1))
     torch.testing.assert_close(statistics(model.local_norms["image"])[0], 0.1 * hidden.mean(dim=0))
     torch.testing.assert_close(statistics(head[1])[0], 0.1 * head[0](output.pooled).mean(dim=0))
@@ -133,7 +140,7 @@ def test_a_bundle_of_an_earlier_release_gives_the_vectors_that_it_gave(tmp_path:
     # That release normalised regions by the statistics of the head.
     assert isinstance(again.image_head, nn.Sequential)
     assert features.local is not None
-    regions = again.image(tiny_pixels()).local.flatten(0, 1)
+    regions = image_tower(again)(tiny_pixels()).local.flatten(0, 1)
     torch.testing.assert_close(features.local.flatten(0, 1), again.image_head(regions))
 
 

@@ -17,7 +17,7 @@ class GlueTask:
         second: Column of the second text; None: the task has one.
         label: Column of the label.
         labels: Values of that column, one a class; of two, the second is the positive one. Empty: regression.
-        metrics: Metrics of the task; the first one chooses the best checkpoint, on held-out training examples.
+        metrics: Metrics of the task; the first one, on held-out training examples, chooses the checkpoint.
         columns: Columns of files without a header.
         dev: Files whose metrics are reported, without `.tsv`.
     """
