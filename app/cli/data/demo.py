@@ -17,12 +17,12 @@ def demo(
     serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
 ) -> None:
     """Make sample data, train two small encoders, index both sets and serve the search."""
-    # The address is taken first: nobody wants to learn after minutes of training that it is not free.
+    # The address is bound first, as training takes minutes.
     with bind(host, port) as taken:
         typer.echo(
             f"This draws {images:,} radiographs and {images:,} scenes, trains a small encoder for each,\n"
             f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
-            "The first time takes up to five minutes on two cores; later runs only do what is missing.\n"
+            "The first time takes five to ten minutes on two cores; later runs only do what is missing.\n"
             f"Everything is kept in {folder}.\n"
         )
         with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
