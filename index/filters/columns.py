@@ -18,8 +18,7 @@ from index.catalogue.tables import AttributeRow, ImageRow
 from index.filters.column_cache import read_keys
 from index.filters.grammar import (
     And,
-    AnyOf,
-    Equals,
+    Condition,
     FieldKind,
     Filter,
     Not,
@@ -32,7 +31,6 @@ from index.filters.grammar import (
 from index.vectors.protocol import Keys
 
 Mask = NDArray[np.bool_]
-_Condition = Equals | AnyOf | Range
 _Value = float | str
 _Field = tuple[str, FieldKind]
 _Rows = Select[int, Any]
@@ -77,7 +75,7 @@ class Interval(NamedTuple):
         return self.low.part == self.high.part == 0 and self.low.value == self.high.value
 
 
-def intervals(condition: _Condition, kind: FieldKind) -> list[Interval]:
+def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
     """Return the values of a kind that a condition asks for."""
     values = [value for value in condition_values(condition) if kind_of(value) == kind]
     if not isinstance(condition, Range):
@@ -201,7 +199,7 @@ class Columns:
         images = self._candidates(filter, columns)
         places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
 
-        def mask(condition: _Condition) -> Mask:
+        def mask(condition: Condition) -> Mask:
             found = np.zeros(len(images), dtype=np.bool_)
             for kind in kinds(condition):
                 place = condition.field, kind
@@ -277,7 +275,7 @@ class Columns:
             yield select(union_all(*ranges).subquery())
 
 
-def evaluate(filter: Filter, mask: Callable[[_Condition], Mask]) -> Mask:
+def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:
     """Return which images pass, given which ones satisfy a condition."""
     if isinstance(filter, Not):
         return ~evaluate(filter.filter, mask)
@@ -290,7 +288,7 @@ def evaluate(filter: Filter, mask: Callable[[_Condition], Mask]) -> Mask:
     return mask(filter)
 
 
-def kinds(condition: _Condition) -> list[FieldKind]:
+def kinds(condition: Condition) -> list[FieldKind]:
     """Return the kinds of the values that a condition asks for."""
     return sorted({kind_of(value) for value in condition_values(condition)})
 

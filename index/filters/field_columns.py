@@ -22,7 +22,7 @@ from index.filters.column_cache import (
     touched_since,
 )
 from index.filters.columns import UNBOUNDED, Column, Columns, Mask, evaluate, extent, intervals, kinds
-from index.filters.grammar import AnyOf, Equals, FieldKind, Filter, Range, check_filter, conditions
+from index.filters.grammar import Condition, FieldKind, Filter, check_filter, conditions
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
 
@@ -215,7 +215,7 @@ def _passing(
     if size > _SPARSE * len(images.keys):
         return None
 
-    def mask(condition: Equals | AnyOf | Range) -> Mask:
+    def mask(condition: Condition) -> Mask:
         found = np.zeros(size, dtype=np.bool_)
         for kind in kinds(condition):
             column = columns[condition.field, kind]

@@ -75,7 +75,7 @@ FieldName = Annotated[str, Field(max_length=MAX_FIELD_NAME_LENGTH)]
 Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
 
 
-class _Condition(BaseModel):
+class _Expression(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @cached_property
@@ -84,21 +84,21 @@ class _Condition(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
-class Equals(_Condition):
+class Equals(_Expression):
     """The field has this value."""
 
     field: FieldName
     eq: FilterValue
 
 
-class AnyOf(_Condition):
+class AnyOf(_Expression):
     """The field has one of these values."""
 
     field: FieldName
     any_of: Annotated[tuple[FilterValue, ...], FailFast()] = Field(min_length=1, max_length=1024)
 
 
-class Range(_Condition):
+class Range(_Expression):
     """The field has a value between the bounds; numbers by size, text (dates as 2024-05-31) by code point."""
 
     field: FieldName
@@ -122,19 +122,22 @@ class Range(_Condition):
         return [(operator, bound) for operator, bound in every if bound is not None]
 
 
-class And(_Condition):
+Condition = Equals | AnyOf | Range
+
+
+class And(_Expression):
     """All of these hold."""
 
     filters: Annotated[tuple["Filter", ...], FailFast()] = Field(alias="and", min_length=1)
 
 
-class Or(_Condition):
+class Or(_Expression):
     """At least one of these holds."""
 
     filters: Annotated[tuple["Filter", ...], FailFast()] = Field(alias="or", min_length=1)
 
 
-class Not(_Condition):
+class Not(_Expression):
     """Negation of a filter."""
 
     filter: "Filter" = Field(alias="not")
@@ -142,7 +145,7 @@ class Not(_Condition):
 
 def _form(value: Any) -> str | None:
     """Tell by its keys which condition a JSON object, or an object already parsed, is."""
-    if isinstance(value, _Condition):
+    if isinstance(value, _Expression):
         return type(value).__name__
     if not isinstance(value, Mapping):
         return None
@@ -189,7 +192,7 @@ def parse_filter(value: Any) -> Filter:
     return parsed
 
 
-def conditions(filter: Filter) -> Iterator[Equals | AnyOf | Range]:
+def conditions(filter: Filter) -> Iterator[Condition]:
     """Walk over all conditions on fields within a filter."""
     if isinstance(filter, And | Or):
         for part in filter.filters:
@@ -207,7 +210,7 @@ def kind_of(value: bool | int | float | str) -> FieldKind:
     return "text" if isinstance(value, str) else "number"
 
 
-def condition_values(condition: Equals | AnyOf | Range) -> list[bool | int | float | str]:
+def condition_values(condition: Condition) -> list[bool | int | float | str]:
     """Return all values that a condition compares with."""
     if isinstance(condition, Equals):
         return [condition.eq]

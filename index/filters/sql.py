@@ -16,8 +16,7 @@ from index.filters.columns import TEXT_COLUMNS, Columns
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
     And,
-    AnyOf,
-    Equals,
+    Condition,
     FieldKind,
     Filter,
     Not,
@@ -34,8 +33,6 @@ from index.vectors.protocol import Keys
 _SEPARATE: Final = 8
 # The texts of so many images are looked up by image.
 _MAX_LISTED_IMAGES: Final = 1000
-
-_Condition = Equals | AnyOf | Range
 
 
 class Change(NamedTuple):
@@ -117,7 +114,7 @@ def _keys_by_columns(
     return np.sort(found[contains_sorted(images, found[:, 1]), 0])
 
 
-def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
+def _sql(filter: Filter, attribute: Callable[[Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
     """Return whether an image passes; `attribute` tells whether it has one that satisfies a condition."""
     if isinstance(filter, And):
         return and_(*(_sql(part, attribute) for part in filter.filters))
@@ -132,7 +129,7 @@ def _sql(filter: Filter, attribute: Callable[[_Condition], ColumnElement[bool]])
     return attribute(filter)
 
 
-def _is_among(collection_id: int, condition: _Condition) -> ColumnElement[bool]:
+def _is_among(collection_id: int, condition: Condition) -> ColumnElement[bool]:
     """Tell it of many images: those that have such an attribute are read by its value."""
     return ImageRow.id.in_(
         select(AttributeRow.image_id).where(
@@ -141,18 +138,18 @@ def _is_among(collection_id: int, condition: _Condition) -> ColumnElement[bool]:
     )
 
 
-def _has(condition: _Condition) -> ColumnElement[bool]:
+def _has(condition: Condition) -> ColumnElement[bool]:
     """Tell it of few images: the attributes of each are read."""
     return exists().where(AttributeRow.image_id == ImageRow.id, _compares_attribute(condition))
 
 
-def _compares_attribute(condition: _Condition) -> ColumnElement[bool]:
+def _compares_attribute(condition: Condition) -> ColumnElement[bool]:
     kinds = sorted({kind_of(value) for value in condition_values(condition)})
     compares = or_(*(_compares_kind(condition, kind) for kind in kinds))
     return and_(AttributeRow.name == condition.field, compares)
 
 
-def _compares_kind(condition: _Condition, kind: FieldKind) -> ColumnElement[bool]:
+def _compares_kind(condition: Condition, kind: FieldKind) -> ColumnElement[bool]:
     if kind == "text":
         # Only text has a text value, so its kind needs no check.
         return _compares_text(AttributeRow.text_value, condition)
@@ -165,7 +162,7 @@ def _compares_kind(condition: _Condition, kind: FieldKind) -> ColumnElement[bool
     return and_(AttributeRow.kind == kind, holds)
 
 
-def _compares_text(column: InstrumentedAttribute[Any], condition: _Condition) -> ColumnElement[bool]:
+def _compares_text(column: InstrumentedAttribute[Any], condition: Condition) -> ColumnElement[bool]:
     if isinstance(condition, Range):
         return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
     return column.in_([value for value in condition_values(condition) if isinstance(value, str)])
