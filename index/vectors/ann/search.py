@@ -1,7 +1,8 @@
 """Approximate search: candidates by PQ codes, ranked by their stored vectors; more of them for hard queries.
 
-A query is hard if a hit lies in one of the last lists that were probed, or among the last candidates: further
-hits then lie behind. It is searched again with four times as many lists, or candidates.
+A query is hard if hits lie behind the first quarter of the probed lists or the first half of the candidates:
+further hits may then lie in other lists, or behind the last candidate. A hard query is searched again with
+four times as many lists, or candidates.
 """
 
 import json
