@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 class GpuScan:
     """float16 vectors in one of FAISS's flat indexes on a GPU.
 
-    Rows that pass a filter, and pages far behind the first, are scanned by the CPU.
+    Searches that need more than 2,048 rows, dead and filtered ones included, are scanned by the CPU.
 
     Args:
         dim: Length of a vector.
