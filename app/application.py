@@ -196,7 +196,7 @@ def _tidy_up(settings: Settings, home: Home) -> None:
         remove_old_queue(settings)
         collect_garbage(home)
     except RecoquestError as error:
-        _log.warning("leftovers are not removed", error=type(error).__name__)
+        _log.warning("garbage is not removed", error=type(error).__name__)
 
 
 async def _follow(services: Services) -> None:

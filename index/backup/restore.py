@@ -35,10 +35,10 @@ def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Sum
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
-    can be searched, and after a stop the same can be done again; what it left of the images goes with the
-    next one who removes leftovers. Meanwhile no other process removes files of images or bundles. Generations
-    get new uids: snapshots and cursors made since the backup are of images that are lost, whose keys and
-    sequence numbers others will get.
+    can be searched, and after a stop the same can be done again. The next garbage collection removes files of
+    images that a stopped restore left. Meanwhile no other process removes files of images or bundles.
+    Generations get new uids: snapshots and cursors made since the backup are of images that are lost, whose
+    keys and sequence numbers others will get.
 
     Args:
         home: Home to restore into; its catalogue may be in another database than the one backed up.

@@ -49,7 +49,7 @@ class Endpoint(NamedTuple):
     """Endpoint of an interval of a field's values: before or after a value, or infinite.
 
     Attributes:
-        part: Below all values, at a value or above all; by this cuts are in order first.
+        part: Below all values, at a value or above all; endpoints are ordered by this first.
         value: The value.
         after: Whether the place is after it.
     """
@@ -64,7 +64,7 @@ _ABOVE: Final = Endpoint(1)
 
 
 class Interval(NamedTuple):
-    """All values between two cuts."""
+    """All values between two endpoints."""
 
     low: Endpoint
     high: Endpoint
@@ -156,13 +156,13 @@ class Column:
         at = np.searchsorted(values, added)
         return Column(np.insert(images, at, written.images), np.insert(values, at, added), texts)
 
-    def _place(self, cut: Endpoint) -> int:
-        if cut.part:
-            return 0 if cut.part < 0 else len(self._values)
+    def _place(self, endpoint: Endpoint) -> int:
+        if endpoint.part:
+            return 0 if endpoint.part < 0 else len(self._values)
         if self.texts is None:
-            return int(np.searchsorted(self._values, cut.value, "right" if cut.after else "left"))
-        bisect = bisect_right if cut.after else bisect_left
-        return int(np.searchsorted(self._values, bisect(self.texts, cut.value)))
+            return int(np.searchsorted(self._values, endpoint.value, "right" if endpoint.after else "left"))
+        bisect = bisect_right if endpoint.after else bisect_left
+        return int(np.searchsorted(self._values, bisect(self.texts, endpoint.value)))
 
 
 def extent(keys: Keys) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ _CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 class PassingKeys:
-    """Remembers which images passed the latest filters, and keeps up with what is written.
+    """LRU cache of the keys that pass a filter, refreshed after writes.
 
     Args:
         fields: The fields that are in memory.

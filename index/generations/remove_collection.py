@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 def remove_collection(engine: SearchEngine, collection: str) -> None:
     """Remove a collection with its images, generations and snapshots, and what this process holds of it.
 
-    It is out of sight at once. What fails after that is done by the next one that removes leftovers.
+    The collection is hidden at once. What fails after that is done by the next garbage collection.
 
     Raises:
         UnknownCollectionError: No collection has this name.

@@ -82,7 +82,7 @@ class GroupColumn:
 
 
 class GroupColumns:
-    """Remembers the columns that were asked for last, and keeps up with what is written."""
+    """LRU cache of columns of groups, refreshed after writes."""
 
     def __init__(self) -> None:
         self._held: IncrementalCache[GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)

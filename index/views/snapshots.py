@@ -170,7 +170,7 @@ def stored_operating_point(folder: Path) -> OperatingPoint | None:
 
 
 def remove_snapshot(folder: Path) -> None:
-    """Let go of a snapshot that must not be used; its files go when abandoned ones are looked for."""
+    """Let go of a snapshot that must not be used; its files are removed with other stale ones."""
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 

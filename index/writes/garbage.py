@@ -1,4 +1,4 @@
-"""Garbage collection: leftovers of killed processes, unused files and bundles, and fields without values."""
+"""Garbage collection: orphaned files and snapshots, unused bundles, and fields without values."""
 
 import shutil
 from contextlib import suppress

@@ -28,4 +28,4 @@ def tidy(home: Home = None) -> None:
         left = remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
         if left:
             typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")
-    typer.echo("Leftovers are removed.")
+    typer.echo("Garbage is removed.")

@@ -181,7 +181,7 @@ def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
     _job(jobs, "retrain", DAYS - 1, {"verdict": "rejected", "collection": "d", "generation": None})
     home = ("--home", str(jobs.settings.home))
     for_ever = CliRunner().invoke(build(), ["tidy", *home], env={"RECOQUEST_KEEP_JOBS_DAYS": "0"})
-    assert (for_ever.exit_code, for_ever.output) == (0, "Leftovers are removed.\n")
+    assert (for_ever.exit_code, for_ever.output) == (0, "Garbage is removed.\n")
     said = CliRunner().invoke(build(), ["tidy", *home])
     assert said.exit_code == 0, said.output
     assert f"c: dropped generation {superseded}, which was never activated.\n" in said.output

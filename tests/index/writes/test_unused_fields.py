@@ -43,7 +43,7 @@ def _without_urgent(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def test_a_field_that_no_image_has_any_more_goes_with_the_leftovers(
+def test_a_field_that_no_image_has_any_more_goes_with_the_garbage(
     engine: SearchEngine, encoder: Encoder, folder: Path
 ) -> None:
     records = make_records(6)

@@ -23,5 +23,5 @@ def test_old_unfinished_files_are_removed_and_counted(tmp_path: Path) -> None:
     for removed in ("Removed 2 unfinished files of processes that were killed.\n", ""):
         said = CliRunner().invoke(build(), ["tidy", "--home", str(tmp_path)])
         assert said.exit_code == 0
-        assert said.output == f"{removed}Leftovers are removed.\n"
+        assert said.output == f"{removed}Garbage is removed.\n"
     assert [path.exists() for path in left] == [False, False, True]
