@@ -62,7 +62,7 @@ class Catalogue:
             yield session
 
     def reading(self) -> Reading:
-        """Give what gives a session as `read` does, once something is asked of it."""
+        """Give a `Reading`, which opens a session of `read` when one is first needed."""
         return Reading(self.read)
 
     @contextmanager

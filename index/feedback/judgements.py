@@ -287,7 +287,7 @@ def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
 
 
 def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:
-    """Return those of the ids that no image of a collection has."""
+    """Return the ids that no image of a collection has."""
     if not ids:
         return set()
     of_collection = ImageRow.collection_id == require_collection(session, collection).id

@@ -130,7 +130,7 @@ def _sql(filter: Filter, attribute: Callable[[Condition], ColumnElement[bool]]) 
 
 
 def _is_among(collection_id: int, condition: Condition) -> ColumnElement[bool]:
-    """Tell it of many images: those that have such an attribute are read by its value."""
+    """Return a condition for many images: one subquery finds all that satisfy it, by value."""
     return ImageRow.id.in_(
         select(AttributeRow.image_id).where(
             AttributeRow.collection_id == collection_id, _compares_attribute(condition)
@@ -139,7 +139,7 @@ def _is_among(collection_id: int, condition: Condition) -> ColumnElement[bool]:
 
 
 def _has(condition: Condition) -> ColumnElement[bool]:
-    """Tell it of few images: the attributes of each are read."""
+    """Return a condition for few images: a subquery reads the attributes of each."""
     return exists().where(AttributeRow.image_id == ImageRow.id, _compares_attribute(condition))
 
 

@@ -127,7 +127,7 @@ class Background:
         self.vocabulary = vocabulary
 
     def fits(self, count: int) -> bool:
-        """Tell whether it still tells of a view that holds so many vectors."""
+        """Tell whether the sample still fits a view of `count` vectors: within a factor of 1.5 of its own."""
         return self.count / _GROWTH <= count <= self.count * _GROWTH
 
     @property

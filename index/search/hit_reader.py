@@ -78,11 +78,11 @@ class FoundImages:
     def of(
         self, keys: Sequence[int], target: Target = "images", version: Hashable = None
     ) -> list[FoundImage | None]:
-        """Return what hits show, in their order; None for what is gone.
+        """Return the image of each hit, in order; None for a removed one.
 
         Args:
             keys: Keys of the hits.
-            target: Whether they are of images or of texts.
+            target: Whether the keys are of images or of texts.
             version: Version of the catalogue just read; None: read it now.
         """
         every = self._kept[target]

@@ -287,7 +287,7 @@ class Searcher:
 
 
 def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int) -> tuple[Hit, ...]:
-    """Return the first hits, one for each of these images, behind so many."""
+    """Return the hit of each image; `before` hits of earlier pages rank above them."""
     shown = len(images)
     others: Iterable[int | None] = repeat(None)
     if search.groups is not None:

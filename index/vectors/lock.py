@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 
 class ReadWriteLock(AbstractContextManager[None]):
-    """Readers share, a writer is alone; a waiting writer goes before readers that come later.
+    """Lock that readers share and a writer holds alone; a waiting writer goes before later readers.
 
-    A thread must not take it twice. It is itself what readers enter: a search takes it too often for a
-    generator each time.
+    A thread must not take the lock twice. Readers enter the lock itself: searches take it too often to make a
+    context manager each time.
     """
 
     def __init__(self) -> None:

@@ -78,9 +78,9 @@ class VectorView(Protocol):
         """
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
-        """Return those of keys (N,) that are there, in their order, and what they score with a query (D,).
+        """Return the keys (N,) that the view holds, in their order, and their scores for a query (D,).
 
-        Each scores what a search gives it.
+        A score is the same as in a search.
         """
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:

@@ -178,7 +178,7 @@ class CosineView:
             return self._scan(query, k, passing, after)
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
-        """Return those of keys (N,) that are there and what they score; see `VectorView`."""
+        """Return the keys (N,) that the view holds, and their scores; see `VectorView`."""
         with self._lock.reading():
             rows, known = self._ids.find(keys)
             return keys[known], cosines(query, self._store.get(rows[known]))

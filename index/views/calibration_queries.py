@@ -17,7 +17,7 @@ _SEED: Final = 0
 
 
 def stored_queries(session: Session, generation: Generation, target: Target) -> Vectors:
-    """Return vectors (Q, D) of some texts of a generation where its images are searched, and the other way.
+    """Sample queries (Q, D) from a generation: vectors of texts to search images, of images to search texts.
 
     An encoder's texts and images may lie apart, so that queries of one kind lie far from vectors of the
     other, and farther than any vector of these.

@@ -131,7 +131,7 @@ class IvfPq:
         return known
 
     def rotated(self, queries: Vectors) -> Vectors:
-        """Return queries (Q, D) as codes are of them, (Q, kept)."""
+        """Rotate queries (Q, D) into the space of the codes (Q, kept)."""
         rotated: Vectors = queries @ self._rotation
         return rotated
 

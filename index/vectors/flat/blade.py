@@ -30,7 +30,7 @@ class BladeView(FlatView):
         return super().search(self._basis(query), k, allowed=allowed, after=after)
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
-        """Return those of keys (N,) that are there and what they score; see `VectorView`."""
+        """Return the keys (N,) that the view holds, and their scores; see `VectorView`."""
         return super().scores(self._basis(query), keys)
 
     def _rough_scores(self, query: Vectors, vectors: Vectors) -> Vectors:

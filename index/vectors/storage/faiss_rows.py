@@ -32,7 +32,7 @@ def memory_of(index: Any) -> Float16Array:
 
 
 def resize(index: Any, count: int) -> None:
-    """Make so many rows of FAISS's index; those that were not there are zero."""
+    """Set the number of rows of FAISS's index; new rows are zero."""
     index.codes.resize(count * index.d * 2)
     index.ntotal = count
 

@@ -163,7 +163,7 @@ class MappedStore(VectorStore):
             out[here] = some
 
     def move_to(self, path: Path, count: int) -> None:
-        """Read the first rows, of which a file has so many, from there ever after."""
+        """Replace the first `count` rows by the same rows in a file; keep those after them."""
         later = self.halves(np.arange(count, len(self)))
         self.read(path)
         self.append(later)

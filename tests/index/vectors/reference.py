@@ -57,7 +57,7 @@ class ReferenceView:
         )
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
-        """Return those of keys (N,) that are there and what they score with a query (D,)."""
+        """Return the keys (N,) that the view holds, and their scores for a query (D,)."""
         held = [key for key in keys.tolist() if key in self._vectors]
         scores = [self._score(query, self._vectors[key]) for key in held]
         return np.array(held, dtype=np.int64), np.array(scores, dtype=np.float32)
