@@ -39,7 +39,7 @@ async def get_thumbnail(
 ) -> Response:
     """A WebP that fits a grid of hits."""
     made = await services.threads.read(_has_thumbnail, services.engine, collection, image_id)
-    # One that has to be made waits for a decoding process, and would keep searches from their threads.
+    # Making a thumbnail waits for a decoding process, and would keep searches from their threads.
     call = services.threads.read if made else services.threads.thumbnail
     return await call(_current, services.engine, collection, image_id, "thumbnail", if_none_match)
 

@@ -59,7 +59,7 @@ def _read(connection: socket.socket, count: int, until: float | None) -> bytearr
     view, place = memoryview(content), 0
     while place < count:
         if until is not None:
-            # Else each part that comes would begin the time anew.
+            # A timeout once set would count anew for each part that comes.
             connection.settimeout(max(0.001, until - time.monotonic()))
         got = connection.recv_into(view[place : place + _PART_BYTES])
         if not got:

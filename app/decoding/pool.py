@@ -208,7 +208,7 @@ class DecodingPool:
                 job = self._next()
                 if job is not None:
                     self._work(job, slot)
-                # Else its image would be kept until the next one comes.
+                # Free the image: the variable would keep it until the next job comes.
                 del job
         finally:
             if slot.process is not None:

@@ -182,7 +182,7 @@ async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]])
             async with places:
                 return await part
         finally:
-            # One that was cancelled while it waited has not begun.
+            # A coroutine cancelled before its turn was never awaited, and would warn.
             part.close()
 
     try:

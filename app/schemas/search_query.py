@@ -223,7 +223,7 @@ def given_vector(example: Example, dim: int, field: str) -> Vectors:
     numbers = np.array(example.vector, dtype=np.float64)
     largest = float(np.abs(numbers).max(initial=0))
     if 0 < largest < math.inf:
-        # Else float32 could not hold them, while only their direction counts.
+        # Only the direction counts, and float32 may not hold the numbers.
         numbers /= largest
     try:
         return unit_query(numbers.astype(np.float32), dim)

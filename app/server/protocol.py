@@ -156,7 +156,7 @@ class BoundedProtocol(H11Protocol):
         """Count idle time from the end of the answer; requests that came behind it wait for their turn."""
         self._last_byte = self.loop.time()
         if self._bounded.trailing_data[0]:
-            # Else all that callers send in one go would be before whoever comes next.
+            # Take turns: requests sent in one go would all be answered before the next caller's.
             self._all.take_turns(super().on_response_complete)
         else:
             super().on_response_complete()

@@ -67,7 +67,7 @@ class GracefulServer(uvicorn.Server):
             listener.close()
         self._stopping.set()
         for connection in list(self.server_state.connections):
-            # One that failed in the middle of an answer keeps no other from its end.
+            # A connection that failed in the middle of an answer keeps no other from its end.
             with suppress(Exception):
                 connection.shutdown()
         if not await self._quiet_within(_REQUESTS_S):

@@ -100,7 +100,7 @@ def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
     rows = session.execute(query).all()
     since = (datetime.now(UTC) - timedelta(seconds=_IN_USE_SECONDS)).isoformat(timespec="microseconds")
     before = [row for row in rows if row.state != "active"]
-    # One was retired when the next one became active.
+    # A generation was retired when the next one became active.
     retired_at = {row.id: _next_activation(rows, row.activated) for row in before}
     return [
         get_generation(session, row.id)[0]

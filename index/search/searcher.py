@@ -138,7 +138,7 @@ class Searcher:
         for _ in range(_TRIES):
             search = self._begin(resolved, query, request, text)
             page = self._page(search, request, started)
-            # Else what another thread has put into the view since the search began may come twice.
+            # Rows that another thread has added since the search began might come twice: search again.
             if search.place is None or search.held.newest == search.newest:
                 break
         return page

@@ -309,7 +309,7 @@ class Views:
                     if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count):
                         self._write(generation, view, sequence, target)
                     return view
-            # Else another process has written it since this session began.
+            # A snapshot newer than this session stays: another process has written it since.
             if held <= sequence or held > latest_sequence(session, generation):
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)

@@ -29,7 +29,7 @@ def remove_unused_fields(catalogue: Catalogue) -> None:
         # Most often there are none, and nobody has to wait for a lock.
         collections = session.execute(query.where(NOT_DELETED, _UNUSED).distinct()).scalars().all()
     for collection_id in collections:
-        # One that was removed meanwhile takes its fields with it.
+        # A collection that was removed meanwhile takes its fields with it.
         with suppress(StaleWriteError), catalogue.write() as session:
             # Writers of attributes take this number first.
             next_sequence(session, collection_id)

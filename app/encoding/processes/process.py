@@ -41,7 +41,7 @@ class EncodingProcess:
         self._process = server.fork()
         self._connection = self._process.connection
         self._is_ready = False
-        # One that has ended already is found by whoever waits for it.
+        # The end of a process is told by `wait_until_ready`.
         with suppress(OSError):
             self._connection.send(bundle)
 

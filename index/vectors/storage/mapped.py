@@ -104,7 +104,7 @@ class MappedStore(VectorStore):
         self._latest = MemoryStore(dim, self.scratch)
         self._buffer_bytes = _BUFFER_BYTES
         self._fetched = 0
-        # All of them in order: replaced in one step, as a snapshot is written while others read.
+        # Parts in the order of their rows: replaced in one step, as a snapshot is written while others read.
         self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
 
     def __len__(self) -> int:

@@ -85,7 +85,7 @@ class MemoryStore(VectorStore):
         index = empty_index(self.dim)
         with path.open("rb") as file:
             count = read_count(file, self.dim)
-            # Else the first vector that is appended would have all of them copied, while searches wait.
+            # Without room, the first vector appended would have all of them copied, while searches wait.
             resize(index, int(_ROOM * count))
             resize(index, count)
             held = memory_of(index)
