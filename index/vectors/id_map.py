@@ -30,14 +30,21 @@ class IdMap:
         self._sorted: Keys = self.keys[self._rows]
         self._table: NDArray[np.int32] | None = None
 
-    def write(self, path: Path) -> None:
-        """Write the keys into a file."""
+    @property
+    def stored(self) -> Keys:
+        """Copy of the keys (N,) for `write_keys`, -1 for dead rows."""
+        stored: Keys = np.where(self.alive, self.keys, -1)
+        return stored
+
+    @staticmethod
+    def write_keys(path: Path, stored: Keys) -> None:
+        """Write `stored` keys into a file."""
         with path.open("wb") as file:
-            np.save(file, np.where(self.alive, self.keys, -1))
+            np.save(file, stored)
 
     @classmethod
     def read(cls, path: Path, count: int) -> "IdMap":
-        """Return the map of `count` rows that `write` put into a file.
+        """Return the map of `count` rows that `write_keys` put into a file.
 
         Raises:
             ValueError: The file holds no such keys.

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from index.vectors.ann.calibration import calibrate
-from index.vectors.ann.files import NO_CODES, BuiltCodes, keep_codes, read_codes, write_codes
+from index.vectors.ann.files import NO_CODES, BuiltCodes, copy_codes, keep_codes, read_codes, write_codes
 from index.vectors.ann.ivf_pq import IvfPq, sample_size
 from index.vectors.ann.search import AnnSearch, OperatingPoint
 from index.vectors.exact_search import scan_each, search_exactly
@@ -58,9 +58,8 @@ class CosineView:
 
     def __init__(self, dim: int, spill: Path | None = None, scratch: Scratch | None = None) -> None:
         self._scratch = scratch or Scratch()
-        self._store: VectorStore = (
-            MemoryStore(dim, self._scratch) if spill is None else MappedStore(dim, spill, self._scratch)
-        )
+        in_memory = MemoryStore(dim, self._scratch)
+        self._store: VectorStore = in_memory if spill is None else MappedStore(dim, spill, self._scratch)
         self._ids = IdMap()
         self._lock = ReadWriteLock()
         self._ann: AnnSearch | None = None
@@ -241,11 +240,8 @@ class CosineView:
             sample = source.rounded(np.sort(chosen))
         store = source
         if self.mapped != (name == "mapped"):
-            store = (
-                MappedStore(self.dim, folder, self._scratch)
-                if name == "mapped"
-                else MemoryStore(self.dim, self._scratch)
-            )
+            in_memory = MemoryStore(self.dim, self._scratch)
+            store = MappedStore(self.dim, folder, self._scratch) if name == "mapped" else in_memory
         codes = IvfPq.train(sample, len(living))
         for start in range(0, len(alive), _BLOCK):
             with self._lock.reading():
@@ -342,12 +338,16 @@ class CosineView:
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
         with self._lock.reading():
             store, layout, count, ann = self._store, self._layout, len(self._store), self._ann
-            self._ids.write(files["keys"])
-            if ann is not None:
-                parts, self._built = write_codes(ann, self._built, folder, stem)
-                files |= parts
+            keys = self._ids.stored
+            codes = None if ann is None else copy_codes(ann, self._built)
         if on_copied is not None:
             on_copied()
+        IdMap.write_keys(files["keys"], keys)
+        if codes is not None:
+            parts, built = write_codes(codes, folder, stem)
+            files |= parts
+            with self._lock.reading():
+                self._built = built if self._ann is ann else self._built
         with files["rows"].open("wb") as file:
             write_header(file, count, store.dim)
             for start in range(0, count, _BLOCK):

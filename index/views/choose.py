@@ -48,7 +48,7 @@ def choose_view(
     if wanted is not None:
         reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
         best = wanted
-    elif count * dim < _SCANNED:
+    elif count * dim <= _SCANNED:
         best = "exact"
         few = "nothing is gained for so few"
         reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "mapped": few}

@@ -110,7 +110,7 @@ class Views:
         self._scratch = Scratch()
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], ViewEntry] = {}
-        self._looked = -math.inf
+        self._looked: dict[int, float] = {}
         # One build at a time: it takes every core that searches leave.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=lower_priority)
 
@@ -168,15 +168,15 @@ class Views:
     def retire(self, collection_id: int, active: int) -> bool:
         """Free the views of a collection's other generations that no request has used for a while.
 
-        Searches ask for it, so that all views are looked through once a second at most.
+        Every search calls it; the views are looked through once a second at most for each collection.
 
         Returns:
             Whether there were any.
         """
         now = time.monotonic()
-        if now < self._looked + _LOOK_SECONDS:
+        if now < self._looked.get(collection_id, -math.inf) + _LOOK_SECONDS:
             return False
-        self._looked, idle = now, now - _IDLE_SECONDS
+        self._looked[collection_id], idle = now, now - _IDLE_SECONDS
         with self._lock:
             idling = [
                 place

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from index.vectors.ann.ivf_pq import IvfPq
-from index.vectors.ann.search import AnnSearch, read_point
+from index.vectors.ann.search import AnnSearch, OperatingPoint, read_point
 from index.vectors.storage.vector_store import VectorStore
 
 _BLOCK: Final = 16_384
@@ -32,6 +33,20 @@ class BuiltCodes(NamedTuple):
 NO_CODES: Final = BuiltCodes(None, 0)
 
 
+class CodesCopy(NamedTuple):
+    """Codes to write while rows change.
+
+    Attributes:
+        built: Codes as they were built.
+        content: Bytes of all codes; None where they are in a file.
+        point: Operating point.
+    """
+
+    built: BuiltCodes
+    content: NDArray[np.uint8] | None
+    point: OperatingPoint
+
+
 def keep_codes(codes: IvfPq, folder: Path) -> Path:
     """Write codes into a file of their own, from which snapshots take them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,17 +55,23 @@ def keep_codes(codes: IvfPq, folder: Path) -> Path:
     return path
 
 
-def write_codes(
-    ann: AnnSearch, built: BuiltCodes, folder: Path, stem: str
-) -> tuple[dict[str, Path], BuiltCodes]:
-    """Write codes, as they were built, and their operating point into files of a folder, by part."""
+def copy_codes(ann: AnnSearch, built: BuiltCodes) -> CodesCopy:
+    """Return codes for `write_codes`: a reference to their file, or a copy where they have none."""
+    if built.file is not None and built.file.exists():
+        return CodesCopy(built, None, ann.point)
+    return CodesCopy(BuiltCodes(None, len(ann.codes)), ann.codes.content(), ann.point)
+
+
+def write_codes(codes: CodesCopy, folder: Path, stem: str) -> tuple[dict[str, Path], BuiltCodes]:
+    """Write codes and their operating point into files of a folder, by part."""
     files = {part: folder / f"{stem}.{part}" for part in ("codes", "point")}
-    files["point"].write_text(json.dumps(asdict(ann.point)))
-    if built.file is None or not built.file.exists():
-        ann.codes.write(files["codes"])
-        return files, BuiltCodes(files["codes"], len(ann.codes))
-    _link(built.file, files["codes"])
-    return files, BuiltCodes(files["codes"], built.rows)
+    files["point"].write_text(json.dumps(asdict(codes.point)))
+    if codes.built.file is None:
+        assert codes.content is not None
+        codes.content.tofile(files["codes"])
+    else:
+        _link(codes.built.file, files["codes"])
+    return files, BuiltCodes(files["codes"], codes.built.rows)
 
 
 def read_codes(files: Mapping[str, Path], store: VectorStore) -> tuple[AnnSearch, BuiltCodes]:

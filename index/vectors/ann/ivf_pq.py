@@ -221,6 +221,11 @@ class IvfPq:
         """Write the codes into a file."""
         faiss.write_index(self._index, str(path))
 
+    def content(self) -> NDArray[np.uint8]:
+        """Return the bytes that `write` writes."""
+        content: NDArray[np.uint8] = faiss.serialize_index(self._index)
+        return content
+
     @classmethod
     def read(cls, path: Path) -> "IvfPq":
         """Return what `write` put into a file.

@@ -101,9 +101,11 @@ class FlatView(ABC):
             wanted = k if after is None else k + after.rank
             while True:
                 likely = _likely(rough, wanted)
+                if after is not None:
+                    likely = likely[rough[likely] <= np.float32(after.score + 2 * _TIE)]
                 keys, scores = best_first(self._ids.keys[rows[likely]], self._exact(query, rows[likely]))
                 first = page_offset(keys, scores, after)
-                if first + k <= len(keys) or len(likely) == len(rows):
+                if first + k <= len(keys) or wanted >= len(rows):
                     return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
                 wanted *= 2
 
@@ -123,7 +125,7 @@ class FlatView(ABC):
         with self._lock.reading():
             with files["rows"].open("wb") as file:
                 np.save(file, self._room[: len(self._ids.keys)])
-            self._ids.write(files["keys"])
+            IdMap.write_keys(files["keys"], self._ids.stored)
         if on_copied is not None:
             on_copied()
         return files

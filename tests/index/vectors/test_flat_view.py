@@ -195,3 +195,22 @@ def test_a_page_far_behind_the_first_copies_only_some_vectors_at_once() -> None:
     tracemalloc.stop()
     assert len(found.keys) == 10
     assert peak < vectors.nbytes / 2
+
+
+def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vectors = unit_vectors(3000, 64)
+    view, reference = _both(np.arange(3000), vectors)
+    before = view.search(vectors[0], 1000)
+    after = After(float(before.scores[-1]), int(before.keys[-1]), 1000)
+    ranked_rows = []
+    scores = _FlatCosines._scores
+
+    def counted(view: _FlatCosines, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
+        ranked_rows.append(len(vectors))
+        return scores(view, query, vectors)
+
+    monkeypatch.setattr(_FlatCosines, "_scores", counted)
+    _assert_same(view, reference, vectors[0], 10, after=after)
+    assert 0 < sum(ranked_rows) < 100

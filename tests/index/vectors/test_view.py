@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from index.vectors.ann.files import BuiltCodes, CodesCopy, write_codes
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
@@ -363,3 +364,29 @@ def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
     monkeypatch.undo()
     assert page.keys.tolist() == reference.search(vectors[0], 10, allowed=among, after=after).keys.tolist()
     assert sum(ranked_rows) < 100
+
+
+def test_rows_are_added_while_codes_without_a_file_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = CosineView(DIM)
+    view.add(np.arange(2000), _clustered(2000))
+    assert view.build()
+
+    def overtaken(codes: CodesCopy, folder: Path, stem: str) -> tuple[dict[str, Path], BuiltCodes]:
+        adding = threading.Thread(
+            target=view.add, args=(np.array([2000]), _clustered(1, seed=3)), daemon=True
+        )
+        adding.start()
+        adding.join(10)
+        assert not adding.is_alive()
+        return write_codes(codes, folder, stem)
+
+    monkeypatch.setattr("index.vectors.view.write_codes", overtaken)
+    files = view.write(tmp_path, "view")
+    assert len(view) == 2001
+    read = CosineView(DIM)
+    read.read(files)
+    assert (read.name, len(read)) == ("ivf", 2000)
+    query = _clustered(1, seed=4)[0]
+    _same(read.search(query, 10), view.search(query, 10, allowed=np.arange(2000)))

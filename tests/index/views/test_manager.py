@@ -19,7 +19,7 @@ from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.view import CosineView
 from index.views import snapshots
-from index.views.manager import Views
+from index.views.manager import ViewEntry, Views
 from tests.index.conftest import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
@@ -357,3 +357,19 @@ def test_a_view_needs_its_collection(home: SearchEngine) -> None:
     begin_generation(home, "empty", DIM)
     with pytest.raises(NoActiveGenerationError):
         home.explain_views("empty")
+
+
+def test_every_collection_frees_its_views_but_looks_for_them_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
+    views = Views(tmp_path)
+    for collection in (1, 2):
+        views._held[collection, "images"] = ViewEntry(collection, "images")
+    active = 9
+    assert views.retire(1, active)
+    assert views.retire(2, active)
+    assert not views.held()
+    views._held[3, "images"] = ViewEntry(1, "images")
+    assert not views.retire(1, active)
+    views.close()
