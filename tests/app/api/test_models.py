@@ -272,7 +272,7 @@ def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
     stop = threading.Event()
 
     def write() -> None:
-        while not stop.is_set() and len(written) < 200:
+        while not stop.is_set() and len(written) < 5_000:
             number = len(written)
             assert put(local, f"new-{number}", picture(number)).status_code == 201
             written.append(number)
@@ -283,6 +283,7 @@ def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
             while len(written) < 3:
                 assert not writing.done(), writing.result()
             answer = local.post(f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate")
+            assert not writing.done()
         finally:
             stop.set()
         writing.result()
