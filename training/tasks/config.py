@@ -21,7 +21,7 @@ class TaskDataConfig(Frozen):
 
 
 class ChoosingDataConfig(TaskDataConfig):
-    """What is drawn from data without a split that chooses the best checkpoint and is not reported."""
+    """Examples of data whose published splits are training and test: a held-out share is for validation."""
 
     validation_share: float = Field(
         default=0.1,

@@ -137,7 +137,7 @@ def test_a_bundle_of_an_earlier_release_gives_the_vectors_that_it_gave(tmp_path:
     assert_statistics_of_the_head(again)
     features, expected = again.encode_image(tiny_pixels()), model.encode_image(tiny_pixels())
     assert torch.equal(features.embedding, expected.embedding)
-    # That release normalised regions by the statistics of the head.
+    # Releases before normalised regions by the statistics of the head.
     assert isinstance(again.image_head, nn.Sequential)
     assert features.local is not None
     regions = image_tower(again)(tiny_pixels()).local.flatten(0, 1)

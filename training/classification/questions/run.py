@@ -123,7 +123,7 @@ class _Learning:
     answers: Mapping[str, int]
 
     def problem(self, training: SeenQuestions, validation: SeenQuestions) -> Problem[QuestionBatch]:
-        """What the run learns from, and the questions that choose its checkpoint."""
+        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         train = self.recipe.train
         return Problem(
             module=AnswerTask(self.model, self.recipe.reclaim, training.rows),

@@ -95,7 +95,7 @@ class _Learning:
     rows: PairTokenizer
 
     def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> Problem[ExampleBatch]:
-        """What the run learns from, and the examples that choose its checkpoint."""
+        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         recipe, task = self.recipe, GLUE[self.recipe.task]
         return Problem(
             module=TextTask(

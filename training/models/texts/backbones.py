@@ -175,7 +175,7 @@ def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def pretrained_projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
-    """What a pretrained folder projects the pooled feature of texts, of this width, with; None if nothing."""
+    """The projection of pooled text features of this width in a pretrained folder; None if it has none."""
     if architecture == "clip_text_model":
         if not is_open_clip(folder):
             return read_projection(folder, "text_projection.weight")

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from tests.training.classification.questions.samples import tiny_recipe, write_vqa
-from tests.training.runs import assert_same, assert_same_runs, before_step, lines, terminate
+from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.errors import DataError, RecipeError
 from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
-from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 8  # two epochs of the 48 questions of 64 that are not held out, by 12
@@ -76,9 +75,7 @@ def test_val2014_is_reported_and_chooses_nothing(squares: Path, straight: Path, 
     path = data / "v2_mscoco_val2014_annotations.json"
     path.write_text(path.read_text().replace('"no"', '"yes"').replace('"green"', '"red"'))
     result = run(tiny_recipe(reclaim=True), data, tmp_path / "out")
-    for name in ("last.pt", "best.pt"):
-        ours, theirs = (load_checkpoint(out / "checkpoints" / name) for out in (tmp_path / "out", straight))
-        assert_same(vars(ours), vars(theirs))
+    assert_same_checkpoints(tmp_path / "out", straight)
     before = json.loads((straight / "results.json").read_text())
     assert result.validation == before["validation"]
     assert result.metrics != before["metrics"]

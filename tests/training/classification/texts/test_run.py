@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.training.classification.texts.samples import tiny_recipe, write_sst, write_sts
 from tests.training.models.tiny import write_tokenizer
-from tests.training.runs import assert_same, assert_same_runs, before_step, lines, terminate
+from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
@@ -106,9 +106,7 @@ def test_the_development_set_is_reported_and_chooses_nothing(
     (data / "train.tsv").write_bytes((sst / "train.tsv").read_bytes())
     (data / "dev.tsv").write_text("\n".join(turned) + "\n")
     result = run(tiny_recipe(reclaim=True), data, tmp_path / "out")
-    for name in ("last.pt", "best.pt"):
-        ours, theirs = (load_checkpoint(out / "checkpoints" / name) for out in (tmp_path / "out", straight))
-        assert_same(vars(ours), vars(theirs))
+    assert_same_checkpoints(tmp_path / "out", straight)
     before = json.loads((straight / "results.json").read_text())
     assert result.validation == before["validation"]
     assert result.metrics["accuracy"] == pytest.approx(1 - before["metrics"]["accuracy"])
