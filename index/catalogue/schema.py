@@ -1,13 +1,16 @@
 """Bringing the tables of a catalogue up to date."""
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Connection, Engine, inspect, text
 
 from index.errors import NewerCatalogueError
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+# Revision of the newest migration. Alembic, whose import takes as long as a search, is asked for older ones.
+HEAD: Final = "0012"
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
 
@@ -23,11 +26,8 @@ def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
     Raises:
         NewerCatalogueError: A newer version of recoquest created the database.
     """
-    config = Config()
-    config.set_main_option("script_location", "index.catalogue:migrations")
-    scripts = ScriptDirectory.from_config(config)
     with reader.connect() as connection:
-        if _is_current(connection, scripts, name):
+        if _is_current(connection, name):
             return
     with writer.begin() as connection:
         if connection.dialect.name == "postgresql":
@@ -35,17 +35,41 @@ def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
             connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRESQL_LOCK})
-        if not _is_current(connection, scripts, name):
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+        if not _is_current(connection, name):
+            _migrate(connection)
 
 
-def _is_current(connection: Connection, scripts: ScriptDirectory, name: str) -> bool:
-    revision = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if revision is not None and revision not in known:
+def _is_current(connection: Connection, name: str) -> bool:
+    if not inspect(connection).has_table("alembic_version"):
+        return False
+    revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if revision is not None and revision not in _known_revisions(revision):
         raise NewerCatalogueError(
             f"The catalogue {name} has schema {revision}, which a newer version of recoquest made: "
             "update recoquest, or give the address of another catalogue."
         )
-    return revision == scripts.get_current_head()
+    return bool(revision == HEAD)
+
+
+def _known_revisions(revision: str) -> set[str]:
+    if revision == HEAD:
+        return {HEAD}
+    from alembic.script import ScriptDirectory
+
+    return {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command
+
+    config = _alembic()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _alembic() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "index.catalogue:migrations")
+    return config

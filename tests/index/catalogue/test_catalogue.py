@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, insert, make_url, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from index.catalogue import Catalogue, open_catalogue
+from index.catalogue.schema import HEAD
 from index.catalogue.tables import CollectionRow, EmbeddingRow, Table
 from index.errors import CatalogueError, DamagedCatalogueError, NewerCatalogueError
 
@@ -107,6 +110,12 @@ def test_a_read_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path) ->
     with catalogue.read() as reader:
         assert len(reader.execute(select(CollectionRow.id)).all()) == 1
     catalogue.close()
+
+
+def test_the_head_of_the_migrations_is_known() -> None:
+    config = Config()
+    config.set_main_option("script_location", "index.catalogue:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
