@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
 from app.decoding.process import Answer, DecoderLimits, Task
@@ -16,6 +14,7 @@ from app.settings import Settings
 from training.data.decoding.images import MEDIA_TYPES, ImageLimits, check_signature
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
+from training.models.inputs.images import Pixels
 
 _MAX_THUMBNAIL_BYTES: Final = 4 << 20
 # Deadline of an upload's decoding in deadlines of a search, as for a writing request.
@@ -30,13 +29,13 @@ class DecodedUpload:
         media_type: Media type of the file.
         width: Width of the upright image.
         height: Height of the upright image.
-        pixels: Pixels for the encoder, uint8 (3, S, S).
+        pixels: Pixels for the encoder (3, S, S).
     """
 
     media_type: str
     width: int
     height: int
-    pixels: Tensor
+    pixels: Pixels
 
 
 class ImageDecoders:
@@ -54,8 +53,8 @@ class ImageDecoders:
             observer,
         )
 
-    async def prepare(self, content: bytes, config: ImagePreprocessingConfig) -> Tensor:
-        """Decode a query image and resize it to the encoder's input, uint8 (3, S, S).
+    async def prepare(self, content: bytes, config: ImagePreprocessingConfig) -> Pixels:
+        """Decode a query image and resize it to the encoder's input (3, S, S).
 
         Raises:
             ImageError: The bytes are no image that can be used, or one over the limits.
@@ -109,10 +108,10 @@ class ImageDecoders:
             raise _too_late() from None
 
 
-def _pixels(answer: Answer, size: int) -> Tensor:
+def _pixels(answer: Answer, size: int) -> Pixels:
     if len(answer.body) != 3 * size**2:
         raise _nonsense()
-    return torch.from_numpy(np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size))
+    return np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size)
 
 
 def _side(value: object) -> int:

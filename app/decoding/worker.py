@@ -21,7 +21,7 @@ from app.launch.parent_death import end_with_parent
 from index.files.thumbnails import make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
-from training.models.resize import to_square
+from training.models.inputs.resize import to_square
 
 _MAX_BYTES: Final = 1 << 40
 # The service itself has priority: its threads need the processor briefly and at once.

@@ -7,8 +7,6 @@ from typing import Protocol
 
 import numpy as np
 import structlog
-import torch
-from torch import Tensor
 
 from app.encoding.errors import (
     FAILED,
@@ -22,7 +20,7 @@ from app.encoding.errors import (
 )
 from app.encoding.jobs import Encoded, Job, QueryEncoder, QueueObserver, fail, succeed
 from training.errors import MissingModalityError
-from training.models.preprocessing import Truncation
+from training.models.inputs.texts import Truncation
 
 _SMALLER_BATCHES_S = 60.0
 
@@ -128,8 +126,8 @@ class Batches:
             )
             vectors, truncations = embeddings.vectors, embeddings.truncations
         else:
-            images = [job.payload for job in batch if isinstance(job.payload, Tensor)]
-            vectors = self._encoder.embed_images(torch.stack(images))
+            images = [job.payload for job in batch if not isinstance(job.payload, str)]
+            vectors = self._encoder.embed_images(np.stack(images))
         if len(vectors) != len(batch):
             raise EncodingFailedError(FAILED)
         return [

@@ -8,15 +8,15 @@ from enum import IntEnum
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL.Image import Image
-from torch import Tensor
 
 from training.errors import RecoquestError
 from training.models.bundle import BundleInfo
-from training.models.encoder import TextEmbeddings
-from training.models.preprocessing import Preprocessing, Truncation
+from training.models.config import ImagePreprocessingConfig
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels
+from training.models.inputs.texts import Truncation
 
 Kind = Literal["text", "image"]
 
@@ -36,8 +36,8 @@ class Priority(IntEnum):
 class QueryEncoder(Protocol):
     """The interface of an encoder that the queue uses."""
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
-        """Vectors (B, D) of uint8 images (B, 3, S, S)."""
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S)."""
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Vectors (B, D) of texts, with how each was cut."""
@@ -63,15 +63,15 @@ class ServedEncoder(QueryEncoder, Protocol):
         """The bundle it was loaded from."""
 
     @property
-    def device(self) -> torch.device:
-        """Device of the encoder."""
+    def on_cpu(self) -> bool:
+        """Whether it computes on the CPU."""
 
     @property
-    def preprocessing(self) -> Preprocessing:
-        """Preprocessing of images and texts."""
+    def image_config(self) -> ImagePreprocessingConfig:
+        """Preprocessing of images."""
 
-    def prepare_image(self, image: Image) -> Tensor:
-        """Make the input uint8 (3, S, S) of a decoded image; threads may share it."""
+    def prepare_image(self, image: Image) -> Pixels:
+        """Make the input (3, S, S) of a decoded image; threads may share it."""
 
 
 class QueueObserver(Protocol):
@@ -123,7 +123,7 @@ class Job:
     """A query with its deadline (monotonic seconds) and the future of its vector."""
 
     kind: Kind
-    payload: str | Tensor
+    payload: str | Pixels
     deadline: float
     priority: Priority = Priority.SEARCH
     future: Future[Encoded] = field(default_factory=Future)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
+import numpy as np
 from PIL import Image
 
 from app.encoding.jobs import ServedEncoder
@@ -18,7 +18,7 @@ def warm_up(encoder: ServedEncoder) -> None:
 
 def passes_of(encoder: ServedEncoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:
     """A pass of a batch for each kind of query that the encoder takes."""
-    images = torch.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
+    images = np.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
     passes: list[Callable[[], object]] = [lambda: encoder.embed_images(images)]
     if "text" in encoder.modalities:
         passes.append(lambda: encoder.embed_texts([text] * size))

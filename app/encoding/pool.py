@@ -9,7 +9,6 @@ from pathlib import Path
 
 import structlog
 from PIL import Image
-from torch import Tensor
 
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
 from app.encoding.jobs import ServedEncoder
@@ -22,6 +21,7 @@ from index.search.results import ActiveGeneration
 from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import choose_device, load_encoder
+from training.models.inputs.images import Pixels
 
 LoadEncoder = Callable[[Path], ServedEncoder]
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
@@ -95,8 +95,8 @@ class LoadedEncoder:
     encoder: ServedEncoder
     queue: EncodingQueue
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """Resize a decoded image to the encoder's input, uint8 (3, S, S); thread-safe."""
+    def prepare(self, image: Image.Image) -> Pixels:
+        """Resize a decoded image to the encoder's input (3, S, S); thread-safe."""
         return self.encoder.prepare_image(image)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class LoadedEncoder:
     @property
     def image_config(self) -> ImagePreprocessingConfig:
         """Preprocessing of images."""
-        return self.encoder.preprocessing.image.config
+        return self.encoder.image_config
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ class Encoders:
     async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
         """Put an encoder behind a queue, whose thread makes a first pass and measures thread counts."""
         threads = ComputeThreads(
-            self._threads if encoder.device.type == "cpu" else 1,
+            self._threads if encoder.on_cpu else 1,
             encoder.use_threads if isinstance(encoder, EncoderProcesses) else None,
         )
         queue = EncodingQueue(

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
-from torch import Tensor
 
 from app.concurrency.handover import Handover
 from app.encoding.batches import AbandonedError, Batches
@@ -27,6 +26,7 @@ from app.encoding.errors import (
 from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
 from app.encoding.waiting import PriorityQueue
 from app.encoding.worker import Worker
+from training.models.inputs.images import Pixels
 
 Result = TypeVar("Result")
 
@@ -109,12 +109,12 @@ class EncodingQueue:
         """
         return await self._wait_for(self.submit("text", text, priority=priority))
 
-    async def encode_image(self, image: Tensor, *, priority: Priority = Priority.SEARCH) -> Encoded:
-        """Vector of a prepared uint8 image (3, S, S); raises as `encode_text` does."""
+    async def encode_image(self, image: Pixels, *, priority: Priority = Priority.SEARCH) -> Encoded:
+        """Vector of a prepared image (3, S, S); raises as `encode_text` does."""
         return await self._wait_for(self.submit("image", image, priority=priority))
 
     def submit(
-        self, kind: Kind, payload: str | Tensor, *, priority: Priority = Priority.SEARCH
+        self, kind: Kind, payload: str | Pixels, *, priority: Priority = Priority.SEARCH
     ) -> Future[Encoded]:
         """Put a query into the queue and return at once.
 

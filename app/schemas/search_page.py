@@ -12,7 +12,7 @@ from index.filters.facets import Overview
 from index.search.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
 
 if TYPE_CHECKING:
-    from training.models.preprocessing import Truncation as Cut
+    from training.models.inputs.texts import Truncation as Cut
 
 MetadataValue = str | int | float | bool | None | list[str | int | float | bool]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
-from torch import Tensor
 
 from index.catalogue.collections import (
     Generation,
@@ -33,6 +33,7 @@ from index.writes.missing_vectors import (
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits, decode_image
 from training.errors import BundleError, ImageError
+from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
@@ -173,7 +174,7 @@ class _Run:
     def _pass(self, bar: ProgressBar) -> None:
         untried = (image for image in self._missing() if image not in self.broken)
         for batch in prefetch(untried, self._prepare, self._batch_size, self._decoders):
-            readable = {image: found for image, found in batch if isinstance(found, Tensor)}
+            readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))
             bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
@@ -190,7 +191,7 @@ class _Run:
             yield from rows
             after = rows[-1].key
 
-    def _prepare(self, image: MissingImage) -> Tensor | str:
+    def _prepare(self, image: MissingImage) -> Pixels | str:
         """Return an image's pixels, or why it has none."""
         try:
             path = self._engine.home.store.path(image.sha256)
@@ -199,7 +200,7 @@ class _Run:
         except (StoreError, ImageError) as error:
             return str(error)
 
-    def _write(self, images: Sequence[MissingImage], pixels: Sequence[Tensor]) -> None:
+    def _write(self, images: Sequence[MissingImage], pixels: Sequence[Pixels]) -> None:
         if not images:
             return
         vectors = self.embedder.images(pixels)

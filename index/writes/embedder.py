@@ -4,9 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from index.catalogue.collections import Generation, get_generation, next_sequence
 from index.errors import GenerationError
@@ -20,7 +18,8 @@ from index.writes.texts import (
     texts_without_vectors,
 )
 from training.models.bundle import BundleInfo
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels
 from training.progress import progress_bar
 
 _TEXTS_AT_ONCE: Final = 1024
@@ -41,11 +40,11 @@ class ImageEncoder(Protocol):
     def min_image_side(self) -> int | None:
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        """Return a decoded image as uint8 (3, S, S)."""
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        """Return a decoded image as (3, S, S)."""
 
-    def embed_images(self, images: Tensor) -> Vectors:
-        """Return vectors (B, D) of length one for uint8 images (B, 3, S, S)."""
+    def embed_images(self, images: Pixels) -> Vectors:
+        """Return vectors (B, D) of length one for prepared images (B, 3, S, S)."""
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return vectors (B, D) of length one for texts, if it has a text encoder."""
@@ -68,9 +67,9 @@ class Embedder:
         self.generation = generation
         self._encoder = encoder
 
-    def images(self, pixels: Sequence[Tensor]) -> list[bytes]:
+    def images(self, pixels: Sequence[Pixels]) -> list[bytes]:
         """Embed prepared images."""
-        return self._encoded(self._encoder.embed_images(torch.stack(list(pixels)))) if pixels else []
+        return self._encoded(self._encoder.embed_images(np.stack(pixels))) if pixels else []
 
     def texts(self, texts: Sequence[str]) -> dict[str, bytes]:
         """Embed texts, each once; none where the bundle has no text encoder."""

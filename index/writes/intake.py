@@ -9,7 +9,6 @@ from pathlib import Path
 from PIL import Image
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
-from torch import Tensor
 
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
@@ -17,6 +16,7 @@ from index.files.image_store import ImageStore
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
+from training.models.inputs.images import Pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class KnownImage:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image file that can be decoded, and its pixels as the encoder takes them, uint8 (3, S, S)."""
+    """An image file that can be decoded, and its pixels (3, S, S) as the encoder takes them."""
 
     sha256: str
     media_type: str
     width: int
     height: int
-    pixels: Tensor
+    pixels: Pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Compared:
     prepared: Prepared | None
     is_new: bool
 
-    def with_picture(self, media_type: str, width: int, height: int, pixels: Tensor) -> Prepared:
+    def with_picture(self, media_type: str, width: int, height: int, pixels: Pixels) -> Prepared:
         """Return what has to be written of a new image: its file's media type, its size, its pixels."""
         assert self.prepared is not None
         picture = Picture(self.prepared.sha256, media_type, width, height, pixels)
@@ -97,7 +97,7 @@ class Intake:
 
     store: ImageStore
     known: Mapping[str, KnownImage]
-    prepare_image: Callable[[Image.Image], Tensor]
+    prepare_image: Callable[[Image.Image], Pixels]
     limits: ImageLimits
     min_side: int | None = None
 

@@ -22,7 +22,7 @@ from app.settings import Settings
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.config import (
     DualEncoderConfig,
     ImagePreprocessingConfig,
@@ -33,8 +33,8 @@ from training.models.config import (
 )
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
+from training.models.inputs.tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
-from training.models.texts.tokenizer import build_tokenizer
 
 COLLECTION = "photos"
 PATIENT = "patient-4711"

@@ -17,7 +17,7 @@ from index.generations.comparison import compare
 from index.generations.reindex import generation_for, reindex
 from tests.browser.service import SHAPES, index_shapes, running
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 

@@ -19,7 +19,7 @@ from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
 
 SHAPES = "shapes"

@@ -6,17 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torch import Tensor
-
 from index.vectors.protocol import Vectors
 from training.models.encoder import Encoder
+from training.models.inputs.images import Pixels
 
 
 def tell_batches(encoder: Encoder) -> Encoder:
     """Have an encoder say when it has embedded a batch of images, and go on when it is told to."""
     embed = encoder.embed_images
 
-    def embed_and_tell(images: Tensor) -> Vectors:
+    def embed_and_tell(images: Pixels) -> Vectors:
         vectors = embed(images)
         sys.stdout.write("batch\n")
         sys.stdout.flush()

@@ -7,7 +7,7 @@ import numpy as np
 
 from training.evaluation.retrieval import Matches, best_ranks, recall_at
 from training.evaluation.similarity import Vectors
-from training.models.features import Modality
+from training.models.config import Modality
 
 
 @dataclass(frozen=True, slots=True)

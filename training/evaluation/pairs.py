@@ -8,6 +8,7 @@ from torch import Tensor
 
 from training.evaluation.similarity import Vectors
 from training.models.config import PairAttentionConfig
+from training.models.inputs.images import Pixels
 from training.progress import progress_bar
 
 
@@ -19,7 +20,7 @@ class PairEncoder(Protocol):
     def pair_attention(self) -> PairAttentionConfig | None:
         """Settings of the attention over a pair; None: the encoder compares vectors."""
 
-    def image_entries(self, images: Tensor) -> list[Tensor]:
+    def image_entries(self, images: Pixels) -> list[Tensor]:
         """The regions (K, D) of each of some uint8 images (B, 3, S, S)."""
 
     def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
@@ -45,7 +46,7 @@ class PairScorer:
             return cls(encoder, texts)
         return None
 
-    def add_images(self, images: Tensor) -> None:
+    def add_images(self, images: Pixels) -> None:
         """Keep the regions of the next uint8 images (B, 3, S, S)."""
         self._images += self._encoder.image_entries(images)
 

@@ -27,6 +27,7 @@ TextArchitecture = Literal[
     "text_cnn",
 ]
 AudioArchitecture = Literal["audio_cnn", "audio_spectrogram_transformer"]
+Modality = Literal["image", "text", "audio"]
 Retrieval = Literal["shared", "unique", "concat", "normal"]
 
 
@@ -182,6 +183,12 @@ class DualEncoderConfig(Frozen):
     retrieval: Retrieval = Field(
         default="shared", description="What is searched by where there are branches."
     )
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What it has towers for."""
+        towers: dict[Modality, object] = {"image": self.image, "text": self.text, "audio": self.audio}
+        return frozenset(name for name, tower in towers.items() if tower is not None)
 
     @property
     def vector_dim(self) -> int:

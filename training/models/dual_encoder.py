@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from training.errors import MissingModalityError, RecipeError
-from training.models.config import DualEncoderConfig, PreprocessingConfig, TowerConfig
-from training.models.features import Features, Modality, ModalityFeatures, Source
+from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig, TowerConfig
+from training.models.features import Features, ModalityFeatures, Source
 from training.models.heads.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
 from training.models.images.towers import ImageTower, build_image_tower
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
 

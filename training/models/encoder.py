@@ -2,7 +2,6 @@
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +14,17 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from training.errors import BundleError, RecipeError
-from training.models.bundle import TOKENIZER_FILE, WEIGHTS_FILE, BundleInfo, read_bundle
-from training.models.config import PairAttentionConfig
+from training.models.bundle import WEIGHTS_FILE, BundleInfo, read_bundle, read_tokenizer
+from training.models.config import ImagePreprocessingConfig, Modality, PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
-from training.models.features import Modality, ModalityFeatures
+from training.models.embeddings import TextEmbeddings
+from training.models.features import ModalityFeatures
 from training.models.heads.blades import orthonormal
 from training.models.heads.pair_attention import pair_similarities
 from training.models.images.towers import ImageTower, build_image_tower
-from training.models.preprocessing import Preprocessing, Truncation
+from training.models.inputs.images import Pixels, to_pixels
+from training.models.preprocessing import Preprocessing
 from training.models.sounds.spectrogram import pad_spectrograms
-from training.models.texts.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class TextEmbeddings:
-    """Vectors (B, D) float32 as an `Encoder` gives them, and for each text how it was cut, if it was."""
-
-    vectors: NDArray[np.float32]
-    truncations: tuple[Truncation | None, ...]
 
 
 class Encoder:
@@ -70,20 +62,30 @@ class Encoder:
         self.knows_only_its_texts = "text" in model.modalities and preprocessing.text.tokenizer.learned
         self.info = info
         self.preprocessing = preprocessing
-        self._model = model.to(self.device)
+        self.model = model.to(self.device)
+
+    @property
+    def image_config(self) -> ImagePreprocessingConfig:
+        """Preprocessing of images."""
+        return self.preprocessing.image.config
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it computes on the CPU."""
+        return self.device.type == "cpu"
 
     @property
     def min_image_side(self) -> int | None:
         """How many pixels both sides of a decoded image need; None: all that there are."""
-        return self.preprocessing.image.config.min_side
+        return self.image_config.min_side
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        """A decoded image as the uint8 tensor (3, S, S) that `embed_images` takes, in batches."""
-        return self.preprocessing.image.to_uint8(image)
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        """A decoded image as (3, S, S), which `embed_images` takes in batches."""
+        return to_pixels(image, self.image_config)
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
-        with _evaluation(self._model):
+        with _evaluation(self.model):
             return _vectors(self._image_features(images).embedding)
 
     def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
@@ -93,24 +95,24 @@ class Encoder:
             MissingModalityError: The model was trained without texts.
         """
         batch = self.preprocessing.text(texts)
-        with _evaluation(self._model):
-            vectors = _vectors(self._model.encode_text(batch.to(self.device)).embedding)
+        with _evaluation(self.model):
+            vectors = _vectors(self.model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations)
 
     @property
     def pair_attention(self) -> PairAttentionConfig | None:
         """How it compares images and texts pair by pair, without their vectors; None: by their vectors."""
-        return self._model.config.pair_attention
+        return self.model.config.pair_attention
 
-    def image_entries(self, images: Tensor) -> list[Tensor]:
+    def image_entries(self, images: Pixels) -> list[Tensor]:
         """The regions (K, D) of each prepared image of (B, 3, S, S), for `compare`."""
-        with _evaluation(self._model):
+        with _evaluation(self.model):
             return _entries(self._image_features(images))
 
     def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
         """The words (T_i, D) of each text, for `compare`."""
-        with _evaluation(self._model):
-            return _entries(self._model.encode_text(self.preprocessing.text(texts).to(self.device)))
+        with _evaluation(self.model):
+            return _entries(self.model.encode_text(self.preprocessing.text(texts).to(self.device)))
 
     def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> NDArray[np.float32]:
         """How alike N images and M texts are, pair by pair (N, M).
@@ -126,10 +128,10 @@ class Encoder:
         scores: NDArray[np.float32] = found.cpu().numpy()
         return scores
 
-    def _image_features(self, images: Tensor) -> ModalityFeatures:
+    def _image_features(self, images: Pixels) -> ModalityFeatures:
         preprocessing = self.preprocessing.image
-        pixels = preprocessing.normalise(preprocessing.to_unit(images.to(self.device)))
-        return self._model.encode_image(pixels)
+        pixels = preprocessing.normalise(preprocessing.to_unit(torch.from_numpy(images).to(self.device)))
+        return self.model.encode_image(pixels)
 
     def prepare_audio(self, waveform: Tensor) -> Tensor:
         """A mono waveform (N,) at the encoder's rate as the spectrogram (M, T) that `embed_audio` takes."""
@@ -142,8 +144,8 @@ class Encoder:
             MissingModalityError: The model was trained without sounds.
         """
         batch = pad_spectrograms(spectrograms)
-        with _evaluation(self._model):
-            return _vectors(self._model.encode_audio(batch.to(self.device)).embedding)
+        with _evaluation(self.model):
+            return _vectors(self.model.encode_audio(batch.to(self.device)).embedding)
 
 
 @contextmanager
@@ -219,24 +221,13 @@ def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[D
     Raises:
         BundleError: The weights do not fit the bundle's settings.
     """
-    tokenizer = _tokenizer_of(info)
+    tokenizer = read_tokenizer(info)
     model = build_dual_encoder(info.config, tokenizer, load_pretrained=False, only=only)
     try:
         model.load_state_dict(_read_weights(info.folder, None if only is None else model.state_dict()))
     except (SafetensorError, RuntimeError) as error:
         raise _do_not_fit(info.folder, error) from error
     return model, Preprocessing(info.preprocessing, tokenizer)
-
-
-def load_preprocessing(info: BundleInfo) -> Preprocessing:
-    """Load what feeds the model of a bundle, without its weights."""
-    return Preprocessing(info.preprocessing, _tokenizer_of(info))
-
-
-def _tokenizer_of(info: BundleInfo) -> Tokenizer | None:
-    if info.config.text is None:
-        return None
-    return Tokenizer.from_json((info.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
 
 
 def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:

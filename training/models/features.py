@@ -6,9 +6,9 @@ from typing import Literal
 
 from torch import Tensor
 
+from training.models.config import Modality
 from training.models.preprocessing import TokenBatch
 
-Modality = Literal["image", "text", "audio"]
 # Beside the modalities: the same images changed at random in another way, and what a slow copy of the
 # encoder, which learns by no gradient, says of either.
 Source = Modality | Literal["view", "momentum", "momentum_view"]

@@ -1,22 +1,18 @@
 """From images and texts to what the towers take: one object for trainer, bulk embedder and service."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
-import numpy as np
 import torch
 from PIL import Image
-from tokenizers import Encoding
 from torch import Tensor
 
 from training.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
-from training.models.resize import to_square
+from training.models.inputs.images import to_pixels
+from training.models.inputs.texts import TextTokens, Truncation
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.sounds.spectrogram import AudioPreprocessing
-from training.models.texts.sentences import sentence_starts
-from training.models.texts.tokenizer import Tokenizer
 
 
 class ImagePreprocessing:
@@ -27,10 +23,7 @@ class ImagePreprocessing:
 
     def to_uint8(self, image: Image.Image) -> Tensor:
         """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
-        config = self.config
-        square = to_square(image, config.size, config.resize, config.resize_to)
-        # NumPy permutes: torch would begin a pool of threads for each thread that decodes.
-        return torch.from_numpy(np.array(np.asarray(square).transpose(2, 0, 1), order="C"))
+        return torch.from_numpy(to_pixels(image, self.config))
 
     def whole(self) -> "ImagePreprocessing":
         """The same without the margin that a centre crop cuts off, for random crops to be taken from."""
@@ -48,30 +41,14 @@ class ImagePreprocessing:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncation:
-    """How a text was cut.
-
-    Attributes:
-        tokens: Of the whole text, special tokens included.
-        kept: Of these.
-        searched_text: The beginning of the text that the kept tokens cover.
-    """
-
-    tokens: int
-    kept: int
-    searched_text: str
-
-
-@dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Texts as ids.
+    """Texts as tensors of ids; see `TokenArrays`.
 
     Attributes:
         input_ids: (B, T) int64.
-        attention_mask: (B, T) int64, 1 where a token is real and 0 at padding.
-        truncations: Of each text; None where nothing was cut.
-        sentence_ids: (B, T) int64, the number of each token's sentence; -1 at padding and special tokens.
-            A text without words is one sentence. None: texts are not cut into sentences.
+        attention_mask: (B, T) int64.
+        truncations: Of each text.
+        sentence_ids: (B, T) int64.
         sentence_count: Of the text with the most; a part of the batch keeps it. 0: as many as there are.
     """
 
@@ -91,21 +68,13 @@ class TokenBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The tokens of a text that are kept: their ids, the sentence of each, and how the text was cut."""
-
-    ids: list[int]
-    sentences: list[int]
-    truncation: Truncation | None
-
-
 class TextPreprocessing:
     """Tokenises texts, cuts those over the limit of tokens, and pads to the longest."""
 
     def __init__(self, config: TextPreprocessingConfig, tokenizer: Tokenizer) -> None:
         self.config = config
         self.tokenizer = tokenizer
+        self._tokens = TextTokens(config, tokenizer)
 
     def __call__(self, texts: Sequence[str | Sequence[str]]) -> TokenBatch:
         """Texts as a batch of ids that says what was cut.
@@ -113,73 +82,14 @@ class TextPreprocessing:
         Args:
             texts: Each whole, or as its sentences, which are joined by spaces.
         """
-        items = [_joined(text, split=self.config.sentences) for text in texts]
-        rows = [
-            self._keep(text, starts, encoding)
-            for (text, starts), encoding in zip(
-                items, self.tokenizer.encode([text for text, _ in items]), strict=True
-            )
-        ]
-        length = max((len(row.ids) for row in rows), default=0)
-        input_ids = torch.full((len(rows), length), self.tokenizer.pad_id)
-        mask = torch.zeros((len(rows), length), dtype=torch.int64)
-        sentences = torch.full((len(rows), length), -1)
-        for index, row in enumerate(rows):
-            input_ids[index, : len(row.ids)] = torch.tensor(row.ids)
-            mask[index, : len(row.ids)] = 1
-            sentences[index, : len(row.ids)] = torch.tensor(row.sentences)
-        truncations = tuple(row.truncation for row in rows)
-        if not self.config.sentences:
-            return TokenBatch(input_ids, mask, truncations)
-        count = 1 + max((max(row.sentences) for row in rows), default=0)
-        return TokenBatch(input_ids, mask, truncations, sentences, count)
-
-    def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
-        positions, truncation = _cut(text, encoding, self.config.max_tokens)
-        all_ids, all_sentences = encoding.ids, _token_sentences(text, encoding, starts)
-        # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
-        ids = [all_ids[position] for position in positions] or [self.tokenizer.pad_id]
-        sentences = [all_sentences[position] for position in positions]
-        if all(sentence < 0 for sentence in sentences):
-            sentences = [0] * len(ids)
-        return _Kept(ids, sentences, truncation)
-
-
-def _joined(text: str | Sequence[str], *, split: bool) -> tuple[str, Sequence[int]]:
-    """A text and where its sentences begin."""
-    if isinstance(text, str):
-        return text, sentence_starts(text) if split else (0,)
-    sentences = [sentence for sentence in text if sentence.strip()]
-    return " ".join(sentences), list(accumulate((len(s) + 1 for s in sentences[:-1]), initial=0))
-
-
-def _token_sentences(text: str, encoding: Encoding, starts: Sequence[int]) -> list[int]:
-    """The number of each token's sentence; -1 for a special token."""
-    return [
-        -1 if special else bisect_right(starts, _place(text, start, stop)) - 1
-        for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
-    ]
-
-
-def _place(text: str, start: int, stop: int) -> int:
-    """A place in the sentence of a token: its last character, or what follows when it is only white space."""
-    return stop if text[start:stop].isspace() else max(start, stop - 1)
-
-
-def _cut(text: str, encoding: Encoding, limit: int) -> tuple[Sequence[int], Truncation | None]:
-    """The positions of the tokens that are kept, and how the text was cut, if it was."""
-    count = len(encoding.ids)
-    if count <= limit:
-        return range(count), None
-    ending = _special_suffix(encoding.special_tokens_mask)
-    last = limit - ending
-    # A token may hold part of a character; the text ends before the first that is not whole.
-    end = min(max((stop for _, stop in encoding.offsets[:last]), default=0), encoding.offsets[last][0])
-    return [*range(last), *range(count - ending, count)], Truncation(count, limit, text[:end])
-
-
-def _special_suffix(special: list[int]) -> int:
-    return next((count for count, flag in enumerate(reversed(special)) if not flag), len(special))
+        tokens = self._tokens(texts)
+        return TokenBatch(
+            torch.from_numpy(tokens.input_ids),
+            torch.from_numpy(tokens.attention_mask),
+            tokens.truncations,
+            None if tokens.sentence_ids is None else torch.from_numpy(tokens.sentence_ids),
+            tokens.sentence_count,
+        )
 
 
 class Preprocessing:

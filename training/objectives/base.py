@@ -9,8 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor, nn
 
-from training.models.config import PairAttentionConfig, Retrieval
-from training.models.features import Features, Modality, ModalityFeatures
+from training.models.config import Modality, PairAttentionConfig, Retrieval
+from training.models.features import Features, ModalityFeatures
 from training.objectives.similarity import Similarities, similarities
 
 Requirement = Literal[

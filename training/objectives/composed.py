@@ -7,7 +7,8 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from training.errors import RecipeError
-from training.models.features import Features, Modality
+from training.models.config import Modality
+from training.models.features import Features
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.registry import ObjectiveSettings

@@ -12,9 +12,9 @@ from training.data.augmentation import Augmentation
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
 from training.models.bundle import read_bundle
+from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder, load_trainable
-from training.models.features import Modality
 from training.models.preprocessing import Preprocessing
 from training.models.texts.sentence_encoder import SentenceEncoder
 from training.recipes.load import dump_recipe

@@ -7,8 +7,8 @@ import torch
 
 from training.data.augmentation_config import AugmentationConfig
 from training.errors import RecipeError
+from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
-from training.models.features import Modality
 from training.objectives.base import Objective, Requirement
 from training.recipes.schema import Recipe
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from training.data.manifest import Manifest, Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
-from training.models.bundle import read_bundle, save_bundle
-from training.models.features import Modality
+from training.models.bundle import read_bundle
+from training.models.bundle_writer import save_bundle
+from training.models.config import Modality
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits

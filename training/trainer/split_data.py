@@ -15,7 +15,7 @@ from training.data.labels import Labelling
 from training.data.manifest import Manifest, Record, Rejections
 from training.data.pairs import PairSampler
 from training.errors import DataError
-from training.models.features import Modality
+from training.models.config import Modality
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts

@@ -12,8 +12,8 @@ from training.distributed import mean_over_processes
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import measure
+from training.models.config import Modality
 from training.models.encoder import Encoder
-from training.models.features import Modality
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch, BatchLoader, without_missing
 from training.trainer.run_state.processes import Processes

@@ -9,22 +9,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import structlog
-import torch
 from numpy.typing import NDArray
 from PIL.Image import Image
-from torch import Tensor
 
 from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
 from app.encoding.processes.process import EncodingProcess, Order
 from training.errors import MissingModalityError
-from training.models.bundle import BundleInfo, read_bundle
-from training.models.encoder import TextEmbeddings, load_preprocessing
-from training.models.preprocessing import Preprocessing
+from training.models.bundle import BundleInfo, read_bundle, read_tokenizer
+from training.models.config import ImagePreprocessingConfig
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels, to_pixels
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -46,6 +45,8 @@ class EncoderProcesses:
         EncoderLostError: A process does not start.
     """
 
+    on_cpu: Final = True
+
     def __init__(
         self,
         server: ForkServer,
@@ -55,15 +56,10 @@ class EncoderProcesses:
         replaced: Callable[[], object] | None = None,
     ) -> None:
         self.info: BundleInfo | None = read_bundle(bundle)
-        self.preprocessing: Preprocessing = load_preprocessing(self.info)
-        config = self.info.config
-        self.modalities: Collection[str] = {
-            "image",
-            *(["text"] if config.text is not None else []),
-            *(["audio"] if config.audio is not None else []),
-        }
-        self.knows_only_its_texts = "text" in self.modalities and self.preprocessing.text.tokenizer.learned
-        self.device = torch.device("cpu")
+        config, tokenizer = self.info.config, read_tokenizer(self.info)
+        self.image_config: ImagePreprocessingConfig = self.info.preprocessing.image
+        self.modalities: Collection[str] = config.modalities
+        self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
         self._server = server
         self._bundle = bundle
         self._count = count
@@ -91,23 +87,23 @@ class EncoderProcesses:
     @property
     def min_image_side(self) -> int | None:
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
-        return self.preprocessing.image.config.min_side
+        return self.image_config.min_side
 
     def use_threads(self, count: int) -> None:
         """Have the calling thread's passes computed on so many threads."""
         self._of_thread.count = count
 
-    def prepare_image(self, image: Image) -> Tensor:
-        """Make the input uint8 (3, S, S) of a decoded image; see `Encoder`."""
-        return self.preprocessing.image.to_uint8(image)
+    def prepare_image(self, image: Image) -> Pixels:
+        """Make the input (3, S, S) of a decoded image; see `Encoder`."""
+        return to_pixels(image, self.image_config)
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
-        """Vectors (B, D) of uint8 images (B, 3, S, S).
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S).
 
         Raises:
             EncoderLostError: The process has ended, or the pass took too long.
         """
-        vectors: NDArray[np.float32] = self._ask(Order(images.numpy(), self._threads))
+        vectors: NDArray[np.float32] = self._ask(Order(images, self._threads))
         return vectors
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:

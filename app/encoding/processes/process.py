@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels
 
 _START_S: Final = 120.0
 
@@ -21,11 +22,11 @@ class Order:
     """A batch for the process.
 
     Attributes:
-        batch: Texts, or uint8 images (B, 3, S, S).
+        batch: Texts, or prepared images (B, 3, S, S).
         threads: Threads of torch for this pass.
     """
 
-    batch: list[str] | NDArray[np.uint8]
+    batch: list[str] | Pixels
     threads: int
 
 

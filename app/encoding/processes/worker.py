@@ -52,7 +52,7 @@ def _answer(encoder: Encoder, order: Order) -> Any:
     try:
         if isinstance(order.batch, list):
             return encoder.embed_texts(order.batch)
-        return encoder.embed_images(torch.from_numpy(order.batch))
+        return encoder.embed_images(order.batch)
     except MemoryError as error:
         return MemoryError(str(error))
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch

@@ -37,7 +37,7 @@ def test_the_service_doubts_what_the_encoder_cannot_read(indexed: Indexed, targe
 
 @pytest.mark.usefixtures("all_is_near")
 def test_a_pretrained_encoder_reads_all_words(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.models.texts.tokenizer.Tokenizer.learned", False)
+    monkeypatch.setattr("training.models.inputs.tokenizer.Tokenizer.learned", False)
     assert _service(indexed, "images") == dict.fromkeys(EXPECTED, True)
 
 

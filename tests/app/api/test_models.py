@@ -24,7 +24,8 @@ from index.generations.retention import drop_generation
 from tests.app.api.test_writes import LOCAL, picture, problem, put, serve
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
-from training.models.bundle import read_bundle, save_bundle
+from training.models.bundle import read_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from torch import Tensor
 
 from app.decoding.images import ImageDecoders
 from app.encoding import EncodingTimeoutError, QueueFullError
@@ -18,7 +17,7 @@ from tests.training.data.hostile import encoded
 from training.data.decoding.images import decode_image
 from training.errors import ImageError, ImageTooLargeError
 from training.models.config import ImagePreprocessingConfig
-from training.models.preprocessing import ImagePreprocessing
+from training.models.inputs.images import Pixels, to_pixels
 
 CONFIG = ImagePreprocessingConfig(size=24)
 
@@ -36,9 +35,9 @@ def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders, r
     config = CONFIG.model_copy(update={"resize_to": resize_to})
     for content in FILES.values():
         pixels = asyncio.run(decoders.prepare(content, config))
-        expected = ImagePreprocessing(config).to_uint8(decode_image(content))
-        assert (pixels.dtype, pixels.shape, pixels.is_contiguous()) == (expected.dtype, (3, 24, 24), True)
-        assert np.array_equal(pixels.numpy(), expected.numpy())
+        expected = to_pixels(decode_image(content), config)
+        assert (pixels.dtype, pixels.shape, pixels.flags.c_contiguous) == (expected.dtype, (3, 24, 24), True)
+        assert np.array_equal(pixels, expected)
 
 
 def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> None:
@@ -52,9 +51,9 @@ def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: I
     scaled = CONFIG.model_copy(update={"scaled_decoding": True})
     whole = asyncio.run(decoders.decode_upload(content, CONFIG))
     upload = asyncio.run(decoders.decode_upload(content, scaled))
-    expected = ImagePreprocessing(scaled).to_uint8(decode_image(content, min_side=48))
-    assert np.array_equal(upload.pixels.numpy(), expected.numpy())
-    assert not np.array_equal(upload.pixels.numpy(), whole.pixels.numpy())
+    expected = to_pixels(decode_image(content, min_side=48), scaled)
+    assert np.array_equal(upload.pixels, expected)
+    assert not np.array_equal(upload.pixels, whole.pixels)
     assert (upload.width, upload.height) == (whole.width, whole.height) == (801, 600)
 
 
@@ -72,7 +71,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    async def come(number: int) -> list[asyncio.Task[Tensor]]:
+    async def come(number: int) -> list[asyncio.Task[Pixels]]:
         tasks = [asyncio.create_task(decoders.prepare(small(), CONFIG)) for _ in range(number)]
         await asyncio.sleep(0)
         return tasks

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from app.encoding import EncodingQueue, Kind, QueueLimits
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels
 
 
 def vector_of(text: str) -> NDArray[np.float32]:
@@ -35,9 +35,10 @@ class FakeEncoder:
         self.texts.extend(texts)
         return TextEmbeddings(np.stack([vector_of(text) for text in texts]), (None,) * len(texts))
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         self.batches.append(len(images))
-        return images.float().mean((2, 3)).numpy()
+        vectors: NDArray[np.float32] = images.mean((2, 3), dtype=np.float32)
+        return vectors
 
 
 class Observer:

@@ -19,7 +19,7 @@ from app.encoding import (
 from app.encoding.batches import Batches
 from app.encoding.jobs import Job
 from tests.app.encoding.fakes import FakeEncoder, queue_of, vector_of
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
 
 
 class Passes:

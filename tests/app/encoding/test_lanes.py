@@ -4,12 +4,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
-import torch
 
 from app.encoding import EncodingQueue, Priority, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
 
 PATIENCE = 30.0
 
@@ -97,7 +97,7 @@ def test_enough_texts_are_encoded_beside_the_pass_in_work(
 
 def test_an_image_and_a_probe_do_not_wait_for_a_pass_of_texts(encoder: Gated, queue: EncodingQueue) -> None:
     hold(encoder, queue, "first")
-    image = torch.full((3, 4, 4), 7, dtype=torch.uint8)
+    image = np.full((3, 4, 4), 7, np.uint8)
     assert queue.submit("image", image).result(PATIENCE).vector.shape == (3,)
     assert queue.submit("text", "probe", priority=Priority.PROBE).result(PATIENCE).vector.shape == (2,)
     assert encoder.at_work == {"first"}

@@ -10,15 +10,15 @@ from typing import cast
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from app.encoding import EncodingQueue, QueueLimits
 from app.encoding.pool import EncoderBrokenError, Encoders
 from index.search.results import ActiveGeneration
 from training.errors import BundleError
 from training.models.encoder import Encoder
+from training.models.inputs.images import Pixels
 
 PATIENCE = 30.0
 
@@ -28,13 +28,13 @@ class FakeEncoder:
 
     info = None
     modalities = ("image",)
-    device = torch.device("cpu")
+    on_cpu = True
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        return torch.zeros(3, 2, 2)
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        return np.zeros((3, 2, 2), np.uint8)
 
-    def embed_images(self, images: Tensor) -> Tensor:
-        return images
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        return images.astype(np.float32)
 
 
 class Queues:
@@ -205,7 +205,7 @@ def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
 
 def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Queues) -> None:
     class Failing(FakeEncoder):
-        def embed_images(self, images: Tensor) -> Tensor:
+        def embed_images(self, images: Pixels) -> NDArray[np.float32]:
             raise RuntimeError
 
     async def work() -> None:
@@ -222,14 +222,14 @@ def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:
     seen: set[int] = set()
 
     class Noting(FakeEncoder):
-        def embed_images(self, images: Tensor) -> Tensor:
+        def embed_images(self, images: Pixels) -> NDArray[np.float32]:
             seen.add(threading.get_ident())
-            return cast(Tensor, np.zeros((len(images), 2), np.float32))
+            return np.zeros((len(images), 2), np.float32)
 
     async def work() -> None:
         encoders = Encoders(lambda _: cast(Encoder, Noting()), QueueLimits())
         loaded = await encoders.of(active("a"))
-        await loaded.queue.encode_image(torch.zeros(3, 2, 2))
+        await loaded.queue.encode_image(np.zeros((3, 2, 2), np.uint8))
         await encoders.close()
 
     asyncio.run(work())

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -78,8 +77,8 @@ def test_vectors_are_those_of_the_encoder(
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
     assert found.truncations == expected.truncations
     assert found.truncations[2] is not None
-    size = processes.preprocessing.image.config.size
-    images = torch.randint(0, 256, (3, 3, size, size), dtype=torch.uint8)
+    size = processes.image_config.size
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
     np.testing.assert_allclose(processes.embed_images(images), encoder.embed_images(images), atol=1e-6)
     assert processes.info == encoder.info
     assert processes.modalities == encoder.modalities
@@ -154,7 +153,7 @@ def test_a_pass_that_fails_tells_why_and_keeps_its_process(
     processes = make_processes()
     before = processes.pids
     with pytest.raises(RuntimeError, match="Error: "):
-        processes.embed_images(torch.zeros((1, 7, 4, 4), dtype=torch.uint8))
+        processes.embed_images(np.zeros((1, 7, 4, 4), np.uint8))
     assert len(processes.embed_texts(["a"]).vectors) == 1
     assert processes.pids == before
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from app.encoding import (
@@ -20,7 +19,7 @@ from app.encoding import (
     QueueLimits,
 )
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
-from training.models.encoder import TextEmbeddings
+from training.models.embeddings import TextEmbeddings
 
 
 async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[object]":
@@ -67,7 +66,7 @@ def test_what_waits_is_encoded_together_and_in_order() -> None:
 
 def test_texts_and_images_never_share_a_batch() -> None:
     encoder = FakeEncoder()
-    image = torch.full((3, 4, 4), 7, dtype=torch.uint8)
+    image = np.full((3, 4, 4), 7, np.uint8)
 
     async def ask(queue: EncodingQueue) -> None:
         held = await _hold(queue, encoder)

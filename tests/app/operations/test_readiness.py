@@ -22,7 +22,8 @@ from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import generation_for, reindex
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from training.models.bundle import read_bundle, save_bundle
+from training.models.bundle import read_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.config import (
     AudioTowerConfig,
     DualEncoderConfig,
@@ -31,7 +32,8 @@ from training.models.config import (
     PreprocessingConfig,
 )
 from training.models.dual_encoder import build_dual_encoder
-from training.models.encoder import Encoder, TextEmbeddings, load_encoder
+from training.models.embeddings import TextEmbeddings
+from training.models.encoder import Encoder, load_encoder
 from training.models.preprocessing import Preprocessing
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.

@@ -23,7 +23,8 @@ from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.operations.test_readiness import Trouble
 from tests.app.raw_http import PATIENCE, Running, echo, serving, statuses
-from training.models.encoder import Encoder, TextEmbeddings, load_encoder
+from training.models.embeddings import TextEmbeddings
+from training.models.encoder import Encoder, load_encoder
 
 SEARCH = f"/v1/collections/{COLLECTION}/search"
 IMAGES = f"/v1/collections/{COLLECTION}/images"

@@ -45,6 +45,7 @@ class Bare:
 
 def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     """Measure as the service computes: with the threads of torch and the lanes that it would choose."""
+    import numpy as np
     import torch
 
     from app.encoding.passes import warm_up
@@ -64,7 +65,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
         return encoder.embed_texts(list(islice(some_texts, size)))
 
     def batch_of_images() -> object:
-        return encoder.embed_images(torch.stack(list(islice(some_images, size))))
+        return encoder.embed_images(np.stack(list(islice(some_images, size))))
 
     some_files = cycle(files)
 

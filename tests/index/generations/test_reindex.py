@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from sqlalchemy import delete, select
-from torch import Tensor
 
 from index.catalogue.collections import Generation, find_generation
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
@@ -28,7 +27,9 @@ from tests.index.samples import make_picture
 from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
-from training.models.encoder import Encoder, TextEmbeddings
+from training.models.embeddings import TextEmbeddings
+from training.models.encoder import Encoder
+from training.models.inputs.images import Pixels
 
 _PROGRAM = """
 import sys
@@ -108,10 +109,10 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
         min_image_side = None
         embed_texts = staticmethod(other_encoder.embed_texts)
 
-        def prepare_image(self, image: Image.Image) -> Tensor:
+        def prepare_image(self, image: Image.Image) -> Pixels:
             return other_encoder.prepare_image(image)
 
-        def embed_images(self, images: Tensor) -> np.ndarray:
+        def embed_images(self, images: Pixels) -> np.ndarray:
             nonlocal passes
             passes += 1
             if passes == 2:
@@ -219,7 +220,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
         prepare_image = staticmethod(encoder.prepare_image)
         embed_texts = staticmethod(encoder.embed_texts)
 
-        def embed_images(self, images: Tensor) -> np.ndarray:
+        def embed_images(self, images: Pixels) -> np.ndarray:
             swap(engine, second, other_encoder, preload_s=0, show_progress=False)
             return embed(images)
 
@@ -244,7 +245,7 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
         prepare_image = staticmethod(other_encoder.prepare_image)
         embed_texts = staticmethod(other_encoder.embed_texts)
 
-        def embed_images(self, images: Tensor) -> np.ndarray:
+        def embed_images(self, images: Pixels) -> np.ndarray:
             drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
             return embed(images)
 
@@ -339,7 +340,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
         embed_texts = staticmethod(other_encoder.embed_texts)
         passes = 0
 
-        def embed_images(self, images: Tensor) -> np.ndarray:
+        def embed_images(self, images: Pixels) -> np.ndarray:
             self.passes += 1
             if self.passes == 3:
                 with engine.home.catalogue.write() as session:

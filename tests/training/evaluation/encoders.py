@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from training.errors import MissingModalityError
-from training.models.features import Modality
+from training.models.config import Modality
+from training.models.inputs.images import Pixels
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 
@@ -35,12 +34,12 @@ class ColourEncoder:
         self.batches: list[int] = []
         self.texts: list[str] = []
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        return torch.from_numpy(np.array(image.resize((2, 2)))).permute(2, 0, 1).contiguous()
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        return np.array(image.resize((2, 2))).transpose(2, 0, 1)
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         self.batches.append(len(images))
-        return _unit(images.float().mean(dim=(2, 3)).numpy() + 1)
+        return _unit(images.mean(axis=(2, 3), dtype=np.float32) + 1)
 
     def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
         self.texts += texts
@@ -71,7 +70,7 @@ class FlippingEncoder(ColourEncoder):
         super().__init__()
         self._random = None if seed is None else np.random.default_rng(seed)
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         return self._flipped(super().embed_images(images))
 
     def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
@@ -92,7 +91,7 @@ class BladeEncoder(ColourEncoder):
     dim = 8
     blades = 2
 
-    def embed_images(self, images: Tensor) -> NDArray[np.float32]:
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         return _planes(super().embed_images(images))
 
     def embed_texts(self, texts: Sequence[str]) -> ColourTexts:

@@ -18,7 +18,8 @@ from tests.training.models.tiny import (
     tiny_tokens,
 )
 from training.errors import BundleError, MissingModalityError, RecipeError
-from training.models.bundle import read_bundle, save_bundle
+from training.models.bundle import read_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.config import AudioPreprocessingConfig, DualEncoderConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder

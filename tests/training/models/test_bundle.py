@@ -11,8 +11,9 @@ import torch
 
 from tests.training.models.tiny import IMAGE_OPTIONS, image_head, tiny_config, tiny_model, tiny_preprocessing
 from training.errors import BundleError, RecipeError
-from training.models import bundle
-from training.models.bundle import BundleInfo, read_bundle, save_bundle
+from training.models import bundle_writer
+from training.models.bundle import BundleInfo, read_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_encoder
 
@@ -141,7 +142,7 @@ def test_a_failure_while_writing_leaves_the_older_bundle(
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundle, "model_card", full)
+    monkeypatch.setattr(bundle_writer, "model_card", full)
     before = read_bundle(folder)
     with pytest.raises(BundleError, match="No space left"):
         save(folder, tiny_model(seed=1))

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file
-from torch import Tensor
 
 from tests.training.models.tiny import (
     IMAGE_OPTIONS,
@@ -20,17 +19,18 @@ from tests.training.models.tiny import (
     tiny_tokens,
 )
 from training.errors import MissingModalityError, RecipeError
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.encoder import Encoder, choose_device, load_encoder
+from training.models.inputs.images import Pixels
 
 PAIRS = list(zip(sorted(IMAGE_OPTIONS), sorted(TEXT_OPTIONS) * 2, strict=False))
 
 
-def images(encoder: Encoder, count: int = 5) -> Tensor:
+def images(encoder: Encoder, count: int = 5) -> Pixels:
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, size=(count, 40, 52, 3), dtype=np.uint8)
-    return torch.stack([encoder.prepare_image(Image.fromarray(image)) for image in pixels])
+    return np.stack([encoder.prepare_image(Image.fromarray(image)) for image in pixels])
 
 
 @pytest.mark.parametrize(("image", "text"), PAIRS)
@@ -182,7 +182,9 @@ def test_vectors_alone_define_their_blades(blades: int) -> None:
     for basis in bases:
         np.testing.assert_allclose(basis @ basis.T, np.eye(blades), atol=1e-6)
     texts = encoder.embed_texts(TEXTS).vectors.astype(np.float64).reshape(len(TEXTS), blades, 12)
-    pixels = encoder.preprocessing.image.normalise(encoder.preprocessing.image.to_unit(prepared))
+    pixels = encoder.preprocessing.image.normalise(
+        encoder.preprocessing.image.to_unit(torch.from_numpy(prepared))
+    )
     with torch.inference_mode():
         image_blades = model.encode_image(pixels).embedding.double().numpy().reshape(5, blades, 12)
         text_blades = model.encode_text(tiny_tokens()).embedding.double().numpy().reshape(-1, blades, 12)

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as BackendTokenizer
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import Encoder
+from training.models.inputs.tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
-from training.models.texts.tokenizer import build_tokenizer
 
 DATA = os.environ.get("RECOQUEST_TEST_DATA")
 pytestmark = [
@@ -60,6 +60,6 @@ def test_tokens_are_those_of_the_file(encoder: Encoder) -> None:
 
 
 def test_images_alone_and_in_a_batch(encoder: Encoder) -> None:
-    images = torch.randint(0, 256, (4, 3, 224, 224), dtype=torch.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 224, 224), np.uint8)
     alone = np.concatenate([encoder.embed_images(image[None]) for image in images])
     np.testing.assert_allclose(alone, encoder.embed_images(images), atol=1e-5)

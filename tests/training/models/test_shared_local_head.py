@@ -18,7 +18,8 @@ from tests.training.models.tiny import (
     tiny_preprocessing,
     tiny_tokens,
 )
-from training.models.bundle import read_bundle, save_bundle
+from training.models.bundle import read_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_trainable
 from training.objectives.base import LossOutput

@@ -13,9 +13,9 @@ from training.models.config import DualEncoderConfig, ImageArchitecture, Preproc
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.encoder import Encoder
 from training.models.images.towers import ImageTower
+from training.models.inputs.tokenizer import Tokenizer, learn_tokenizer
 from training.models.preprocessing import Preprocessing, TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch, pad_spectrograms
-from training.models.texts.tokenizer import Tokenizer, learn_tokenizer
 
 SIZE = 32
 TEXTS = (

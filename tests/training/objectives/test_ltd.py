@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tests.training.objectives.cases import DIM, random_batch
 from training.errors import RecipeError
-from training.models.features import Features, Modality, ModalityFeatures
+from training.models.config import Modality
+from training.models.features import Features, ModalityFeatures
 from training.objectives.base import ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.ltd import LTD, LTDSettings, Multiplier

@@ -13,8 +13,8 @@ from tests.training.trainer.scenes import COLOURS, tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run, stop_after
 from training.data.manifest import Manifest, read_manifest, write_manifest
 from training.errors import DataError, RecipeError
+from training.models.config import Modality
 from training.models.encoder import load_encoder
-from training.models.features import Modality
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.run_state.errors import TrainingInterruptedError

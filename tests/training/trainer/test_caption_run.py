@@ -40,7 +40,7 @@ def test_what_is_left_is_an_image_encoder_that_is_measured_by_image(tmp_path: Pa
     encoder = load_encoder(result.bundle, "cpu")
     assert encoder.modalities == {"image"}
     pixels = encoder.prepare_image(Image.new("RGB", (20, 20), "red"))
-    assert encoder.embed_images(pixels.unsqueeze(0)).shape == (1, 8)
+    assert encoder.embed_images(pixels[None]).shape == (1, 8)
     with pytest.raises(MissingModalityError, match="trained without texts"):
         encoder.embed_texts(["a red square"])
     report = evaluate(encoder, read_manifest(scenes), show_progress=False)

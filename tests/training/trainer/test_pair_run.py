@@ -48,7 +48,7 @@ def test_recall_is_that_of_the_pairs(trained: Path, scenes: Path) -> None:
     assert scores.shape == (6, 12)
     pixels = [encoder.prepare_image(decode_image(manifest.image_path(record))) for record in manifest.records]
     for row, image in enumerate(pixels):
-        regions = encoder.image_entries(image.unsqueeze(0))
+        regions = encoder.image_entries(image[None])
         alone = [encoder.compare(regions, encoder.text_entries([text]))[0, 0] for text in embedded.texts]
         np.testing.assert_allclose(scores[row], alone, atol=1e-5)
     report = measure(encoder, embedded)

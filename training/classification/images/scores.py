@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import torch
 from lightning_fabric import Fabric
 from PIL import Image
-from torch import Tensor
 
 from training.classification.images.model import ImageClassifier
 from training.data.labels import positives
@@ -15,7 +14,8 @@ from training.errors import DataError, MissingModalityError
 from training.evaluation.auc import area_under_roc
 from training.evaluation.embedding.images_and_texts import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors
-from training.models.features import Modality
+from training.models.config import Modality
+from training.models.inputs.images import Pixels, to_pixels
 from training.models.preprocessing import ImagePreprocessing
 
 MEAN_AUC = "mean_auc"
@@ -83,13 +83,13 @@ class Scorer:
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
         return self.preprocessing.config.min_side
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        """A decoded image as uint8 (3, S, S)."""
-        return self.preprocessing.to_uint8(image)
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        """A decoded image as (3, S, S)."""
+        return to_pixels(image, self.preprocessing.config)
 
-    def embed_images(self, images: Tensor) -> Vectors:
-        """Scores (B, L) of uint8 images (B, 3, S, S)."""
-        pixels = self.preprocessing.to_unit(images.to(self.fabric.device))
+    def embed_images(self, images: Pixels) -> Vectors:
+        """Scores (B, L) of prepared images (B, 3, S, S)."""
+        pixels = self.preprocessing.to_unit(torch.from_numpy(images).to(self.fabric.device))
         with torch.inference_mode(), self.fabric.autocast():
             logits = self.classifier.logits(self.preprocessing.normalise(pixels))
         scores: Vectors = logits.float().cpu().numpy()

@@ -9,8 +9,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from training.classification.questions.bilinear_attention import BilinearAttention, normed_linear
 from training.classification.questions.config import AnswerModelConfig
 from training.models.images.towers import ImageTower, build_image_tower
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
-from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import build_text_tower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
 from training.objectives.similarity import full_precision

@@ -9,8 +9,8 @@ from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.text_pairs import PairTokens
 from training.errors import RecipeError
 from training.models.heads.pooling import masked_mean
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.texts.backbones import TransformersTextBackbone
-from training.models.texts.tokenizer import Tokenizer
 from training.models.texts.towers import build_text_tower
 
 

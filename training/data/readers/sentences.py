@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from training.models.texts.sentences import sentence_starts
+from training.models.inputs.sentences import sentence_starts
 
 _LIST_MARKER: Final = re.compile(r"^\(?\d{1,2}[.)]\s+|^[-*•]\s+")
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")

@@ -20,7 +20,8 @@ from training.errors import DataError, ImageError
 from training.evaluation.embedding.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
 from training.evaluation.pairs import PairScorer
 from training.evaluation.similarity import Vectors, as_blades
-from training.models.features import Modality
+from training.models.config import Modality
+from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
@@ -63,11 +64,11 @@ class ImageTextEncoder(Protocol):
     def min_image_side(self) -> int | None:
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
-    def prepare_image(self, image: Image.Image) -> Tensor:
-        """A decoded image as uint8 (3, S, S)."""
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        """A decoded image as (3, S, S)."""
 
-    def embed_images(self, images: Tensor) -> Vectors:
-        """(B, D) L2-normalised vectors of uint8 images (B, 3, S, S)."""
+    def embed_images(self, images: Pixels) -> Vectors:
+        """(B, D) L2-normalised vectors of prepared images (B, 3, S, S)."""
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
         """L2-normalised vectors of texts."""
@@ -193,18 +194,19 @@ def _embed_images(
     rows: list[int] = []
     vectors: list[Vectors] = []
     for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
-        readable = [(row, image) for row, image in prepared if isinstance(image, Tensor)]
+        readable = [(row, image) for row, image in prepared if isinstance(image, np.ndarray)]
         for row, image in prepared:
             if isinstance(image, ImageError):
                 record = manifest.records[row]
                 skipped.add(record.line, f"{record.image}: {image}")
         if readable:
             read = [row for row, _ in readable]
-            images = torch.stack([image for _, image in readable])
-            seen = images if marks is None else marks.mark_images(images, read)
-            vectors.append(encoder.embed_images(seen))
+            images = np.stack([image for _, image in readable])
+            if marks is not None:
+                images = marks.mark_images(torch.from_numpy(images), read).numpy()
+            vectors.append(encoder.embed_images(images))
             if pairs is not None:
-                pairs.add_images(seen)
+                pairs.add_images(images)
             rows += read
         bar.advance(len(prepared))
     if not vectors:
@@ -214,9 +216,9 @@ def _embed_images(
 
 def _prepared_images(
     encoder: ImageTextEncoder, manifest: Manifest, batch_size: int
-) -> Iterator[tuple[int, Tensor | ImageError]]:
+) -> Iterator[tuple[int, Pixels | ImageError]]:
     """Images in order, decoded at most two batches ahead of the encoder."""
-    waiting: deque[tuple[int, Future[Tensor | ImageError]]] = deque()
+    waiting: deque[tuple[int, Future[Pixels | ImageError]]] = deque()
     pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
     try:
         for row, record in enumerate(manifest.records):
@@ -236,7 +238,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _prepare(encoder: ImageTextEncoder, path: Path) -> Tensor | ImageError:
+def _prepare(encoder: ImageTextEncoder, path: Path) -> Pixels | ImageError:
     try:
         return encoder.prepare_image(decode_image(path, min_side=encoder.min_image_side))
     except ImageError as error:

@@ -1,1 +1,1 @@
-"""Text towers, tokenizers, sentence encoders."""
+"""Text towers and sentence encoders."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.models.config import TextArchitecture
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.pretrained import (
     architecture_options,
     configuration,
@@ -20,7 +21,6 @@ from training.models.pretrained import (
     read_projection,
 )
 from training.models.texts.clip_text_weights import is_open_clip, load_open_clip_text, open_clip_text_options
-from training.models.texts.tokenizer import Tokenizer
 from training.models.tower import Projection, TextBackbone, TextFeatures
 
 

@@ -11,12 +11,12 @@ from training.errors import RecipeError
 from training.models.config import TextTowerConfig
 from training.models.freezing import Freezer, frozen_modules
 from training.models.heads.pooling import build_pooling, pool_sentences
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.slices import read_by_length
 from training.models.texts.gru import build_gru
 from training.models.texts.small_transformer import build_small_transformer
 from training.models.texts.text_cnn import build_text_cnn
-from training.models.texts.tokenizer import Tokenizer
 from training.models.tower import Fork, TextBackbone, TowerOutput
 
 _OWN: Final[Mapping[str, Callable[[dict[str, Any], int], TextBackbone]]] = {

@@ -19,7 +19,7 @@ from training.data.decoding.images import decode_image
 from training.data.manifest import read_manifest
 from training.errors import DataError, RecipeError
 from training.evaluation.auc import area_under_roc
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 from training.models.images.towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as

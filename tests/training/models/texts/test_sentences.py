@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.models.texts.sentences import sentence_starts
+from training.models.inputs.sentences import sentence_starts
 
 
 def split(text: str) -> list[str]:
