@@ -6,6 +6,7 @@ from time import monotonic
 import typer
 from rich.table import Table
 
+from app.lifecycle.graphs import add_graphs
 from app.observability.console import console
 from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
@@ -34,6 +35,7 @@ def open_generation(
     seconds = monotonic() - started
     if number is None:
         found = generation_for(engine.home, collection, encoder)
+    add_graphs(engine.home, encoder)
     return found, encoder, seconds
 
 

@@ -51,6 +51,7 @@ def index(
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
+    from app.lifecycle.graphs import add_graphs
     from app.settings import load_settings
     from index.ingest import ingest_manifest
     from training.host import keep_freed_memory
@@ -73,6 +74,7 @@ def index(
                 batch_size=batch_size,
                 preload_s=settings.refresh_s + seconds,
             )
+            add_graphs(engine.home, encoder)
             _say(collection, report, len(manifest.rejections))
             if report.took_over is not None:
                 finish_swap(engine, settings, report.took_over)

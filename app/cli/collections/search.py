@@ -1,5 +1,6 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
+import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from index.engine import SearchEngine
     from index.search.query_vector import Part
     from index.search.results import ActiveGeneration
+    from training.models.config import Modality
     from training.models.encoder import Encoder
-    from training.models.features import Modality
+    from training.models.onnx.encoder import OnnxEncoder
 
 
+_GARBAGE_THRESHOLD = 100_000
 # The options that fields of a query come from.
 _OPTIONS = {
     "text": "TEXT",
@@ -119,6 +122,8 @@ def search(
     device: Device = None,
 ) -> None:
     """Search a collection by texts, image files, stored images and vectors, alone or together."""
+    # Objects of imports stay; collections of garbage among them would take a tenth of the time.
+    gc.set_threshold(_GARBAGE_THRESHOLD)
     from app.cli.collections.examples import Given, given_examples
     from app.settings import load_settings
 
@@ -278,10 +283,10 @@ class _PartMaker:
         return stored_part(self._engine, self._active, source)
 
     @cached_property
-    def _encoder(self) -> "Encoder":
-        from training.models.encoder import load_encoder
+    def _encoder(self) -> "Encoder | OnnxEncoder":
+        from training.models.onnx.loading import load_query_encoder
 
-        return load_encoder(self._active.bundle, self._settings.device, only=self._modality)
+        return load_query_encoder(self._active.bundle, self._settings.device, only=self._modality)
 
     def _of_text(self, text: str, field: str) -> "Part":
         from app.schemas.search_page import Truncation

@@ -12,7 +12,7 @@ import typer
 from app.cli.options import indexed
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
 from training.errors import DataError
-from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.loading import load_query_encoder
 from training.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.results import ActiveGeneration
+    from training.models.encoder import Encoder
+    from training.models.onnx.encoder import OnnxEncoder
 
 _AT_ONCE: Final = 64
 
@@ -46,7 +48,7 @@ def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Se
     """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
     with indexed(settings) as engine:
         active = engine.active(collection)
-        encoder = load_encoder(active.bundle, settings.device, only="text")
+        encoder = load_query_encoder(active.bundle, settings.device, only="text")
         with progress_bar(f"Searching {collection}", len(queries)) as bar:
             for start in range(0, len(queries), _AT_ONCE):
                 some = queries[start : start + _AT_ONCE]
@@ -57,7 +59,10 @@ def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Se
 
 
 def _pages(
-    engine: "SearchEngine", active: "ActiveGeneration", encoder: Encoder, queries: "Sequence[SearchQuery]"
+    engine: "SearchEngine",
+    active: "ActiveGeneration",
+    encoder: "Encoder | OnnxEncoder",
+    queries: "Sequence[SearchQuery]",
 ) -> Iterator[SearchResponse]:
     started = perf_counter()
     texts = [query.text or "" for query in queries]

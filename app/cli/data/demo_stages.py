@@ -13,6 +13,7 @@ import typer
 
 from app.cli.training.evaluate import write_json
 from app.engine import open_engine
+from app.lifecycle.graphs import add_graphs
 from app.settings import Settings, load_settings
 from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest
@@ -150,6 +151,7 @@ class _Subject:
         engine = open_engine(self.settings)
         try:
             ingest_manifest(engine, self.name, encoder, read_manifest(self.data))
+            add_graphs(engine.home, encoder)
         finally:
             engine.close()
         return ""

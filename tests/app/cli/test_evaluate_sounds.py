@@ -15,7 +15,7 @@ from training.data.manifest import read_manifest, write_manifest
 from training.errors import RecoquestError
 from training.evaluation.evaluate import EvaluationReport
 from training.evaluation.factors import FactorReading
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 
 
 @pytest.fixture

@@ -75,6 +75,30 @@ def test_a_search_by_text_neither_imports_nor_loads_the_image_encoder(indexed: I
     assert not {"transformers", "training.models.images.backbones"} & set(done.stderr.split())
 
 
+def test_a_search_in_an_indexed_collection_needs_no_torch(own: Indexed) -> None:
+    home, data = str(own.settings.home), str(own.manifest.folder)
+    image = str(own.manifest.image_path(own.manifest.records[3]))
+    queries = (["a boat"], ["--image", image])
+    before = [_ids(json.loads(_search(own, *query, "--json").stdout)) for query in queries]
+    index = ["index", COLLECTION, "--bundle", str(own.bundle), "--data", data, "--home", home]
+    assert CliRunner().invoke(build(), index).exit_code == 0
+    script = (
+        "import sys; from app.cli.main import build; build()(sys.argv[1:], standalone_mode=False); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    for query, ids in zip(queries, before, strict=True):
+        arguments = ["search", COLLECTION, *query, "--json", "--home", home]
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert _ids(json.loads(done.stdout)) == ids
+        assert not {"torch", "transformers", "alembic"} & set(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -78,7 +78,7 @@ class ClsPooling(Pooling):
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The first real entry (B, C)."""
-        rows = torch.arange(len(features), device=features.device)
+        rows = torch.arange(features.shape[0], device=features.device)
         return features[rows, mask.int().argmax(dim=1)], None
 
 
@@ -87,7 +87,7 @@ class EosPooling(Pooling):
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The last real entry (B, C)."""
-        rows = torch.arange(len(features), device=features.device)
+        rows = torch.arange(features.shape[0], device=features.device)
         positions = torch.arange(mask.shape[1], device=mask.device)
         return features[rows, (mask * positions).argmax(dim=1)], None
 

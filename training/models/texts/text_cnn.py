@@ -39,7 +39,7 @@ class _Block(nn.Module):
 
     def forward(self, states: Tensor, kept: Tensor) -> Tensor:
         """States (B, T, C) from states, where `kept` (B, T, 1) is 0 at padding, which no word may see."""
-        mixed = self.mix((self.enter(states) * kept).mT).mT
+        mixed = self.mix((self.enter(states) * kept).transpose(1, 2)).transpose(1, 2)
         return relu(self.skip(states) + self.leave(mixed))
 
 

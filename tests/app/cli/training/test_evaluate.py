@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from tests.training.trainer.scenes import write_scenes
-from training.models.bundle import save_bundle
+from training.models.bundle_writer import save_bundle
 
 
 @pytest.fixture(scope="module")

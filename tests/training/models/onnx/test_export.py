@@ -1,0 +1,198 @@
+"""Graphs of ONNX Runtime give the vectors of PyTorch, or are not used."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.training.models.tiny import (
+    IMAGE_OPTIONS,
+    SIZE,
+    TEXT_OPTIONS,
+    TEXTS,
+    tiny_audio_model,
+    tiny_audio_preprocessing,
+    tiny_config,
+    tiny_model,
+    tiny_preprocessing,
+)
+from training.errors import MissingModalityError
+from training.models.bundle_writer import save_bundle
+from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.export import ExportError, can_export, export_towers
+from training.models.onnx.files import FOLDER, MANIFEST_FILE, graph_file
+from training.models.onnx.loading import load_onnx_encoder, load_query_encoder
+
+_SIMILAR = 1e-5
+_ATTENTION = {"pooling": "attention"}
+CONFIGS: dict[str, dict[str, Any]] = {
+    f"{image} and {text}": {"image": image, "text": text}
+    for image, text in zip(IMAGE_OPTIONS, TEXT_OPTIONS, strict=True)
+} | {
+    "attention pooling": {"image": "vit", "image_settings": _ATTENTION, "text_settings": _ATTENTION},
+    "the first token": {"text": "bert", "text_settings": {"pooling": "cls"}},
+    "the last token": {"text": "clip_text_model", "text_settings": {"pooling": "eos"}},
+    "a pooled feature of its own": {"text": "siglip_text_model", "text_settings": {"pooling": "eos"}},
+    "both branches": {"image": "vit", "text": "bert", "branches": {}, "retrieval": "concat"},
+    "unique branch": {"image": "vit", "branches": {}, "retrieval": "unique"},
+    "normal": {"branches": {"kind": "mlp"}, "retrieval": "normal", "dim": 13},
+    "heads with batch norm": {"image_settings": {"head": {"kind": "mlp", "hidden": 20, "norm": True}}},
+}
+
+
+def saved(folder: Path, **settings: Any) -> Encoder:
+    """A bundle with the graphs of its towers."""
+    model = tiny_model(tiny_config(**settings)).eval()
+    save_bundle(
+        folder, name="tiny", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
+    )
+    encoder = load_encoder(folder, "cpu")
+    export_towers(encoder, folder)
+    return encoder
+
+
+def loaded(folder: Path) -> OnnxEncoder:
+    encoder = load_onnx_encoder(folder)
+    assert encoder is not None
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with graphs, which no test may change."""
+    folder = tmp_path_factory.mktemp("onnx") / "bundle"
+    saved(folder)
+    return folder
+
+
+@pytest.mark.parametrize("settings", CONFIGS.values(), ids=list(CONFIGS))
+def test_vectors_of_every_tower_are_those_of_pytorch(tmp_path: Path, settings: dict[str, Any]) -> None:
+    encoder = saved(tmp_path / "bundle", **settings)
+    graphs = loaded(tmp_path / "bundle")
+    texts = [*TEXTS, "", "a", "red " * 60] * 6
+    found, expected = graphs.embed_texts(texts), encoder.embed_texts(texts)
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=_SIMILAR)
+    assert found.truncations == expected.truncations
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, SIZE, SIZE), np.uint8)
+    np.testing.assert_allclose(graphs.embed_images(images), encoder.embed_images(images), atol=_SIMILAR)
+    assert graphs.unsigned == encoder.unsigned
+    assert graphs.modalities == encoder.modalities
+    assert graphs.knows_only_its_texts == encoder.knows_only_its_texts
+
+
+def test_vectors_of_one_graph_are_alone(folder: Path) -> None:
+    encoder = load_onnx_encoder(folder, only="text")
+    assert encoder is not None
+    assert encoder.embed_texts(TEXTS).vectors.shape == (len(TEXTS), 12)
+    with pytest.raises(MissingModalityError):
+        encoder.embed_images(np.zeros((1, 3, SIZE, SIZE), np.uint8))
+
+
+def test_an_encoder_without_texts_has_one_graph(tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    save_bundle(
+        folder,
+        name="tiny",
+        model=tiny_audio_model(texts=False).eval(),
+        preprocessing=tiny_audio_preprocessing(texts=False),
+        metrics={},
+        recipe_yaml="",
+    )
+    encoder = load_encoder(folder, "cpu")
+    export_towers(encoder, folder)
+    graphs = loaded(folder)
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, SIZE, SIZE), np.uint8)
+    np.testing.assert_allclose(graphs.embed_images(images), encoder.embed_images(images), atol=_SIMILAR)
+    with pytest.raises(MissingModalityError, match="trained without texts"):
+        graphs.embed_texts(["a"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "preprocessing"),
+    [({"blades": 2}, {}), ({}, {"text": {"max_tokens": 32, "sentences": True}})],
+    ids=["blades", "sentences"],
+)
+def test_vectors_that_one_graph_does_not_give_are_left_to_pytorch(
+    tmp_path: Path, settings: dict[str, Any], preprocessing: dict[str, Any]
+) -> None:
+    info = save_bundle(
+        tmp_path / "bundle",
+        name="tiny",
+        model=tiny_model(tiny_config(**settings)),
+        preprocessing=tiny_preprocessing(**preprocessing),
+        metrics={},
+        recipe_yaml="",
+    )
+    assert not can_export(info)
+    assert isinstance(load_query_encoder(tmp_path / "bundle", "cpu"), Encoder)
+
+
+def without_manifest(folder: Path) -> None:
+    (folder / MANIFEST_FILE).unlink()
+
+
+def with_a_changed_byte(folder: Path) -> None:
+    content = bytearray((folder / graph_file("text")).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / graph_file("text")).write_bytes(content)
+
+
+def of_another_bundle(folder: Path) -> None:
+    manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest | {"digest": "0" * 64}))
+
+
+def of_a_newer_release(folder: Path) -> None:
+    manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest | {"format_version": 2}))
+
+
+@pytest.mark.parametrize(
+    "change", [without_manifest, with_a_changed_byte, of_another_bundle, of_a_newer_release]
+)
+def test_graphs_that_do_not_belong_to_the_bundle_are_not_used(tmp_path: Path, change: Any) -> None:
+    expected = saved(tmp_path / "bundle").embed_texts(TEXTS).vectors
+    change(tmp_path / "bundle" / FOLDER)
+    assert load_onnx_encoder(tmp_path / "bundle") is None
+    encoder = load_query_encoder(tmp_path / "bundle", "cpu")
+    assert isinstance(encoder, Encoder)
+    np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, expected, atol=_SIMILAR)
+
+
+def test_graphs_with_other_vectors_are_told_and_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path / "bundle")
+    path = tmp_path / "bundle" / FOLDER / MANIFEST_FILE
+    manifest = json.loads(path.read_text())
+    manifest["graphs"]["text"]["reference"][1][0] += 0.002
+    path.write_text(json.dumps(manifest))
+    assert load_onnx_encoder(tmp_path / "bundle") is None
+    assert "other vectors" in caplog.text
+    # The graph of images is right.
+    assert load_onnx_encoder(tmp_path / "bundle", only="image") is not None
+
+
+def test_graphs_that_give_other_vectors_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OnnxEncoder, "embed_images", lambda _, images: np.ones((len(images), 12)))
+    with pytest.raises(ExportError, match="other vectors"):
+        saved(tmp_path / "bundle")
+    assert not (tmp_path / "bundle" / FOLDER).exists()
+
+
+def test_graphs_need_no_torch(folder: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from training.models.onnx.loading import load_query_encoder; "
+        "load_query_encoder(Path(sys.argv[1])).embed_texts(['a cat']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert not {"torch", "transformers", "onnx"} & set(done.stdout.split())

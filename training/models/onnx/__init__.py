@@ -1,0 +1,1 @@
+"""Towers as ONNX graphs, which ONNX Runtime computes without PyTorch."""

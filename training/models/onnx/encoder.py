@@ -1,0 +1,124 @@
+"""An encoder whose towers are computed by ONNX Runtime on the CPU."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from PIL import Image
+
+from training.errors import MissingModalityError
+from training.models.bundle import BundleInfo
+from training.models.config import ImagePreprocessingConfig, Modality
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels, to_pixels
+from training.models.inputs.texts import TextTokens, TokenArrays
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree, graph_file, reference_images
+
+# Layers of a larger batch do not fit the processor's cache.
+_ROWS: Final = 16
+
+
+class OnnxEncoder:
+    """Embeds images and texts as `training.models.encoder.Encoder` does; threads may share it.
+
+    Args:
+        info: Bundle of the graphs.
+        tokenizer: Of the text tower; None: there is none.
+        folder: Holds the graphs.
+        graphs: Graphs to load.
+        threads: Threads of a forward pass.
+    """
+
+    on_cpu: Final = True
+
+    def __init__(
+        self,
+        info: BundleInfo,
+        tokenizer: Tokenizer | None,
+        folder: Path,
+        graphs: Collection[GraphName],
+        threads: int = 1,
+    ) -> None:
+        self.info: BundleInfo | None = info
+        self.image_config: ImagePreprocessingConfig = info.preprocessing.image
+        self.dim = info.dim
+        self.blades = info.config.blades
+        self.unsigned = info.config.unsigned
+        self.modalities: frozenset[Modality] = info.config.modalities
+        self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
+        self._tokens = None if tokenizer is None else TextTokens(info.preprocessing.text, tokenizer)
+        self._sessions: Mapping[GraphName, onnxruntime.InferenceSession] = {
+            name: _session(folder / graph_file(name), threads) for name in graphs
+        }
+
+    @property
+    def min_image_side(self) -> int | None:
+        """Pixels that both sides of a decoded image must keep; None: full resolution."""
+        return self.image_config.min_side
+
+    def prepare_image(self, image: Image.Image) -> Pixels:
+        """A decoded image as (3, S, S), which `embed_images` takes in batches."""
+        return to_pixels(image, self.image_config)
+
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S)."""
+        session = self._session("image")
+        vectors = np.empty((len(images), self.dim), np.float32)
+        for start in range(0, len(images), _ROWS):
+            rows = slice(start, start + _ROWS)
+            vectors[rows] = session.run(None, {"images": images[rows]})[0]
+        return vectors
+
+    def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, each whole or as its sentences; those over the limit of tokens are cut.
+
+        Raises:
+            MissingModalityError: The model was trained without texts.
+        """
+        session = self._session("text")
+        assert self._tokens is not None
+        tokens = self._tokens(texts)
+        vectors = np.empty((len(texts), self.dim), np.float32)
+        lengths = tokens.attention_mask.sum(axis=1)
+        # Texts of about equal length together have little padding.
+        order = np.argsort(lengths, kind="stable")
+        for start in range(0, len(texts), _ROWS):
+            rows = order[start : start + _ROWS]
+            vectors[rows] = session.run(None, _inputs(tokens, rows, int(lengths[rows].max())))[0]
+        return TextEmbeddings(vectors, tokens.truncations)
+
+    def agrees(self, graphs: Mapping[GraphName, Graph]) -> bool:
+        """Whether reference inputs have their vectors, each alone: its shape is not that of the export."""
+        for name in self._sessions:
+            if name == "text":
+                vectors = np.concatenate([self.embed_texts([text]).vectors for text in REFERENCE_TEXTS])
+            else:
+                vectors = self.embed_images(reference_images(self.image_config.size)[:1])
+            if not agree(vectors, graphs[name].reference):
+                return False
+        return True
+
+    def _session(self, name: GraphName) -> onnxruntime.InferenceSession:
+        if name not in self._sessions:
+            raise MissingModalityError(name)
+        return self._sessions[name]
+
+
+def _inputs(tokens: TokenArrays, rows: NDArray[np.intp], length: int) -> dict[str, NDArray[np.int64]]:
+    return {
+        "input_ids": tokens.input_ids[rows, :length],
+        "attention_mask": tokens.attention_mask[rows, :length],
+    }
+
+
+def _session(file: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that spin between passes would take the cores from those of the service.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

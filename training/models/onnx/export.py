@@ -1,0 +1,132 @@
+"""Export of a bundle's towers as ONNX graphs."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.atomic import atomic_folder
+from training.errors import RecoquestError
+from training.models.bundle import BundleInfo, file_sha256
+from training.models.encoder import Encoder
+from training.models.onnx.attention import with_exportable_attention
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.files import (
+    FOLDER,
+    MANIFEST_FILE,
+    REFERENCE_TEXTS,
+    Graph,
+    GraphName,
+    Manifest,
+    graph_file,
+    reference_images,
+)
+from training.models.preprocessing import TokenBatch
+
+_OPSET: Final = 18
+
+
+class ExportError(RecoquestError):
+    """Graphs that do not give the vectors of their encoder."""
+
+
+def can_export(info: BundleInfo) -> bool:
+    """Whether the vectors of a bundle are the outputs of one graph for each modality."""
+    config = info.config
+    return config.blades == 1 and config.pair_attention is None and not info.preprocessing.text.sentences
+
+
+def export_towers(encoder: Encoder, bundle: Path) -> None:
+    """Write the graphs of an encoder's towers into its bundle, or a copy of it.
+
+    Raises:
+        ExportError: The graphs give other vectors than the encoder.
+        OSError: The folder cannot be written.
+    """
+    info = encoder.info
+    assert info is not None
+    with atomic_folder(bundle / FOLDER, replace=True) as fresh:
+        names: tuple[GraphName, ...] = ("image", "text")
+        graphs = {name: _write(encoder, name, fresh) for name in names if name in encoder.modalities}
+        tokenizer = encoder.preprocessing.text.tokenizer if "text" in graphs else None
+        if not OnnxEncoder(info, tokenizer, fresh, graphs).agrees(graphs):
+            raise ExportError(f"The ONNX graphs of {info.name} give other vectors than its encoder.")
+        manifest = Manifest(digest=info.digest, graphs=graphs)
+        (fresh / MANIFEST_FILE).write_text(manifest.model_dump_json() + "\n", encoding="utf-8")
+
+
+def _write(encoder: Encoder, name: GraphName, folder: Path) -> Graph:
+    file = folder / graph_file(name)
+    if name == "image":
+        images = reference_images(encoder.image_config.size)
+        module: nn.Module = _ImageGraph(encoder)
+        inputs = {"images": torch.from_numpy(images)}
+        axes = {"images": {0: "batch"}}
+        reference = encoder.embed_images(images)
+    else:
+        tokens = encoder.preprocessing.text(REFERENCE_TEXTS)
+        module = _TextGraph(encoder)
+        inputs = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
+        axes = {key: {0: "batch", 1: "length"} for key in inputs}
+        reference = encoder.embed_texts(REFERENCE_TEXTS).vectors
+    _export(module, inputs, {**axes, "vectors": {0: "batch"}}, file)
+    return Graph(sha256=file_sha256(file), reference=reference.tolist())
+
+
+def _export(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Mapping[str, dict[int, str]], file: Path
+) -> None:
+    with _traceable(), torch.inference_mode(False), torch.no_grad():
+        torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            file,
+            input_names=list(inputs),
+            output_names=["vectors"],
+            dynamic_axes=dict(axes),
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+
+
+@contextmanager
+def _traceable() -> Iterator[None]:
+    """Layers of transformers as the operators that ONNX has, and no word about what tracing fixes."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class _ImageGraph(nn.Module):
+    """Prepared images (B, 3, S, S) to unit vectors (B, D)."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.model = with_exportable_attention(encoder.model).cpu()
+        self._preprocessing = encoder.preprocessing.image
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixels = self._preprocessing.normalise(self._preprocessing.to_unit(images))
+        return functional.normalize(self.model.encode_image(pixels).embedding, dim=-1)
+
+
+class _TextGraph(nn.Module):
+    """Ids and mask (B, T) to unit vectors (B, D)."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.model = with_exportable_attention(encoder.model).cpu()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        features = self.model.encode_text(TokenBatch(input_ids, attention_mask, ()))
+        return functional.normalize(features.embedding, dim=-1)

@@ -1,0 +1,57 @@
+"""The encoder of a bundle, computed by ONNX Runtime where its graphs are there, else by PyTorch."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.models.bundle import read_bundle, read_tokenizer
+from training.models.config import Modality
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.files import FOLDER, read_manifest
+
+if TYPE_CHECKING:
+    from training.models.encoder import Encoder
+
+_log = logging.getLogger(__name__)
+
+
+def load_query_encoder(
+    folder: Path, device: str = "auto", *, only: Modality | None = None
+) -> "Encoder | OnnxEncoder":
+    """Load a bundle for a few queries, in the shortest time.
+
+    Args:
+        folder: Of the bundle.
+        device: A torch device; "auto": the CPU, where the bundle has graphs.
+        only: Load the tower of this modality alone; None: all.
+
+    Raises:
+        BundleError: The bundle is missing, damaged or of a newer release.
+        RecipeError: The device does not exist.
+    """
+    if device in ("auto", "cpu"):
+        encoder = load_onnx_encoder(folder, only=only)
+        if encoder is not None:
+            return encoder
+    # The import of torch takes seconds.
+    from training.models.encoder import load_encoder
+
+    return load_encoder(folder, device, only=only)
+
+
+def load_onnx_encoder(folder: Path, *, only: Modality | None = None) -> OnnxEncoder | None:
+    """Load the graphs of a bundle; None where they are not there, or their vectors are not the encoder's.
+
+    Raises:
+        BundleError: The bundle is missing, damaged or of a newer release.
+    """
+    info = read_bundle(folder)
+    manifest = read_manifest(info)
+    if manifest is None:
+        return None
+    names = [name for name in manifest.graphs if only in (None, name)]
+    encoder = OnnxEncoder(info, read_tokenizer(info), folder / FOLDER, names)
+    if encoder.agrees(manifest.graphs):
+        return encoder
+    _log.warning("The ONNX graphs of %s give other vectors than its encoder and are not used.", folder)
+    return None
