@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import structlog
-import torch
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
@@ -127,7 +126,7 @@ async def _run(
     with closing(ImageDecoders(settings, metrics)) as decoders, ExitStack() as opened:
         limits = _queue_limits(settings)
         if load is None:
-            # The fork server imports torch while the catalogue is opened.
+            # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
@@ -152,8 +151,6 @@ async def _services(
     decoders: ImageDecoders,
     encoders: Encoders,
 ) -> AsyncIterator[None]:
-    # The thread of each encoder takes more; no other thread computes by torch.
-    torch.set_num_threads(1)
     threads = Threads()
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     patience = service_patience(settings)

@@ -67,6 +67,10 @@ class ServedEncoder(QueryEncoder, Protocol):
         """Whether it computes on the CPU."""
 
     @property
+    def fixed_threads(self) -> bool:
+        """Whether all its passes take the same number of threads."""
+
+    @property
     def image_config(self) -> ImagePreprocessingConfig:
         """Preprocessing of images."""
 

@@ -15,13 +15,13 @@ from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import passes_of, warm_up
 from app.encoding.processes.encoder import EncoderProcesses
 from app.encoding.processes.fork_server import ForkServer
-from app.encoding.threads import ComputeThreads
+from app.encoding.threads import ComputeThreads, cores, use_torch_threads
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
 from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
-from training.models.encoder import choose_device, load_encoder
 from training.models.inputs.images import Pixels
+from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
@@ -58,11 +58,11 @@ class EncoderLoader:
         replaced: Callable[[], object] | None = None,
     ) -> None:
         self._device = device
-        self._lanes = ComputeThreads(threads).lanes
+        self._threads = ComputeThreads(threads)
         self._limit_s = limit_s
         self._replaced = replaced
-        by_processes = self._lanes > 1 and choose_device(device).type == "cpu"
-        self._server = ForkServer() if by_processes else None
+        self._on_cpu = computes_on_cpu(device)
+        self._server = ForkServer() if self._threads.lanes > 1 and self._on_cpu else None
 
     def __call__(self, bundle: Path) -> ServedEncoder:
         """Load the encoder of a bundle.
@@ -70,9 +70,23 @@ class EncoderLoader:
         Raises:
             BundleError: The bundle cannot be used.
         """
-        if self._server is None:
-            return load_encoder(bundle, self._device)
-        return EncoderProcesses(self._server, bundle, self._lanes, self._limit_s, self._replaced)
+        threads = self._threads
+        if self._server is not None:
+            return EncoderProcesses(
+                self._server,
+                bundle,
+                threads.lanes,
+                self._limit_s,
+                self._replaced,
+                threads=threads.side_by_side,
+            )
+        if self._on_cpu and (encoder := load_onnx_encoder(bundle, threads=threads.side_by_side)) is not None:
+            return encoder
+        # The import of torch takes seconds.
+        from training.models.encoder import load_encoder
+
+        use_torch_threads(1)
+        return load_encoder(bundle, self._device)
 
     def close(self) -> None:
         """End the fork server, and with it all processes."""
@@ -255,10 +269,7 @@ class Encoders:
 
     async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
         """Put an encoder behind a queue, whose thread makes a first pass and measures thread counts."""
-        threads = ComputeThreads(
-            self._threads if encoder.on_cpu else 1,
-            encoder.use_threads if isinstance(encoder, EncoderProcesses) else None,
-        )
+        threads = self._threads_of(encoder)
         queue = EncodingQueue(
             encoder,
             self._limits,
@@ -274,6 +285,13 @@ class Encoders:
             self._close_loaded(loaded)
             raise
         return loaded
+
+    def _threads_of(self, encoder: ServedEncoder) -> ComputeThreads:
+        if encoder.fixed_threads:
+            return ComputeThreads(self._threads or cores(), lambda _: None)
+        if isinstance(encoder, EncoderProcesses):
+            return ComputeThreads(self._threads, encoder.use_threads)
+        return ComputeThreads(self._threads if encoder.on_cpu else 1)
 
     def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
         failure = self._failures.setdefault(digest, _Failure())

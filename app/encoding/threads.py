@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import structlog
-import torch
 
 # One more number of threads is tried only while time is left, so a start is delayed by about a second.
 _MEASURE_S = 0.8
@@ -29,6 +28,10 @@ class ComputeThreads:
     Args:
         count: Given by an operator, for all lanes together; None measures.
         use: Sets the number for passes of the calling thread.
+
+    Attributes:
+        lanes: Concurrent passes.
+        side_by_side: Threads of each of them.
     """
 
     def __init__(self, count: int | None = None, use: Callable[[int], None] | None = None) -> None:
@@ -37,12 +40,12 @@ class ComputeThreads:
         total = count or cores()
         self._alone = count or 1
         self.lanes = min(total, _MAX_LANES)
-        self._side_by_side = total // self.lanes
+        self.side_by_side = total // self.lanes
         self._of_thread = threading.local()
 
     def enter(self, alone: bool = True) -> None:
         """Set up the calling thread, which is an encoder's, for a pass alone or beside others."""
-        count = self._alone if alone else self._side_by_side
+        count = self._alone if alone else self.side_by_side
         if getattr(self._of_thread, "count", None) != count:
             self._use(count)
             self._of_thread.count = count
@@ -66,6 +69,9 @@ def cores() -> int:
 
 def use_torch_threads(count: int) -> None:
     """Let torch compute on `count` threads in this thread, and on one in threads that come later."""
+    # A service whose bundles have ONNX graphs needs no torch.
+    import torch
+
     # A thread takes over the number that was set last, by whichever thread, when it first asks or computes.
     torch.get_num_threads()
     torch.set_num_threads(count)

@@ -6,7 +6,7 @@ from time import monotonic
 import typer
 from rich.table import Table
 
-from app.lifecycle.graphs import add_graphs
+from app.lifecycle.bulk_encoder import load_bulk_encoder
 from app.observability.console import console
 from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
@@ -18,12 +18,12 @@ from index.generations.reindex import generation_for
 from index.generations.reindex import reindex as embed
 from index.generations.retention import try_drop_old_generations
 from index.generations.swap import swap
-from training.models.encoder import Encoder, load_encoder
+from index.writes.embedder import ImageEncoder
 
 
 def open_generation(
     engine: SearchEngine, settings: Settings, collection: str, bundle: Path | None, number: int | None
-) -> tuple[Generation, Encoder, float]:
+) -> tuple[Generation, ImageEncoder, float]:
     """The generation of a bundle or a number, its encoder, and the seconds that loading this took."""
     if number is not None:
         with engine.home.catalogue.read() as session:
@@ -31,11 +31,10 @@ def open_generation(
         bundle = registered_bundle(found, engine.home.bundles_folder).folder
     assert bundle is not None
     started = monotonic()
-    encoder = load_encoder(bundle, settings.device)
+    encoder = load_bulk_encoder(engine.home, bundle, settings.device)
     seconds = monotonic() - started
     if number is None:
         found = generation_for(engine.home, collection, encoder)
-    add_graphs(engine.home, encoder)
     return found, encoder, seconds
 
 
@@ -43,7 +42,7 @@ def swap_to(
     engine: SearchEngine,
     settings: Settings,
     generation: Generation,
-    encoder: Encoder,
+    encoder: ImageEncoder,
     load_seconds: float,
     batch_size: int,
     instead_of: str | None = None,
@@ -76,7 +75,9 @@ def finish_swap(engine: SearchEngine, settings: Settings, generation: Generation
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
 
 
-def build_generation(engine: SearchEngine, generation: Generation, encoder: Encoder, batch_size: int) -> None:
+def build_generation(
+    engine: SearchEngine, generation: Generation, encoder: ImageEncoder, batch_size: int
+) -> None:
     """Embed what a generation lacks, and compare it with the one that is searched."""
     report = embed(engine, generation, encoder, batch_size=batch_size)
     typer.echo(

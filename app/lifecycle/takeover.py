@@ -7,18 +7,19 @@ from typing import Final
 import typer
 
 from app.lifecycle.build_generation import build_generation, open_generation, swap_to
-from app.lifecycle.judge import Decision, ModelVerdict, Outcome, StoredVerdict, compare_models
+from app.lifecycle.judge import compare_models
+from app.lifecycle.verdict import Decision, ModelVerdict, Outcome, StoredVerdict
 from app.settings import Settings
 from index.catalogue.collections import Generation, require_active
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError
 from index.files.bundles import registered_bundle
 from index.home import Home
+from index.writes.embedder import ImageEncoder
 from training.atomic import atomic_file
 from training.data.manifest import read_manifest
 from training.evaluation.evaluate import label_template_of
 from training.models.bundle import BundleInfo
-from training.models.encoder import Encoder
 from training.recipes.load import load_recipe
 
 # Comparisons before the decision is left to whoever changes the active model so often.
@@ -144,13 +145,15 @@ class Promotion:
         kept = StoredVerdict.model_validate_json(path.read_bytes())
         return kept.judgement if against in (None, kept.against) else None
 
-    def _embedded(self) -> tuple[Generation, Encoder, float]:
+    def _embedded(self) -> tuple[Generation, ImageEncoder, float]:
         """The generation by the new model, which lacks nothing, its encoder, and the seconds to load that."""
         opened = open_generation(self.engine, self.settings, self.collection, self.new.folder, None)
         build_generation(self.engine, opened[0], opened[1], self.batch_size)
         return opened
 
-    def _promote(self, generation: Generation, encoder: Encoder, seconds: float, base: BundleInfo) -> None:
+    def _promote(
+        self, generation: Generation, encoder: ImageEncoder, seconds: float, base: BundleInfo
+    ) -> None:
         swap_to(
             self.engine,
             self.settings,

@@ -4,17 +4,15 @@ import re
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelSummary, PlacedGeneration, Retraining, Training
 from index.catalogue.jobs import Job, job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
 from index.generations.models import generations_by
-from training.errors import RecipeError
 from training.models.bundle import CONFIG_FILE
 from training.models.config import DualEncoderConfig
-from training.recipes.load import parse_recipe
 
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
@@ -52,18 +50,39 @@ def _towers(config: Path) -> dict[str, str] | None:
     return {name: tower.architecture for name, tower in towers.items() if tower is not None}
 
 
+class _Objective(BaseModel):
+    name: str
+
+
+class _Train(BaseModel):
+    start_from: str | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int
+    seed: int = 0
+
+
+class _StoredRecipe(BaseModel):
+    """What a card shows of a recipe; its whole schema needs torch."""
+
+    name: str
+    description: str
+    objective: _Objective
+    train: _Train
+
+
 def _training(recipe_yaml: str) -> Training | None:
-    """Recipe of a bundle; None where there is none that this release reads."""
+    """Training by the recipe of a bundle; None where there is none that this release reads."""
     try:
-        recipe = parse_recipe(yaml.safe_load(recipe_yaml) or {}, "The recipe")
-    except (yaml.YAMLError, RecipeError):
+        recipe = _StoredRecipe.model_validate(yaml.safe_load(recipe_yaml))
+    except (yaml.YAMLError, ValidationError):
         return None
     # Registered bundles lie in folders that are named by their digests; other folders are nobody's business.
     base = Path(recipe.train.start_from or "").name
     return Training(
         recipe=recipe.name,
         description=recipe.description,
-        objective=recipe.objective.model_dump()["name"],
+        objective=recipe.objective.name,
         started_from=base if re.fullmatch(DIGEST_PATTERN, base) else None,
         epochs=recipe.train.epochs,
         steps=recipe.train.steps,

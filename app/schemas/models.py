@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from app.lifecycle.judge import ModelVerdict
+from app.lifecycle.verdict import ModelVerdict
 from app.schemas.generations import GenerationEntry
 from app.schemas.search_page import Answer, CosineKind, cosine_kind
 from app.schemas.search_query import Request

@@ -34,6 +34,7 @@ from training.models.config import (
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
 from training.models.inputs.tokenizer import build_tokenizer
+from training.models.onnx.export import export_towers
 from training.models.preprocessing import Preprocessing
 
 COLLECTION = "photos"
@@ -43,8 +44,8 @@ REPORT = "Confidential: no pneumothorax."
 _TEXTS = ("a red square on a table", "two dogs in the snow", "a boat at sea", "the heart is enlarged")
 
 
-def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False) -> Path:
-    """Save a random dual encoder of a few thousand weights."""
+def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False, graphs: bool = True) -> Path:
+    """Save a random dual encoder of a few thousand weights, with the ONNX graphs that `index` adds."""
     torch.manual_seed(seed)
     text = TextTowerConfig(
         architecture="small_transformer",
@@ -72,6 +73,8 @@ def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False) -> Pa
         metrics={"rsum": 1.5},
         recipe_yaml="",
     )
+    if graphs:
+        export_towers(load_encoder(folder, "cpu"), folder)
     return folder
 
 

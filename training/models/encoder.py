@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ class Encoder:
 
     Attributes:
         modalities: What it can embed.
+        fixed_threads: Whether all its passes take the same number of threads.
         knows_only_its_texts: Whether it knows no words but those of the texts that it was trained with.
         device: Where it computes.
         dim: Width of the vectors.
@@ -44,6 +46,8 @@ class Encoder:
         unsigned: Whether a vector and its opposite are the same.
         info: The bundle it was loaded from; None for a model in training.
     """
+
+    fixed_threads: Final = False
 
     def __init__(
         self,

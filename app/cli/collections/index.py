@@ -51,21 +51,20 @@ def index(
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
-    from app.lifecycle.graphs import add_graphs
+    from app.lifecycle.bulk_encoder import load_bulk_encoder
     from app.settings import load_settings
     from index.ingest import ingest_manifest
     from training.host import keep_freed_memory
-    from training.models.encoder import load_encoder
 
     keep_freed_memory()
     settings = load_settings(home=home, device=device)
     with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
         manifest = read_split(data, split, max_rejected)
-        started = monotonic()
-        encoder = load_encoder(bundle, settings.device)
-        seconds = monotonic() - started
         engine = open_engine(settings)
         try:
+            started = monotonic()
+            encoder = load_bulk_encoder(engine.home, bundle, settings.device)
+            seconds = monotonic() - started
             report = ingest_manifest(
                 engine,
                 collection,
@@ -74,7 +73,6 @@ def index(
                 batch_size=batch_size,
                 preload_s=settings.refresh_s + seconds,
             )
-            add_graphs(engine.home, encoder)
             _say(collection, report, len(manifest.rejections))
             if report.took_over is not None:
                 finish_swap(engine, settings, report.took_over)

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.training.evaluate import write_json
 from app.engine import open_engine
-from app.lifecycle.graphs import add_graphs
+from app.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings, load_settings
 from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest
@@ -147,11 +147,10 @@ class _Subject:
         return _summary(report)
 
     def _index(self) -> str:
-        encoder = load_encoder(self.run / "bundle", self.settings.device)
         engine = open_engine(self.settings)
         try:
+            encoder = load_bulk_encoder(engine.home, self.run / "bundle", self.settings.device)
             ingest_manifest(engine, self.name, encoder, read_manifest(self.data))
-            add_graphs(engine.home, encoder)
         finally:
             engine.close()
         return ""

@@ -18,12 +18,13 @@ from PIL.Image import Image
 
 from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
-from app.encoding.processes.process import EncodingProcess, Order
+from app.encoding.processes.process import EncodingProcess, Load, Order
 from training.errors import MissingModalityError
 from training.models.bundle import BundleInfo, read_bundle, read_tokenizer
 from training.models.config import ImagePreprocessingConfig
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels, to_pixels
+from training.models.onnx.files import read_manifest
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -39,6 +40,7 @@ class EncoderProcesses:
         count: Number of concurrent passes.
         limit_s: Longest that a pass may take.
         replaced: Called when a process was lost.
+        threads: Threads of a pass by ONNX Runtime.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -54,14 +56,17 @@ class EncoderProcesses:
         count: int,
         limit_s: float,
         replaced: Callable[[], object] | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
         self.info: BundleInfo | None = read_bundle(bundle)
         config, tokenizer = self.info.config, read_tokenizer(self.info)
         self.image_config: ImagePreprocessingConfig = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
         self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
+        self.fixed_threads = read_manifest(self.info) is not None
         self._server = server
-        self._bundle = bundle
+        self._start_with = Load(bundle, threads, by_onnx=self.fixed_threads)
         self._count = count
         self._replaced = replaced
         self._limit_s = limit_s
@@ -90,7 +95,7 @@ class EncoderProcesses:
         return self.image_config.min_side
 
     def use_threads(self, count: int) -> None:
-        """Have the calling thread's passes computed on so many threads."""
+        """Have the calling thread's passes computed by torch on so many threads."""
         self._of_thread.count = count
 
     def prepare_image(self, image: Image) -> Pixels:
@@ -181,7 +186,7 @@ class EncoderProcesses:
             self._start()
 
     def _start(self) -> None:
-        process = EncodingProcess(self._server, self._bundle)
+        process = EncodingProcess(self._server, self._start_with)
         with self._changed:
             if not self._closed and len(self._all) < self._count:
                 self._all.add(process)

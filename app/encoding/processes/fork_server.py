@@ -1,6 +1,7 @@
-"""A process that has imported PyTorch and forks the encoders' processes.
+"""A process that has imported what encoders need, and forks their processes.
 
-The imports take seconds on a busy machine, and more than a hundred megabytes that forked processes share.
+The import of PyTorch takes seconds on a busy machine, and more than a hundred megabytes that forked processes
+share; it comes with the first encoder that needs it.
 """
 
 import os
@@ -18,6 +19,9 @@ from typing import Final
 from app.encoding.errors import EncoderLostError
 
 _START_S: Final = 120.0
+# Orders to the fork server.
+WITH_TORCH: Final = b"t"
+WITHOUT_TORCH: Final = b"o"
 _NO_PROCESS: Final = "No process of the encoder can be started."
 
 
@@ -86,20 +90,23 @@ class ForkServer:
         """Process id."""
         return None if self._process is None else self._process.pid
 
-    def fork(self) -> ForkedProcess:
+    def fork(self, *, with_torch: bool) -> ForkedProcess:
         """Make a process that waits for a bundle.
+
+        Args:
+            with_torch: Import torch before, unless it is there.
 
         Raises:
             EncoderLostError: The system has no room for a process, or the server is closed.
         """
         with self._guard:
             try:
-                return self._forked()
+                return self._forked(with_torch)
             except OSError:
                 self._end()
             try:
                 self._start()
-                return self._forked()
+                return self._forked(with_torch)
             except OSError as error:
                 raise EncoderLostError(_NO_PROCESS) from error
 
@@ -130,13 +137,15 @@ class ForkServer:
             raise EncoderLostError(_NO_PROCESS) from error
         self._orders = own
 
-    def _forked(self) -> ForkedProcess:
+    def _forked(self, with_torch: bool) -> ForkedProcess:
         if self._orders is None:
             raise OSError("no fork server runs")
         own, theirs = socket.socketpair()
         try:
             with theirs:
-                socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
+                socket.send_fds(
+                    self._orders, [WITH_TORCH if with_torch else WITHOUT_TORCH], [theirs.fileno()]
+                )
             answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
             if not answer:
                 raise OSError("the fork server has ended")

@@ -11,10 +11,11 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Final
 
+from app.encoding.processes.fork_server import WITH_TORCH
 from app.encoding.processes.worker import serve
 from app.launch.parent_death import end_with_parent
 
-# Every encoder of transformers is made of it; the import takes as long as that of PyTorch.
+# Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"
 
 
@@ -29,15 +30,16 @@ def main(parent: int, descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Ended children leave no zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    import_module(_ENCODERS_IMPORT)
     orders = socket.socket(fileno=descriptor)
     while True:
         try:
-            _, given, _, _ = socket.recv_fds(orders, 1, 1)
+            order, given, _, _ = socket.recv_fds(orders, 1, 1)
         except OSError:
             return
         if not given:
             return
+        if order == WITH_TORCH:
+            import_module(_ENCODERS_IMPORT)
         _fork(orders, given[0])
 
 

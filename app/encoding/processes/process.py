@@ -18,12 +18,27 @@ _START_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a process holds.
+
+    Attributes:
+        bundle: Folder of the bundle.
+        threads: Threads of a pass by ONNX Runtime.
+        by_onnx: Whether the bundle has ONNX graphs; else its encoder needs torch.
+    """
+
+    bundle: Path
+    threads: int
+    by_onnx: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """A batch for the process.
 
     Attributes:
         batch: Texts, or prepared images (B, 3, S, S).
-        threads: Threads of torch for this pass.
+        threads: Threads of this pass by torch.
     """
 
     batch: list[str] | Pixels
@@ -33,18 +48,18 @@ class Order:
 class EncodingProcess:
     """One process; a thread at a time may ask it."""
 
-    def __init__(self, server: ForkServer, bundle: Path) -> None:
+    def __init__(self, server: ForkServer, load: Load) -> None:
         """Start it; its bundle is loaded meanwhile.
 
         Raises:
             EncoderLostError: The system has no room for a process.
         """
-        self._process = server.fork()
+        self._process = server.fork(with_torch=not load.by_onnx)
         self._connection = self._process.connection
         self._is_ready = False
         # The end of a process is told by `wait_until_ready`.
         with suppress(OSError):
-            self._connection.send(bundle)
+            self._connection.send(load)
 
     @property
     def pid(self) -> int:

@@ -2,26 +2,24 @@
 
 import gc
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-import torch
-
+from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import warm_up
-from app.encoding.processes.process import Order
+from app.encoding.processes.process import Load, Order
 from app.encoding.threads import use_torch_threads
 from training.errors import BundleError
-from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.loading import load_onnx_encoder
 
 
 def serve(connection: Connection) -> None:
-    """Load the bundle whose path comes first, then answer orders until the other side closes its end."""
+    """Load the bundle that comes first, then answer orders until the other side closes its end."""
     try:
-        bundle: Path = connection.recv()
+        load: Load = connection.recv()
     except (EOFError, OSError):
         return
     try:
-        encoder = _loaded(bundle)
+        encoder = _loaded(load)
     except Exception as error:  # noqa: BLE001 - the service tells of it
         connection.send(BundleError(str(error)))
         return
@@ -32,15 +30,14 @@ def serve(connection: Connection) -> None:
             order: Order = connection.recv()
         except (EOFError, OSError):
             return
-        if order.threads != threads:
+        if order.threads != threads and not encoder.fixed_threads:
             use_torch_threads(order.threads)
             threads = order.threads
         connection.send(_answer(encoder, order))
 
 
-def _loaded(bundle: Path) -> Encoder:
-    torch.set_num_threads(1)
-    encoder = load_encoder(bundle, "cpu")
+def _loaded(load: Load) -> ServedEncoder:
+    encoder = _encoder(load)
     warm_up(encoder)
     # Garbage collections leave out all that lives as long as the process.
     gc.collect()
@@ -48,7 +45,17 @@ def _loaded(bundle: Path) -> Encoder:
     return encoder
 
 
-def _answer(encoder: Encoder, order: Order) -> Any:
+def _encoder(load: Load) -> ServedEncoder:
+    if load.by_onnx and (encoder := load_onnx_encoder(load.bundle, threads=load.threads)) is not None:
+        return encoder
+    # The import of torch takes seconds, unless the fork server has it.
+    from training.models.encoder import load_encoder
+
+    use_torch_threads(1)
+    return load_encoder(load.bundle, "cpu")
+
+
+def _answer(encoder: ServedEncoder, order: Order) -> Any:
     try:
         if isinstance(order.batch, list):
             return encoder.embed_texts(order.batch)

@@ -29,6 +29,7 @@ class FakeEncoder:
     info = None
     modalities = ("image",)
     on_cpu = True
+    fixed_threads = False
 
     def prepare_image(self, image: Image.Image) -> Pixels:
         return np.zeros((3, 2, 2), np.uint8)

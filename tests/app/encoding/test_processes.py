@@ -1,5 +1,6 @@
 """Real processes that hold an encoder: their vectors are the encoder's, and a lost one is replaced."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,19 +21,22 @@ from app.encoding import EncoderLostError, EncodingQueue
 from app.encoding.pool import EncoderLoader
 from app.encoding.processes.encoder import EncoderProcesses
 from app.encoding.processes.fork_server import ForkServer
-from app.encoding.processes.process import EncodingProcess
+from app.encoding.processes.process import EncodingProcess, Load
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
 from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.files import FOLDER, MANIFEST_FILE
 
 PATIENCE = 60.0
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0)
+@pytest.fixture(scope="module", params=[True, False], ids=["onnx", "torch"])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that is computed by ONNX Runtime, or by PyTorch."""
+    return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0, graphs=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +156,7 @@ def test_a_pass_that_fails_tells_why_and_keeps_its_process(
 ) -> None:
     processes = make_processes()
     before = processes.pids
-    with pytest.raises(RuntimeError, match="Error: "):
+    with pytest.raises(RuntimeError, match=r"^\w+: "):
         processes.embed_images(np.zeros((1, 7, 4, 4), np.uint8))
     assert len(processes.embed_texts(["a"]).vectors) == 1
     assert processes.pids == before
@@ -197,7 +201,7 @@ def test_a_fork_server_that_was_killed_is_started_again(
 def test_a_bundle_whose_weights_are_gone_is_told_as_such(server: ForkServer, tmp_path: Path) -> None:
     """The process itself finds it out, by an error of the system."""
     made = make_bundle(tmp_path / "bundle", seed=0)
-    process = EncodingProcess(server, made.with_name("none"))
+    process = EncodingProcess(server, Load(made.with_name("none"), 1, by_onnx=True))
     try:
         with pytest.raises(BundleError):
             process.wait_until_ready()
@@ -246,7 +250,28 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
 
 
 def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
-    assert isinstance(EncoderLoader("cpu", 1, 1.0)(bundle), Encoder)
+    encoder = EncoderLoader("cpu", 1, 1.0)(bundle)
+    assert isinstance(encoder, OnnxEncoder if encoder.fixed_threads else Encoder)
+
+
+def test_a_process_whose_graphs_are_wrong_computes_by_torch(server: ForkServer, tmp_path: Path) -> None:
+    made = make_bundle(tmp_path / "bundle", seed=0)
+    path = made / FOLDER / MANIFEST_FILE
+    manifest = json.loads(path.read_text())
+    manifest["graphs"]["text"]["reference"][0][0] += 0.1
+    path.write_text(json.dumps(manifest))
+    processes = EncoderProcesses(server, made, 1, PATIENCE)
+    with closing(processes):
+        expected = load_encoder(made, "cpu").embed_texts(TEXTS).vectors
+        np.testing.assert_allclose(processes.embed_texts(TEXTS).vectors, expected, atol=1e-6)
+
+
+def test_processes_with_graphs_need_no_torch(tmp_path: Path) -> None:
+    made = make_bundle(tmp_path / "bundle", seed=0)
+    with closing(ForkServer()) as server, closing(EncoderProcesses(server, made, 1, PATIENCE)) as processes:
+        processes.embed_texts(["a"])
+        for pid in (*processes.pids, server.pid):
+            assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[..., Indexed]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.lifecycle.judge import ModelVerdict, compare_models, continued_recipe
+from app.lifecycle.judge import compare_models, continued_recipe
+from app.lifecycle.verdict import ModelVerdict
 from tests.app.conftest import make_bundle, make_manifest
 from training.errors import RecipeError
 from training.models.bundle import BundleInfo, read_bundle

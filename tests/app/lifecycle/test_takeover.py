@@ -12,8 +12,8 @@ import pytest
 from app.engine import open_engine
 from app.lifecycle import takeover
 from app.lifecycle.build_generation import build_generation, open_generation, swap_to
-from app.lifecycle.judge import Outcome
 from app.lifecycle.takeover import Promotion, searched_with
+from app.lifecycle.verdict import Outcome
 from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine

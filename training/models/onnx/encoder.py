@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnxruntime
@@ -20,6 +20,8 @@ from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree,
 
 # Layers of a larger batch do not fit the processor's cache.
 _ROWS: Final = 16
+_FATAL: Final = 4
+_NO_MEMORY: Final = "Failed to allocate memory"
 
 
 class OnnxEncoder:
@@ -34,6 +36,7 @@ class OnnxEncoder:
     """
 
     on_cpu: Final = True
+    fixed_threads: Final = True
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class OnnxEncoder:
         vectors = np.empty((len(images), self.dim), np.float32)
         for start in range(0, len(images), _ROWS):
             rows = slice(start, start + _ROWS)
-            vectors[rows] = session.run(None, {"images": images[rows]})[0]
+            vectors[rows] = _run(session, {"images": images[rows]})
         return vectors
 
     def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
@@ -88,7 +91,7 @@ class OnnxEncoder:
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(texts), _ROWS):
             rows = order[start : start + _ROWS]
-            vectors[rows] = session.run(None, _inputs(tokens, rows, int(lengths[rows].max())))[0]
+            vectors[rows] = _run(session, _inputs(tokens, rows, int(lengths[rows].max())))
         return TextEmbeddings(vectors, tokens.truncations)
 
     def agrees(self, graphs: Mapping[GraphName, Graph]) -> bool:
@@ -115,10 +118,28 @@ def _inputs(tokens: TokenArrays, rows: NDArray[np.intp], length: int) -> dict[st
     }
 
 
+def _run(session: onnxruntime.InferenceSession, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """Vectors (B, D) of a batch.
+
+    Raises:
+        MemoryError: The memory does not suffice.
+    """
+    try:
+        vectors: NDArray[np.float32] = session.run(None, dict(inputs))[0]
+    except Exception as error:
+        # ONNX Runtime has no exception of its own for it.
+        if _NO_MEMORY in str(error):
+            raise MemoryError(str(error)) from error
+        raise
+    return vectors
+
+
 def _session(file: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Errors come as exceptions.
+    options.log_severity_level = _FATAL
     # Threads that spin between passes would take the cores from those of the service.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from training.models.bundle import read_bundle, read_tokenizer
 from training.models.config import Modality
@@ -11,6 +11,9 @@ from training.models.onnx.files import FOLDER, read_manifest
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
+
+# Of NVIDIA and of AMD, and of a GPU in WSL.
+_GPU_DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ def load_query_encoder(
     return load_encoder(folder, device, only=only)
 
 
-def load_onnx_encoder(folder: Path, *, only: Modality | None = None) -> OnnxEncoder | None:
+def load_onnx_encoder(folder: Path, *, only: Modality | None = None, threads: int = 1) -> OnnxEncoder | None:
     """Load the graphs of a bundle; None where they are not there, or their vectors are not the encoder's.
 
     Raises:
@@ -50,8 +53,21 @@ def load_onnx_encoder(folder: Path, *, only: Modality | None = None) -> OnnxEnco
     if manifest is None:
         return None
     names = [name for name in manifest.graphs if only in (None, name)]
-    encoder = OnnxEncoder(info, read_tokenizer(info), folder / FOLDER, names)
+    encoder = OnnxEncoder(info, read_tokenizer(info), folder / FOLDER, names, threads)
     if encoder.agrees(manifest.graphs):
         return encoder
     _log.warning("The ONNX graphs of %s give other vectors than its encoder and are not used.", folder)
     return None
+
+
+def computes_on_cpu(device: str) -> bool:
+    """Whether a torch device is the CPU; torch is asked only where there may be a GPU.
+
+    Raises:
+        RecipeError: The device does not exist.
+    """
+    if device == "cpu" or (device == "auto" and not any(map(Path.exists, _GPU_DRIVERS))):
+        return True
+    from training.models.encoder import choose_device
+
+    return choose_device(device).type == "cpu"

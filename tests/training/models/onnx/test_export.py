@@ -45,12 +45,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def saved(folder: Path, **settings: Any) -> Encoder:
+def saved(folder: Path, *, size: int = SIZE, **settings: Any) -> Encoder:
     """A bundle with the graphs of its towers."""
     model = tiny_model(tiny_config(**settings)).eval()
-    save_bundle(
-        folder, name="tiny", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
-    )
+    preprocessing = tiny_preprocessing(image={"size": size})
+    save_bundle(folder, name="tiny", model=model, preprocessing=preprocessing, metrics={}, recipe_yaml="")
     encoder = load_encoder(folder, "cpu")
     export_towers(encoder, folder)
     return encoder
@@ -185,6 +184,29 @@ def test_graphs_that_give_other_vectors_are_not_written(
     with pytest.raises(ExportError, match="other vectors"):
         saved(tmp_path / "bundle")
     assert not (tmp_path / "bundle" / FOLDER).exists()
+
+
+def test_a_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
+    saved(tmp_path / "bundle", size=512)
+    script = (
+        "import resource, sys; import numpy as np; from pathlib import Path\n"
+        "from training.models.onnx.loading import load_onnx_encoder\n"
+        "encoder = load_onnx_encoder(Path(sys.argv[1]))\n"
+        "pages = int(Path('/proc/self/statm').read_text().split()[0])\n"
+        "images = np.zeros((16, 3, 512, 512), np.uint8)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**24,) * 2)\n"
+        "try: encoder.embed_images(images)\n"
+        "except MemoryError: print('memory')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "bundle")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "memory\n"
+    assert done.stderr == ""
 
 
 def test_graphs_need_no_torch(folder: Path) -> None:
