@@ -27,7 +27,7 @@ demo: install
 	$(BIN)/recoquest demo $(ARGS)
 
 test: install lint types
-	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What takes minutes and seldom fails where `make test` does not, such as two steps of every single recipe.
 test-slow: install

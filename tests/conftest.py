@@ -13,6 +13,16 @@ from tests.needed import needed, needed_module
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
 from training.host import keep_order_of_sums
 
+_LONG = (
+    "tests/app/encoding",
+    "tests/app/server",
+    "tests/browser",
+    "tests/e2e",
+    "tests/faults",
+    "tests/hostile",
+    "tests/index/vectors",
+    "tests/index/views",
+)
 # The same examples in every run and no limit of time, as a busy machine may take a second for any of them.
 settings.load_profile("ci")
 # As the command does, before anything computes.
@@ -22,6 +32,11 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     threads = max(1, len(os.sched_getaffinity(0)) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the folders whose files take longest, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -90,3 +90,8 @@ def checked_split(split: str) -> "Split":
     if split == "test":
         return "test"
     raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+
+
+def query_device(settings: "Settings") -> str:
+    """Device for the queries of a command: a GPU takes longer to open than they take on a CPU."""
+    return "cpu" if settings.device == "auto" else settings.device

@@ -23,7 +23,7 @@ from index.home import Home
 from index.writes.missing_vectors import count_missing_images
 from training.errors import RecoquestError
 from training.models.bundle import read_bundle
-from training.models.encoder import load_encoder
+from training.models.onnx.loading import load_query_encoder
 
 # Files that are read whole; all are looked for.
 _READ: Final = 200
@@ -149,7 +149,7 @@ def _encoders(home: Home, settings: Settings) -> Iterator[Finding]:
         folder = home.bundles_folder / digest
         try:
             check_digest(read_bundle(folder), digest)
-            warm_up(load_encoder(folder, settings.device))
+            warm_up(load_query_encoder(folder, settings.device))
         except (RecoquestError, RuntimeError) as error:
             yield Finding(subject, "wrong", str(error))
         else:

@@ -21,7 +21,7 @@ from index.search.results import ActiveGeneration
 from training.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
-from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
+from training.models.onnx.loading import computes_on_cpu, load_query_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
 _MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
@@ -61,8 +61,7 @@ class EncoderLoader:
         self._threads = ComputeThreads(threads)
         self._limit_s = limit_s
         self._replaced = replaced
-        self._on_cpu = computes_on_cpu(device)
-        self._server = ForkServer() if self._threads.lanes > 1 and self._on_cpu else None
+        self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
 
     def __call__(self, bundle: Path) -> ServedEncoder:
         """Load the encoder of a bundle.
@@ -80,13 +79,10 @@ class EncoderLoader:
                 self._replaced,
                 threads=threads.side_by_side,
             )
-        if self._on_cpu and (encoder := load_onnx_encoder(bundle, threads=threads.side_by_side)) is not None:
-            return encoder
-        # The import of torch takes seconds.
-        from training.models.encoder import load_encoder
-
-        use_torch_threads(1)
-        return load_encoder(bundle, self._device)
+        encoder = load_query_encoder(bundle, self._device, threads=threads.side_by_side)
+        if not encoder.fixed_threads:
+            use_torch_threads(1)
+        return encoder
 
     def close(self) -> None:
         """End the fork server, and with it all processes."""

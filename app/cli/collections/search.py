@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import Device, Home, indexed
+from app.cli.options import Device, Home, indexed, query_device
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _PartMaker:
     def _encoder(self) -> "Encoder | OnnxEncoder":
         from training.models.onnx.loading import load_query_encoder
 
-        return load_query_encoder(self._active.bundle, self._settings.device, only=self._modality)
+        return load_query_encoder(self._active.bundle, query_device(self._settings), only=self._modality)
 
     def _of_text(self, text: str, field: str) -> "Part":
         from app.schemas.search_page import Truncation

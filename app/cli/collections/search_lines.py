@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.cli.options import indexed
+from app.cli.options import indexed, query_device
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
 from training.errors import DataError
 from training.models.onnx.loading import load_query_encoder
@@ -48,7 +48,7 @@ def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Se
     """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
     with indexed(settings) as engine:
         active = engine.active(collection)
-        encoder = load_query_encoder(active.bundle, settings.device, only="text")
+        encoder = load_query_encoder(active.bundle, query_device(settings), only="text")
         with progress_bar(f"Searching {collection}", len(queries)) as bar:
             for start in range(0, len(queries), _AT_ONCE):
                 some = queries[start : start + _AT_ONCE]

@@ -9,7 +9,7 @@ from app.encoding.passes import warm_up
 from app.encoding.processes.process import Load, Order
 from app.encoding.threads import use_torch_threads
 from training.errors import BundleError
-from training.models.onnx.loading import load_onnx_encoder
+from training.models.onnx.loading import load_query_encoder
 
 
 def serve(connection: Connection) -> None:
@@ -37,22 +37,14 @@ def serve(connection: Connection) -> None:
 
 
 def _loaded(load: Load) -> ServedEncoder:
-    encoder = _encoder(load)
+    encoder = load_query_encoder(load.bundle, "cpu", threads=load.threads)
+    if not encoder.fixed_threads:
+        use_torch_threads(1)
     warm_up(encoder)
     # Garbage collections leave out all that lives as long as the process.
     gc.collect()
     gc.freeze()
     return encoder
-
-
-def _encoder(load: Load) -> ServedEncoder:
-    if load.by_onnx and (encoder := load_onnx_encoder(load.bundle, threads=load.threads)) is not None:
-        return encoder
-    # The import of torch takes seconds, unless the fork server has it.
-    from training.models.encoder import load_encoder
-
-    use_torch_threads(1)
-    return load_encoder(load.bundle, "cpu")
 
 
 def _answer(encoder: ServedEncoder, order: Order) -> Any:

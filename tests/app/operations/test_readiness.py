@@ -1,5 +1,6 @@
 """Readiness follows the encoder and the catalogue, down and up again; liveness follows the process."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -321,8 +322,7 @@ def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path:
 
 def test_a_bundle_in_the_place_of_another_is_not_loaded(own: Indexed, tmp_path: Path) -> None:
     place = next((own.settings.home / "bundles").iterdir())
-    for path in make_bundle(tmp_path / "other", seed=1).iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(make_bundle(tmp_path / "other", seed=1), place, dirs_exist_ok=True)
     with served(own.settings) as client:
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x"})
         problem(answer, 503, "encoder-unavailable")

@@ -28,14 +28,15 @@ import typer
 from PIL import Image
 
 from app.engine import open_engine
+from app.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.benchmarks.throughput.bare import Bare
 from tests.benchmarks.throughput.load import Outcome, run_load
 from training.data.manifest import Manifest, read_manifest, write_manifest
+from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import build_dual_encoder
-from training.models.encoder import load_encoder
 from training.models.inputs.tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
 from training.recipes.load import load_recipe
@@ -101,9 +102,10 @@ def main() -> None:
             _make_bundle(bundle, manifest, arguments)
             _index(home, bundle, manifest)
             _write_queries(queries, manifest)
+        installed = home / "bundles" / read_bundle(bundle).digest
         with _served(home, arguments.log) as (port, process):
             rounds = [
-                _measure(bundle, queries, port, process, arguments.clients, arguments.seconds)
+                _measure(installed, queries, port, process, arguments.clients, arguments.seconds)
                 for _ in range(arguments.rounds)
             ]
     _print(rounds)
@@ -157,7 +159,7 @@ def _make_bundle(folder: Path, manifest: Manifest, arguments: argparse.Namespace
 
 def _index(home: Path, bundle: Path, manifest: Manifest) -> None:
     engine = open_engine(Settings(home=home))
-    ingest_manifest(engine, _COLLECTION, load_encoder(bundle, "cpu"), manifest)
+    ingest_manifest(engine, _COLLECTION, load_bulk_encoder(engine.home, bundle, "cpu"), manifest)
     engine.close()
 
 

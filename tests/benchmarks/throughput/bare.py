@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from training.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
-    from app.encoding.threads import ComputeThreads
+    from training.models.onnx.encoder import OnnxEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Bare:
     """Items a second in batches, and milliseconds of one at a time.
 
     Batches follow each other, each on a thread for every core; `lanes` of them run side by side where the
-    name says so. One item at a time is on the threads that the service would choose. `text_cpu_ms` and
+    name says so. One item at a time is on the threads of a lane. `text_cpu_ms` and
     `image_cpu_ms` are of the processor for each item of a batch: other processes change them little.
     """
 
@@ -44,49 +44,42 @@ class Bare:
 
 
 def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
-    """Measure as the service computes: with the threads of torch and the lanes that it would choose."""
+    """Measure the ONNX graphs alone, with the threads and the lanes that the service would choose."""
     import numpy as np
-    import torch
 
-    from app.encoding.passes import warm_up
-    from app.encoding.threads import ComputeThreads, cores, use_torch_threads
+    from app.encoding.threads import ComputeThreads, cores
     from training.data.decoding.images import decode_image
-    from training.models.encoder import load_encoder
+    from training.models.onnx.loading import load_onnx_encoder
 
-    torch.set_num_threads(1)
-    encoder = load_encoder(bundle, "cpu")
-    warm_up(encoder)
+    given = os.environ.get("RECOQUEST_THREADS")
+    threads = ComputeThreads(int(given) if given else None)
+    whole = load_onnx_encoder(bundle, threads=cores())
+    encoder = load_onnx_encoder(bundle, threads=threads.side_by_side)
+    assert whole is not None
+    assert encoder is not None
     texts: list[str] = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     files = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     images = [encoder.prepare_image(decode_image(content)) for content in files]
-    some_texts, some_images = cycle(texts), cycle(images)
+    some_texts, some_images, some_files = cycle(texts), cycle(images), cycle(files)
 
-    def batch_of_texts() -> object:
-        return encoder.embed_texts(list(islice(some_texts, size)))
+    def batch_of_texts(by: "OnnxEncoder") -> object:
+        return by.embed_texts(list(islice(some_texts, size)))
 
-    def batch_of_images() -> object:
-        return encoder.embed_images(np.stack(list(islice(some_images, size))))
-
-    some_files = cycle(files)
+    def batch_of_images(by: "OnnxEncoder") -> object:
+        return by.embed_images(np.stack(list(islice(some_images, size))))
 
     def decode() -> object:
         return encoder.prepare_image(decode_image(next(some_files), min_side=encoder.min_image_side))
 
-    given = os.environ.get("RECOQUEST_THREADS")
-    threads = ComputeThreads(int(given) if given else None)
-    threads.measure([batch_of_images, batch_of_texts])
-    chosen = torch.get_num_threads()
-    use_torch_threads(cores())
-    text_rate, text_cpu = _rate_and_cpu(batch_of_texts, seconds / 2)
-    image_rate, image_cpu = _rate_and_cpu(batch_of_images, seconds / 2)
-    use_torch_threads(chosen)
+    text_rate, text_cpu = _rate_and_cpu(lambda: batch_of_texts(whole), seconds / 2)
+    image_rate, image_cpu = _rate_and_cpu(lambda: batch_of_images(whole), seconds / 2)
     return Bare(
-        chosen,
+        threads.side_by_side,
         threads.lanes,
         size * text_rate,
         size * image_rate,
-        size * _side_by_side(threads, batch_of_texts, seconds / 2),
-        size * _side_by_side(threads, batch_of_images, seconds / 2),
+        size * _side_by_side(threads.lanes, lambda: batch_of_texts(encoder), seconds / 2),
+        size * _side_by_side(threads.lanes, lambda: batch_of_images(encoder), seconds / 2),
         1000 / _rate(lambda: encoder.embed_texts([next(some_texts)]), seconds / 2),
         1000 / _rate(lambda: encoder.embed_images(next(some_images)[None]), seconds / 2),
         1000 / _rate(decode, seconds / 2),
@@ -95,17 +88,16 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     )
 
 
-def _side_by_side(threads: "ComputeThreads", one: Callable[[], object], seconds: float) -> float:
+def _side_by_side(lanes: int, one: Callable[[], object], seconds: float) -> float:
     """How often a second `one` is done in all lanes together."""
     lock, rates = threading.Lock(), list[float]()
 
     def lane() -> None:
-        threads.enter(alone=False)
         rate = _rate(one, seconds)
         with lock:
             rates.append(rate)
 
-    begun = [threading.Thread(target=lane) for _ in range(threads.lanes)]
+    begun = [threading.Thread(target=lane) for _ in range(lanes)]
     for thread in begun:
         thread.start()
     for thread in begun:
@@ -129,16 +121,11 @@ def _rate_and_cpu(one: Callable[[], object], seconds: float) -> tuple[float, flo
 
 
 def main() -> None:
-    """Measure in a thread that is not the main one, as the service does."""
+    """Measure, and print a line of JSON."""
     keep_waiting_threads_quiet()
     bundle, folder, size, seconds = sys.argv[1:]
-    found: list[Bare] = []
-    thread = threading.Thread(
-        target=lambda: found.append(measure(Path(bundle), Path(folder), int(size), float(seconds)))
-    )
-    thread.start()
-    thread.join()
-    print(json.dumps(asdict(found[0])))  # noqa: T201
+    found = measure(Path(bundle), Path(folder), int(size), float(seconds))
+    print(json.dumps(asdict(found)))  # noqa: T201
 
 
 if __name__ == "__main__":

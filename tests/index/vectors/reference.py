@@ -14,6 +14,7 @@ class ReferenceView:
         self.blades = blades
         self.unsigned = unsigned
         self._vectors: dict[int, Vectors] = {}
+        self._ordered: tuple[Keys, Vectors] | None = None
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -28,11 +29,13 @@ class ReferenceView:
         """Put in vectors (N, D) under keys (N,), replacing those of keys already there."""
         for key, vector in zip(keys.tolist(), vectors, strict=True):
             self._vectors[key] = vector.copy()
+        self._ordered = None
 
     def remove(self, keys: Keys) -> None:
         """Take out the vectors of these keys."""
         for key in keys.tolist():
             self._vectors.pop(key, None)
+        self._ordered = None
 
     def keys(self) -> Keys:
         """Return all keys, rising."""
@@ -46,29 +49,42 @@ class ReferenceView:
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:
         """Find the `k` nearest vectors to a query (D,)."""
-        among = self._vectors.keys() if allowed is None else self._vectors.keys() & set(allowed.tolist())
-        ranked = sorted((-self._score(query, self._vectors[key]), key) for key in among)
+        keys, vectors = self._in_order()
+        if allowed is not None:
+            passing = np.isin(keys, allowed)
+            keys, vectors = keys[passing], vectors[passing]
+        scores = self._scores(query, vectors)
         if after is not None:
-            ranked = [place for place in ranked if place > (-after.score, after.key)]
-        return Neighbours(
-            keys=np.array([key for _, key in ranked[:k]], dtype=np.int64),
-            scores=np.array([-score for score, _ in ranked[:k]], dtype=np.float32),
-            exact=True,
-        )
+            behind = (scores < after.score) | ((scores == after.score) & (keys > after.key))
+            keys, scores = keys[behind], scores[behind]
+        first = np.lexsort((keys, -scores))[:k]
+        return Neighbours(keys=keys[first], scores=scores[first], exact=True)
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
         """Return the keys (N,) that the view holds, and their scores for a query (D,)."""
-        held = [key for key in keys.tolist() if key in self._vectors]
-        scores = [self._score(query, self._vectors[key]) for key in held]
-        return np.array(held, dtype=np.int64), np.array(scores, dtype=np.float32)
+        held = np.array([key for key in keys.tolist() if key in self._vectors], dtype=np.int64)
+        return held, self._scores(
+            query, self.vectors(held) if len(held) else np.empty((0, self.dim), np.float32)
+        )
 
     def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D)."""
         return [self.search(query, k) for query in queries]
 
-    def _score(self, query: Vectors, vector: Vectors) -> float:
-        score = blade_cosine(query, vector, self.blades)
-        return abs(score) if self.unsigned else score
+    def _in_order(self) -> tuple[Keys, Vectors]:
+        """All keys, rising, with their vectors."""
+        if self._ordered is None:
+            keys = self.keys()
+            self._ordered = keys, self.vectors(keys) if len(keys) else np.empty((0, self.dim), np.float32)
+        return self._ordered
+
+    def _scores(self, query: Vectors, vectors: Vectors) -> NDArray[np.float32]:
+        if self.blades == 1:
+            scores = (vectors.astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+        else:
+            cosines = [blade_cosine(query, vector, self.blades) for vector in vectors]
+            scores = np.array(cosines, dtype=np.float32)
+        return np.abs(scores) if self.unsigned else scores
 
 
 def blade_cosine(query: Vectors, vector: Vectors, blades: int) -> float:

@@ -21,11 +21,12 @@ from tests.index.views.test_manager import (
     _is_building,
     _reference,
     _wait,
+    filled,
     home,
     views,
 )
 
-__all__ = ["home", "views"]
+__all__ = ["filled", "home", "views"]
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyError])

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,11 @@ from tests.index.views.test_manager import (
     _reference,
     _vectors,
     _wait,
-    opened,
+    filled,
+    home,
 )
 
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[SearchEngine]:
-    yield from opened(tmp_path)
+__all__ = ["filled", "home"]
 
 
 def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:

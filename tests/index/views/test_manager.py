@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,15 +30,20 @@ COUNT = 3000
 SECONDS = 60
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[SearchEngine]:
-    yield from opened(tmp_path)
-
-
-def opened(tmp_path: Path) -> Iterator[SearchEngine]:
-    """Give an engine with a collection, and close it."""
-    engine = open_home(tmp_path / "home")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with a collection, to be copied."""
+    folder = tmp_path_factory.mktemp("filled") / "home"
+    engine = open_home(folder)
     put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    engine.close()
+    return folder
+
+
+@pytest.fixture
+def home(filled: Path, tmp_path: Path) -> Iterator[SearchEngine]:
+    """An engine with a collection, on a home folder that a test may change."""
+    engine = open_home(Path(shutil.copytree(filled, tmp_path / "home")))
     yield engine
     engine.close()
 

@@ -19,21 +19,22 @@ _log = logging.getLogger(__name__)
 
 
 def load_query_encoder(
-    folder: Path, device: str = "auto", *, only: Modality | None = None
+    folder: Path, device: str, *, only: Modality | None = None, threads: int = 1
 ) -> "Encoder | OnnxEncoder":
-    """Load a bundle for a few queries, in the shortest time.
+    """Load a bundle for queries.
 
     Args:
         folder: Of the bundle.
-        device: A torch device; "auto": the CPU, where the bundle has graphs.
+        device: A torch device; "auto": the GPU if there is one, else the CPU.
         only: Load the tower of this modality alone; None: all.
+        threads: Threads of a forward pass by ONNX Runtime.
 
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release.
         RecipeError: The device does not exist.
     """
-    if device in ("auto", "cpu"):
-        encoder = load_onnx_encoder(folder, only=only)
+    if computes_on_cpu(device):
+        encoder = load_onnx_encoder(folder, only=only, threads=threads)
         if encoder is not None:
             return encoder
     # The import of torch takes seconds.

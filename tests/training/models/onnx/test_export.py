@@ -212,7 +212,7 @@ def test_a_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
 def test_graphs_need_no_torch(folder: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from training.models.onnx.loading import load_query_encoder; "
-        "load_query_encoder(Path(sys.argv[1])).embed_texts(['a cat']); print(*sys.modules)"
+        "load_query_encoder(Path(sys.argv[1]), 'cpu').embed_texts(['a cat']); print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=120, check=True
