@@ -11,7 +11,7 @@ REQUESTS ?= 500
 # Tests that run side by side: as many as there are cores, for most compute on one.
 TESTS_AT_ONCE ?= $(shell nproc)
 
-.PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-throughput benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
+.PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-throughput benchmark-encoding benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -59,6 +59,10 @@ benchmark: install
 # Searches a second under load beside the bare encoder; ARGS names photographs and pretrained towers.
 benchmark-throughput: install
 	$(BIN)/python -m tests.benchmarks.throughput $(ARGS)
+
+# Texts and images of a bundle by ONNX Runtime beside PyTorch: make benchmark-encoding ARGS=runs/mine/bundle
+benchmark-encoding: install
+	$(BIN)/python -m tests.benchmarks.encoding $(ARGS)
 
 # What the loss side of a step costs for each objective, beside InfoNCE.
 benchmark-objectives: install

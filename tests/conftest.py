@@ -35,7 +35,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders whose files take longest, so that no worker is left alone with one at the end."""
+    """Begin with the folders whose files take longest, so that no worker ends long after another."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 

@@ -1,0 +1,109 @@
+"""Encoding by ONNX Runtime beside PyTorch on this CPU: one at a time and in batches, and the time of a load.
+
+Run `python -m tests.benchmarks.encoding BUNDLE`, or `make benchmark-encoding ARGS=BUNDLE`.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import typer
+
+from training.models.bundle import read_bundle, read_tokenizer
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.files import FOLDER, GraphName
+
+Runtime = Literal["PyTorch", "ONNX Runtime"]
+_RUNTIMES: Final[tuple[Runtime, ...]] = ("PyTorch", "ONNX Runtime")
+_BATCHES: Final = (1, 16)
+_TEXT: Final = "two people walk along the beach with a dog in the evening"
+_SECONDS: Final = 2.0
+
+
+def main() -> None:
+    """Export the graphs of a bundle, and measure each runtime in a process of its own."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--threads", type=int, default=1, help="of a pass (default: 1)")
+    parser.add_argument("--measure", choices=_RUNTIMES, help=argparse.SUPPRESS)
+    parser.add_argument("--graphs", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure is not None:
+        typer.echo(
+            json.dumps(_measure(arguments.measure, arguments.bundle, arguments.graphs, arguments.threads))
+        )
+        return
+    with tempfile.TemporaryDirectory() as graphs:
+        _export(arguments.bundle, Path(graphs))
+        both = {
+            name: _measured(name, arguments.bundle, Path(graphs), arguments.threads) for name in _RUNTIMES
+        }
+    typer.echo(f"{'':24}{'PyTorch':>12}{'ONNX Runtime':>14}{'ratio':>8}")
+    for what, torch_ms in both["PyTorch"].items():
+        onnx_ms = both["ONNX Runtime"][what]
+        typer.echo(f"{what:24}{torch_ms:>12.2f}{onnx_ms:>14.2f}{torch_ms / onnx_ms:>8.2f}")
+
+
+def _export(bundle: Path, graphs: Path) -> None:
+    from training.models.encoder import load_encoder
+    from training.models.onnx.export import export_towers
+
+    begun = time.perf_counter()
+    export_towers(load_encoder(bundle, "cpu"), graphs)
+    typer.echo(f"Loaded by PyTorch and exported in {time.perf_counter() - begun:.1f} s; milliseconds:\n")
+
+
+def _measured(runtime: Runtime, bundle: Path, graphs: Path, threads: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.benchmarks.encoding", str(bundle)]
+    options = ["--measure", runtime, "--graphs", str(graphs), "--threads", str(threads)]
+    ended = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True, timeout=600)
+    measured: dict[str, float] = json.loads(ended.stdout)
+    return measured
+
+
+def _measure(runtime: Runtime, bundle: Path, graphs: Path, threads: int) -> dict[str, float]:
+    """Milliseconds of the load with its imports, and of an item by kind and size of batch."""
+    begun = time.perf_counter()
+    info = read_bundle(bundle)
+    if runtime == "PyTorch":
+        import torch
+
+        from training.models.encoder import Encoder, load_encoder
+
+        torch.set_num_threads(threads)
+        encoder: Encoder | OnnxEncoder = load_encoder(bundle, "cpu")
+    else:
+        every: tuple[GraphName, ...] = ("image", "text")
+        names = [name for name in every if name in info.config.modalities]
+        encoder = OnnxEncoder(info, read_tokenizer(info), graphs / FOLDER, names, threads)
+    found = {"load": 1000 * (time.perf_counter() - begun)}
+    side = info.preprocessing.image.size
+    for size in _BATCHES:
+        images = np.random.default_rng(0).integers(0, 256, (size, 3, side, side), np.uint8)
+        found[f"image, batch of {size}"] = _median_ms(partial(encoder.embed_images, images)) / size
+        if "text" in info.config.modalities:
+            found[f"text, batch of {size}"] = _median_ms(partial(encoder.embed_texts, [_TEXT] * size)) / size
+    return found
+
+
+def _median_ms(one: Callable[[], object]) -> float:
+    one()
+    times, end = list[float](), time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        one()
+        times.append(time.perf_counter() - begun)
+    return 1000 * statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()
