@@ -3,12 +3,15 @@
 import ctypes
 import os
 import platform
+from pathlib import Path
 
 _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_MAX = -4
 _LARGEST_INT = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
+# Of NVIDIA and of AMD, and of a GPU in WSL.
+_GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 
 def keep_freed_memory() -> bool:
@@ -46,3 +49,8 @@ def keep_waiting_threads_quiet() -> None:
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def has_gpu_driver() -> bool:
+    """Whether there may be a GPU; torch, whose import takes seconds, knows whether it can be used."""
+    return any(driver.exists() for driver in _GPU_DRIVERS)

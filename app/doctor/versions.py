@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from app.doctor.finding import Finding
 
-_SHOWN: Final = ("recoquest", "torch", "transformers", "sqlalchemy", "fastapi")
+_SHOWN: Final = ("recoquest", "torch", "transformers", "onnxruntime", "sqlalchemy", "fastapi")
 # Either brings the module; which is installed depends on the machine.
 _FAISS: Final = ("faiss-cpu", "faiss-gpu")
 # The first one with `pg_current_snapshot`.

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
-import torch
-
 from app.settings import load_settings
 from index.catalogue.collections import now
 from training.atomic import atomic_file
+from training.host import has_gpu_driver
 
 
 def write_environment(path: Path, command: Sequence[str]) -> None:
@@ -27,13 +26,21 @@ def write_environment(path: Path, command: Sequence[str]) -> None:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
-        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "gpus": _gpus(),
         "python": platform.python_version(),
         "commit": _commit(),
         "packages": dict(sorted((found.name, found.version) for found in distributions())),
     }
     with atomic_file(path) as file:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _gpus() -> list[str]:
+    if not has_gpu_driver():
+        return []
+    import torch
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def _digests(command: Sequence[str]) -> Mapping[str, str]:

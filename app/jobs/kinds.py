@@ -55,13 +55,14 @@ def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: i
         folder: Folder of the job.
         processes: Processes that train together, unless the arguments give another number.
     """
-    # Not above: it brings torch, which only the process of a job has a need for.
+    known = KINDS[kind]
+    if not known.run:
+        return [kind, *known.placed(folder), *arguments]
+    # Not above: it brings torch, which only a training needs.
     from training.trainer.run_state.folder import RunFolder
 
-    known = KINDS[kind]
-    shared = ["--processes", str(processes)] if known.run else []
-    goes_on = known.run and RunFolder(folder / known.place).recover()
-    return [kind, *known.placed(folder), *shared, *(["--resume"] if goes_on else []), *arguments]
+    resume = ["--resume"] if RunFolder(folder / known.place).recover() else []
+    return [kind, *known.placed(folder), "--processes", str(processes), *resume, *arguments]
 
 
 def bundle_of(kind: str, folder: Path) -> Path | None:

@@ -35,8 +35,10 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str,
     return two_processes.run(folder)
 
 
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in NAMES if follows_finite_differences(name)])
-def test_gradient_is_right(name: str) -> None:
+def test_gradient_is_right(name: str, fast: bool) -> None:
+    """Compare it with finite differences: in random directions, or number by number."""
     batch = random_batch(4, blades=blades_of(name))
     objective = build_case(name, batch)
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
@@ -45,7 +47,7 @@ def test_gradient_is_right(name: str) -> None:
         total: Tensor = objective(with_features(batch, dict(zip(values, changed, strict=True)))).total
         return total
 
-    assert torch.autograd.gradcheck(loss, tuple(values.values()))
+    assert torch.autograd.gradcheck(loss, tuple(values.values()), fast_mode=fast)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,8 +2,9 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from training.host import has_gpu_driver
 from training.models.bundle import read_bundle, read_tokenizer
 from training.models.config import Modality
 from training.models.onnx.encoder import OnnxEncoder
@@ -11,9 +12,6 @@ from training.models.onnx.files import FOLDER, read_manifest
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
-
-# Of NVIDIA and of AMD, and of a GPU in WSL.
-_GPU_DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ def computes_on_cpu(device: str) -> bool:
     Raises:
         RecipeError: The device does not exist.
     """
-    if device == "cpu" or (device == "auto" and not any(map(Path.exists, _GPU_DRIVERS))):
+    if device == "cpu" or (device == "auto" and not has_gpu_driver()):
         return True
     from training.models.encoder import choose_device
 
