@@ -8,10 +8,10 @@ import structlog
 from app.encoding.threads import cores
 from index.files.bundles import installed_bundle
 from index.home import Home
-from training.models.bundle import BundleInfo, read_bundle, read_tokenizer
+from training.models.bundle import read_bundle
 from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, read_manifest
-from training.models.onnx.loading import computes_on_cpu
+from training.models.onnx.files import FOLDER, can_export
+from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
@@ -27,37 +27,31 @@ def load_bulk_encoder(home: Home, bundle: Path, device: str) -> "Encoder | OnnxE
         RecipeError: The device does not exist.
     """
     info = read_bundle(bundle)
-    if computes_on_cpu(device):
+    if computes_on_cpu(device) and can_export(info):
         with installed_bundle(info, home.bundles_folder) as installed:
-            encoder = _by_onnx(info, installed)
-        if encoder is not None:
-            return encoder
+            return _on_cpu(bundle, installed.folder)
     # The import of torch takes seconds.
     from training.models.encoder import load_encoder
 
     return load_encoder(bundle, device)
 
 
-def _by_onnx(info: BundleInfo, installed: BundleInfo) -> OnnxEncoder | None:
-    manifest = read_manifest(installed)
-    if manifest is None:
-        _export(info, installed)
-        manifest = read_manifest(installed)
-    if manifest is None:
-        return None
-    encoder = OnnxEncoder(
-        info, read_tokenizer(info), installed.folder / FOLDER, manifest.graphs, threads=cores()
-    )
-    return encoder if encoder.agrees(manifest.graphs) else None
-
-
-def _export(info: BundleInfo, installed: BundleInfo) -> None:
+def _on_cpu(bundle: Path, installed: Path) -> "Encoder | OnnxEncoder":
+    by_onnx = load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER)
+    if by_onnx is not None:
+        return by_onnx
     from training.models.encoder import load_encoder
-    from training.models.onnx.export import can_export, export_towers
 
-    if not can_export(info):
-        return
+    encoder = load_encoder(bundle, "cpu")
+    _export(encoder, installed)
+    return load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER) or encoder
+
+
+def _export(encoder: "Encoder", bundle: Path) -> None:
+    from training.models.onnx.export import ExportError, export_towers
+
     try:
-        export_towers(load_encoder(info.folder, "cpu"), installed.folder)
-    except Exception as error:  # noqa: BLE001 - the encoder of PyTorch answers as well
-        _log.warning("no ONNX graphs could be made", bundle=info.name, reason=str(error))
+        export_towers(encoder, bundle)
+    except (ExportError, RuntimeError, OSError) as error:
+        # The encoder of PyTorch gives the same vectors.
+        _log.warning("no ONNX graphs could be made", bundle=bundle.name, reason=str(error))

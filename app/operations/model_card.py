@@ -63,7 +63,7 @@ class _Train(BaseModel):
 
 
 class _StoredRecipe(BaseModel):
-    """What a card shows of a recipe; its whole schema needs torch."""
+    """Fields of a recipe on a card; the whole schema needs torch."""
 
     name: str
     description: str

@@ -186,7 +186,7 @@ class DualEncoderConfig(Frozen):
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """What it has towers for."""
+        """Modalities that have a tower."""
         towers: dict[Modality, object] = {"image": self.image, "text": self.text, "audio": self.audio}
         return frozenset(name for name, tower in towers.items() if tower is not None)
 

@@ -65,7 +65,7 @@ class DualEncoder(nn.Module):
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """What it has towers for."""
+        """Modalities that have a tower."""
         towers: dict[Modality, nn.Module | None] = {
             "image": self.image,
             "text": self.text,

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import functional
@@ -16,19 +15,19 @@ from torch.nn.utils.rnn import pad_sequence
 
 from training.errors import BundleError, RecipeError
 from training.models.bundle import WEIGHTS_FILE, BundleInfo, read_bundle, read_tokenizer
-from training.models.config import ImagePreprocessingConfig, Modality, PairAttentionConfig
+from training.models.config import Modality, PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.embeddings import TextEmbeddings
 from training.models.features import ModalityFeatures
 from training.models.heads.blades import orthonormal
 from training.models.heads.pair_attention import pair_similarities
 from training.models.images.towers import ImageTower, build_image_tower
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.inputs.images import ImageInput, Pixels
 from training.models.preprocessing import Preprocessing
 from training.models.sounds.spectrogram import pad_spectrograms
 
 
-class Encoder:
+class Encoder(ImageInput):
     """Embeds images, texts and sounds with a trained dual encoder.
 
     Vectors have unit length and are compared by their inner product. The vector of a k-blade model is an
@@ -66,26 +65,13 @@ class Encoder:
         self.knows_only_its_texts = "text" in model.modalities and preprocessing.text.tokenizer.learned
         self.info = info
         self.preprocessing = preprocessing
+        self.image_config = preprocessing.image.config
         self.model = model.to(self.device)
-
-    @property
-    def image_config(self) -> ImagePreprocessingConfig:
-        """Preprocessing of images."""
-        return self.preprocessing.image.config
 
     @property
     def on_cpu(self) -> bool:
         """Whether it computes on the CPU."""
         return self.device.type == "cpu"
-
-    @property
-    def min_image_side(self) -> int | None:
-        """How many pixels both sides of a decoded image need; None: all that there are."""
-        return self.image_config.min_side
-
-    def prepare_image(self, image: Image.Image) -> Pixels:
-        """A decoded image as (3, S, S), which `embed_images` takes in batches."""
-        return to_pixels(image, self.image_config)
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""

@@ -14,22 +14,20 @@ from typing import Any, Final
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-from PIL.Image import Image
 
 from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
 from app.encoding.processes.process import EncodingProcess, Load, Order
 from training.errors import MissingModalityError
 from training.models.bundle import BundleInfo, read_bundle, read_tokenizer
-from training.models.config import ImagePreprocessingConfig
 from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import Pixels, to_pixels
-from training.models.onnx.files import read_manifest
+from training.models.inputs.images import ImageInput, Pixels
+from training.models.onnx.files import FOLDER, read_graphs
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class EncoderProcesses:
+class EncoderProcesses(ImageInput):
     """Processes with the encoder of a bundle on the CPU; threads may share it.
 
     A process that is lost, or killed because a pass takes too long, is replaced.
@@ -61,10 +59,10 @@ class EncoderProcesses:
     ) -> None:
         self.info: BundleInfo | None = read_bundle(bundle)
         config, tokenizer = self.info.config, read_tokenizer(self.info)
-        self.image_config: ImagePreprocessingConfig = self.info.preprocessing.image
+        self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
         self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
-        self.fixed_threads = read_manifest(self.info) is not None
+        self.fixed_threads = read_graphs(self.info, bundle / FOLDER) is not None
         self._server = server
         self._start_with = Load(bundle, threads, by_onnx=self.fixed_threads)
         self._count = count
@@ -89,18 +87,9 @@ class EncoderProcesses:
         """The processes by their number in the system."""
         return [process.pid for process in self._all]
 
-    @property
-    def min_image_side(self) -> int | None:
-        """Pixels that both sides of a decoded image must keep; None: full resolution."""
-        return self.image_config.min_side
-
     def use_threads(self, count: int) -> None:
         """Have the calling thread's passes computed by torch on so many threads."""
         self._of_thread.count = count
-
-    def prepare_image(self, image: Image) -> Pixels:
-        """Make the input (3, S, S) of a decoded image; see `Encoder`."""
-        return to_pixels(image, self.image_config)
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S).

@@ -19,7 +19,7 @@ _START_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process holds.
+    """Order to load a bundle, the first that a process gets.
 
     Attributes:
         bundle: Folder of the bundle.

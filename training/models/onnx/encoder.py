@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 import onnxruntime
+import onnxruntime.capi.onnxruntime_pybind11_state as onnx_errors
 from numpy.typing import NDArray
-from PIL import Image
 
 from training.errors import MissingModalityError
 from training.models.bundle import BundleInfo
-from training.models.config import ImagePreprocessingConfig, Modality
+from training.models.config import Modality
 from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.inputs.images import ImageInput, Pixels
 from training.models.inputs.texts import TextTokens, TokenArrays
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree, graph_file, reference_images
@@ -22,9 +22,19 @@ from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree,
 _ROWS: Final = 16
 _FATAL: Final = 4
 _NO_MEMORY: Final = "Failed to allocate memory"
+# They have no base of their own.
+ONNX_ERRORS: Final = (
+    onnx_errors.EPFail,
+    onnx_errors.Fail,
+    onnx_errors.InvalidArgument,
+    onnx_errors.InvalidGraph,
+    onnx_errors.InvalidProtobuf,
+    onnx_errors.NotImplemented,
+    onnx_errors.RuntimeException,
+)
 
 
-class OnnxEncoder:
+class OnnxEncoder(ImageInput):
     """Embeds images and texts as `training.models.encoder.Encoder` does; threads may share it.
 
     Args:
@@ -47,7 +57,7 @@ class OnnxEncoder:
         threads: int = 1,
     ) -> None:
         self.info: BundleInfo | None = info
-        self.image_config: ImagePreprocessingConfig = info.preprocessing.image
+        self.image_config = info.preprocessing.image
         self.dim = info.dim
         self.blades = info.config.blades
         self.unsigned = info.config.unsigned
@@ -57,15 +67,6 @@ class OnnxEncoder:
         self._sessions: Mapping[GraphName, onnxruntime.InferenceSession] = {
             name: _session(folder / graph_file(name), threads) for name in graphs
         }
-
-    @property
-    def min_image_side(self) -> int | None:
-        """Pixels that both sides of a decoded image must keep; None: full resolution."""
-        return self.image_config.min_side
-
-    def prepare_image(self, image: Image.Image) -> Pixels:
-        """A decoded image as (3, S, S), which `embed_images` takes in batches."""
-        return to_pixels(image, self.image_config)
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
@@ -126,7 +127,7 @@ def _run(session: onnxruntime.InferenceSession, inputs: Mapping[str, NDArray[Any
     """
     try:
         vectors: NDArray[np.float32] = session.run(None, dict(inputs))[0]
-    except Exception as error:
+    except ONNX_ERRORS as error:
         # ONNX Runtime has no exception of its own for it.
         if _NO_MEMORY in str(error):
             raise MemoryError(str(error)) from error

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from training.atomic import atomic_folder
 from training.errors import RecoquestError
-from training.models.bundle import BundleInfo, file_sha256
+from training.models.bundle import file_sha256
 from training.models.encoder import Encoder
 from training.models.onnx.attention import with_exportable_attention
-from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder
 from training.models.onnx.files import (
     FOLDER,
     MANIFEST_FILE,
@@ -35,17 +35,11 @@ class ExportError(RecoquestError):
     """Graphs that do not give the vectors of their encoder."""
 
 
-def can_export(info: BundleInfo) -> bool:
-    """Whether the vectors of a bundle are the outputs of one graph for each modality."""
-    config = info.config
-    return config.blades == 1 and config.pair_attention is None and not info.preprocessing.text.sentences
-
-
 def export_towers(encoder: Encoder, bundle: Path) -> None:
     """Write the graphs of an encoder's towers into its bundle, or a copy of it.
 
     Raises:
-        ExportError: The graphs give other vectors than the encoder.
+        ExportError: The graphs cannot be computed, or give other vectors than the encoder.
         OSError: The folder cannot be written.
     """
     info = encoder.info
@@ -54,7 +48,11 @@ def export_towers(encoder: Encoder, bundle: Path) -> None:
         names: tuple[GraphName, ...] = ("image", "text")
         graphs = {name: _write(encoder, name, fresh) for name in names if name in encoder.modalities}
         tokenizer = encoder.preprocessing.text.tokenizer if "text" in graphs else None
-        if not OnnxEncoder(info, tokenizer, fresh, graphs).agrees(graphs):
+        try:
+            agrees = OnnxEncoder(info, tokenizer, fresh, graphs).agrees(graphs)
+        except ONNX_ERRORS as error:
+            raise ExportError(f"ONNX Runtime does not compute the graphs of {info.name}: {error}") from error
+        if not agrees:
             raise ExportError(f"The ONNX graphs of {info.name} give other vectors than its encoder.")
         manifest = Manifest(digest=info.digest, graphs=graphs)
         (fresh / MANIFEST_FILE).write_text(manifest.model_dump_json() + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """Files of a bundle's ONNX graphs, and reference inputs with their vectors."""
 
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -48,9 +49,14 @@ def graph_file(name: GraphName) -> str:
     return f"{name}.onnx"
 
 
-def read_manifest(info: BundleInfo) -> Manifest | None:
-    """Manifest of a bundle's graphs; None where it has none that belong to it and are whole."""
-    folder = info.folder / FOLDER
+def can_export(info: BundleInfo) -> bool:
+    """Whether the vectors of a bundle are the outputs of one graph for each modality."""
+    config = info.config
+    return config.blades == 1 and config.pair_attention is None and not info.preprocessing.text.sentences
+
+
+def read_graphs(info: BundleInfo, folder: Path) -> Manifest | None:
+    """Manifest of the graphs in a folder; None where none belong to the bundle and are whole."""
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes())
         whole = all(

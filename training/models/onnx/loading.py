@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from training.host import has_gpu_driver
 from training.models.bundle import read_bundle, read_tokenizer
 from training.models.config import Modality
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, read_manifest
+from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder
+from training.models.onnx.files import FOLDER, read_graphs
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
@@ -41,21 +41,34 @@ def load_query_encoder(
     return load_encoder(folder, device, only=only)
 
 
-def load_onnx_encoder(folder: Path, *, only: Modality | None = None, threads: int = 1) -> OnnxEncoder | None:
+def load_onnx_encoder(
+    folder: Path, *, only: Modality | None = None, threads: int = 1, graphs: Path | None = None
+) -> OnnxEncoder | None:
     """Load the graphs of a bundle; None where they are not there, or their vectors are not the encoder's.
+
+    Args:
+        folder: Of the bundle.
+        only: Load the graph of this modality alone; None: all.
+        threads: Threads of a forward pass.
+        graphs: Folder of the graphs; None: in the bundle.
 
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release.
     """
     info = read_bundle(folder)
-    manifest = read_manifest(info)
+    graphs = graphs or folder / FOLDER
+    manifest = read_graphs(info, graphs)
     if manifest is None:
         return None
     names = [name for name in manifest.graphs if only in (None, name)]
-    encoder = OnnxEncoder(info, read_tokenizer(info), folder / FOLDER, names, threads)
-    if encoder.agrees(manifest.graphs):
-        return encoder
-    _log.warning("The ONNX graphs of %s give other vectors than its encoder and are not used.", folder)
+    try:
+        encoder = OnnxEncoder(info, read_tokenizer(info), graphs, names, threads)
+        if encoder.agrees(manifest.graphs):
+            return encoder
+    except ONNX_ERRORS as error:
+        _log.warning("ONNX Runtime does not compute the graphs of %s: %s", folder, error)
+    else:
+        _log.warning("The ONNX graphs of %s give other vectors than its encoder and are not used.", folder)
     return None
 
 

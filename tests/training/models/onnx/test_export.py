@@ -1,5 +1,6 @@
 """Graphs of ONNX Runtime give the vectors of PyTorch, or are not used."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from training.errors import MissingModalityError
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.export import ExportError, can_export, export_towers
-from training.models.onnx.files import FOLDER, MANIFEST_FILE, graph_file
+from training.models.onnx.export import ExportError, export_towers
+from training.models.onnx.files import FOLDER, MANIFEST_FILE, can_export, graph_file
 from training.models.onnx.loading import load_onnx_encoder, load_query_encoder
 
 _SIMILAR = 1e-5
@@ -175,6 +176,19 @@ def test_graphs_with_other_vectors_are_told_and_not_used(
     assert "other vectors" in caplog.text
     # The graph of images is right.
     assert load_onnx_encoder(tmp_path / "bundle", only="image") is not None
+
+
+def test_a_graph_that_onnx_runtime_cannot_read_is_told_and_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path / "bundle")
+    graphs = tmp_path / "bundle" / FOLDER
+    (graphs / graph_file("text")).write_bytes(b"no graph")
+    manifest = json.loads((graphs / MANIFEST_FILE).read_text())
+    manifest["graphs"]["text"]["sha256"] = hashlib.sha256(b"no graph").hexdigest()
+    (graphs / MANIFEST_FILE).write_text(json.dumps(manifest))
+    assert load_onnx_encoder(tmp_path / "bundle") is None
+    assert "does not compute" in caplog.text
 
 
 def test_graphs_that_give_other_vectors_are_not_written(
