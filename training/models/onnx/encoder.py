@@ -22,7 +22,7 @@ from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree,
 _ROWS: Final = 16
 _FATAL: Final = 4
 _NO_MEMORY: Final = "Failed to allocate memory"
-# They have no base of their own.
+# Exceptions of ONNX Runtime, whose only common base is Exception.
 ONNX_ERRORS: Final = (
     onnx_errors.EPFail,
     onnx_errors.Fail,
