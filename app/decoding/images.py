@@ -98,7 +98,7 @@ class ImageDecoders:
         self, content: bytes, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
     ) -> Answer:
         check_signature(content, self.limits)
-        encoder = config.model_dump(include={"size", "resize", "resize_to"}) | {"min_side": config.min_side}
+        encoder = {"square": asdict(config.square), "min_side": config.min_side}
         header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
         task = Task(header, 3 * config.size**2, content)
         future = self.pool.submit(task, priority, deadline_s)

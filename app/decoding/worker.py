@@ -21,7 +21,7 @@ from app.launch.parent_death import end_with_parent
 from index.files.thumbnails import make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError, ImageTooLargeError
-from training.models.inputs.resize import to_square
+from training.models.inputs.resize import Square, to_square
 
 _MAX_BYTES: Final = 1 << 40
 # The service itself has priority: its threads need the processor briefly and at once.
@@ -90,7 +90,7 @@ def _prepare(header: Mapping[str, Any], content: bytearray) -> Answer:
     """Decode an image and resize it to an encoder's input, uint8 (3, S, S)."""
     encoder = header["encoder"]
     decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
-    square = to_square(decoded.pixels, encoder["size"], encoder["resize"], encoder["resize_to"])
+    square = to_square(decoded.pixels, Square(**encoder["square"]))
     planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
     about = {"media_type": decoded.header.media_type, "width": decoded.width, "height": decoded.height}
     return {"outcome": "done", **about}, planes.tobytes()

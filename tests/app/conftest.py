@@ -33,9 +33,9 @@ from training.models.config import (
 )
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
-from training.models.inputs.tokenizer import build_tokenizer
 from training.models.onnx.export import export_towers
 from training.models.preprocessing import Preprocessing
+from training.models.texts.learned_tokenizer import build_tokenizer
 
 COLLECTION = "photos"
 PATIENT = "patient-4711"

@@ -5,18 +5,22 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from training.frozen import Frozen
+from training.models.inputs.resize import Filter, Resize, Square
 
 ImageArchitecture = Literal[
     "clip_resnet",
     "clip_vision_model",
     "convnext",
     "dinov2",
+    "dinov2_with_registers",
+    "dinov3_vit",
     "mobilenet_v2",
     "resnet",
     "siglip_vision_model",
     "vit",
 ]
 TextArchitecture = Literal[
+    "altclip_text_model",
     "bert",
     "clip_text_model",
     "distilbert",
@@ -34,21 +38,25 @@ Retrieval = Literal["shared", "unique", "concat", "normal"]
 class HeadConfig(Frozen):
     """Projection from a tower's width to the embedding.
 
-    `linear` is one layer; `mlp` is two layers with a ReLU between them, and with a batch norm before the ReLU
-    where `norm` is set (LoVT: hidden 2048, norm).
+    `linear` is one layer; `mlp` is two layers with an activation between them, and with a batch norm before
+    it where `norm` is set (LoVT: hidden 2048, norm); `identity` is none, and the embedding is as wide as the
+    tower.
     """
 
-    kind: Literal["linear", "mlp"] = "linear"
+    kind: Literal["linear", "mlp", "identity"] = "linear"
     hidden: int | None = Field(
         default=None, gt=0, description="Width of the hidden layer; None: the output's."
     )
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    norm: bool = Field(default=False, description="Batch norm before the ReLU of `mlp`.")
+    norm: bool = Field(default=False, description="Batch norm before the activation of `mlp`.")
+    activation: Literal["relu", "gelu"] = Field(default="relu", description="Of `mlp`.")
 
     @model_validator(mode="after")
     def _norm_has_a_place(self) -> Self:
         if self.norm and self.kind != "mlp":
-            raise ValueError("a linear head has no place for a batch norm: set kind to mlp, or norm to false")
+            raise ValueError(
+                f"a head of kind {self.kind} has no place for a batch norm: set kind to mlp, or norm to false"
+            )
         return self
 
 
@@ -256,16 +264,18 @@ class ImagePreprocessingConfig(Frozen):
     """How a decoded RGB image becomes a square float tensor."""
 
     size: int = Field(default=224, gt=0)
-    resize: Literal["crop", "squash", "pad"] = Field(
+    resize: Resize = Field(
         default="crop",
-        description="Short side to size and centre crop; stretch; or long side to size and pad.",
+        description="Centre crop, resized; `shortest_edge`: the same in whole pixels, resized first "
+        "(transformers); stretch; or long side to size and pad.",
     )
     resize_to: int | None = Field(
         default=None,
         gt=0,
-        description="Of `crop`: pixels of the short side, of which the centre crop keeps `size` (VSE++: 256 "
+        description="Of a crop: pixels of the short side, of which the centre crop keeps `size` (VSE++: 256 "
         "and 224); None: `size`. Training with random crops takes these from the whole square.",
     )
+    filter: Filter = Field(default="bicubic", description="Of resizing; antialiased.")
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     scaled_decoding: bool = Field(
@@ -275,6 +285,11 @@ class ImagePreprocessingConfig(Frozen):
     )
 
     @property
+    def square(self) -> Square:
+        """How an image becomes square."""
+        return Square(self.size, self.resize, self.resize_to, self.filter)
+
+    @property
     def min_side(self) -> int | None:
         """How many pixels both sides of a decoded image need; None: all that there are."""
         # Vectors of photographs then keep a cosine of .998 with those of whole files.
@@ -282,8 +297,9 @@ class ImagePreprocessingConfig(Frozen):
 
     @model_validator(mode="after")
     def _crop_has_a_margin(self) -> Self:
-        if self.resize_to is not None and (self.resize != "crop" or self.resize_to < self.size):
-            raise ValueError("resize_to is for resize: crop, and at least size")
+        crops = self.resize in ("crop", "shortest_edge")
+        if self.resize_to is not None and (not crops or self.resize_to < self.size):
+            raise ValueError("resize_to is for resize: crop or shortest_edge, and at least size")
         return self
 
 

@@ -12,7 +12,7 @@ from training.models.config import DualEncoderConfig, Modality, PreprocessingCon
 from training.models.features import Features, ModalityFeatures, Source
 from training.models.heads.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
 from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
-from training.models.images.towers import ImageTower, build_image_tower
+from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
@@ -199,12 +199,8 @@ class DualEncoder(nn.Module):
             RecipeError: The images have another size, the texts or sounds may be too long, or the sounds have
                 another number of bands.
         """
-        size = None if self.image is None else self.image.backbone.image_size
-        if size is not None and size != config.image.size:
-            raise RecipeError(
-                f"The image tower takes images of {size} pixels, not {config.image.size}: "
-                f"set preprocessing.image.size to {size}."
-            )
+        if self.image is not None:
+            check_image_size(self.image.backbone, config.image.size)
         if self.text is not None and config.text.max_tokens > self.text.backbone.max_tokens:
             longest = self.text.backbone.max_tokens
             raise RecipeError(
@@ -274,17 +270,18 @@ def pretrained_temperature(config: DualEncoderConfig) -> float | None:
         or text.pretrained is None
         or text.pretrained != image.pretrained
         or image.architecture not in ("clip_resnet", "clip_vision_model")
-        or text.architecture != "clip_text_model"
     ):
         return None
-    pooled_alike = image.pooling == "tower" and text.pooling == "eos"
     projected_alike = image.head.kind == text.head.kind == "linear" and config.concepts is None
-    if not pooled_alike or not projected_alike or config.blades > 1 or config.audio is not None:
+    if image.pooling != "tower" or not projected_alike or config.blades > 1 or config.audio is not None:
         return None
     # The import of transformers takes seconds.
-    from training.models.pretrained import local_folder, read_temperature
-    from training.models.texts.backbones import pretrained_projection
+    from training.models.pretrained.architecture import read_temperature
+    from training.models.pretrained.folder import local_folder
+    from training.models.texts.backbones import PROJECTED_POOLING, pretrained_projection
 
+    if text.pooling != PROJECTED_POOLING.get(text.architecture):
+        return None
     folder = local_folder(text.pretrained)
     projection = pretrained_projection(text.architecture, folder, config.dim)
     if projection is None or len(projection.weight) != config.dim:

@@ -22,7 +22,7 @@ class ImagePreprocessing:
         self.config = config
 
     def to_uint8(self, image: Image.Image) -> Tensor:
-        """An image as a uint8 tensor (3, S, S), resized with an antialiased bicubic filter."""
+        """An image as a uint8 tensor (3, S, S), resized with an antialiased filter."""
         return torch.from_numpy(to_pixels(image, self.config))
 
     def whole(self) -> "ImagePreprocessing":

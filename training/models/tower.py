@@ -96,12 +96,16 @@ class ImageBackbone(Backbone):
     """A backbone that maps normalised images (B, 3, S, S) to ImageFeatures.
 
     Attributes:
-        image_size: Side in pixels that it demands; None where any will do.
+        image_size: Side in pixels that it demands; None where any multiple of `size_multiple` will do.
+        size_multiple: Pixels, a divisor of the side.
         has_cls: Whether it has a class token.
+        prefix: Class and register tokens before those of its hidden states that are local.
     """
 
     image_size: int | None = None
+    size_multiple: int = 1
     has_cls: bool = False
+    prefix: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,11 @@ class TextBackbone(Backbone):
         max_tokens: Longest text that it takes.
         causal: Whether a token knows only those before it.
         pools_itself: Whether its end-of-text feature is its own and not the last real token.
+        projected_pooling: Pooling of the feature that `projection` is for; None if there is none.
     """
 
     max_tokens: int
+    projected_pooling: PoolingName | None = None
     causal: bool = False
     pools_itself: bool = False
 

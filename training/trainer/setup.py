@@ -17,15 +17,11 @@ from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, Modality, TextTowerConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_temperature
 from training.models.images.towers import build_image_tower
-from training.models.inputs.tokenizer import (
-    build_tokenizer,
-    learn_tokenizer,
-    learn_word_tokenizer,
-    load_tokenizer,
-)
 from training.models.preprocessing import Preprocessing, TextPreprocessing
-from training.models.pretrained import local_folder
+from training.models.pretrained.folder import local_folder
+from training.models.pretrained.tokens import load_tokenizer
 from training.models.sounds.towers import build_audio_tower
+from training.models.texts.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
 from training.models.texts.towers import build_text_tower
 from training.objectives.base import Objective, ObjectiveContext
 from training.objectives.composed import ComposedConfig

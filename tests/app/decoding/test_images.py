@@ -30,9 +30,13 @@ def decoders() -> Iterator[ImageDecoders]:
     made.close()
 
 
-@pytest.mark.parametrize("resize_to", [None, 30])
-def test_the_pixels_of_a_query_are_those_of_an_import(decoders: ImageDecoders, resize_to: int | None) -> None:
-    config = CONFIG.model_copy(update={"resize_to": resize_to})
+@pytest.mark.parametrize(
+    "change", [{}, {"resize_to": 30}, {"resize": "shortest_edge", "resize_to": 30, "filter": "bilinear"}]
+)
+def test_the_pixels_of_a_query_are_those_of_an_import(
+    decoders: ImageDecoders, change: dict[str, object]
+) -> None:
+    config = CONFIG.model_copy(update=change)
     for content in FILES.values():
         pixels = asyncio.run(decoders.prepare(content, config))
         expected = to_pixels(decode_image(content), config)

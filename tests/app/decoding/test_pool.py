@@ -32,7 +32,8 @@ MakePool = Callable[..., DecodingPool]
 
 
 def prepare(content: bytes, resize: str = "crop", size: int = SIZE) -> Task:
-    encoder = {"size": size, "resize": resize, "resize_to": None, "min_side": None}
+    square = {"size": size, "resize": resize, "resize_to": None, "filter": "bicubic"}
+    encoder = {"square": square, "min_side": None}
     header = {"task": "prepare", "limits": asdict(ImageLimits()), "encoder": encoder}
     return Task(header, 3 * size**2, content)
 
@@ -106,7 +107,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
+@pytest.mark.parametrize("resize", ["crop", "shortest_edge", "squash", "pad"])
 def test_pixels_are_those_of_this_process_to_the_bit(make_pool: MakePool, resize: str) -> None:
     pool = make_pool()
     config = ImagePreprocessingConfig.model_validate({"size": SIZE, "resize": resize})

@@ -37,8 +37,8 @@ from training.data.manifest import Manifest, read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import build_dual_encoder
-from training.models.inputs.tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
+from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.training.models.tiny import TEXTS, tiny_preprocessing
 from training.models.config import ImagePreprocessingConfig
+from training.models.inputs.resize import Filter, Square, to_square
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 
 LONG = "Two dogs run through tall green grass beside a red ball. " * 3
@@ -30,6 +31,7 @@ import os, threading
 from PIL import Image
 import torch
 from training.models.config import ImagePreprocessingConfig
+from training.models.inputs.resize import Filter, Square, to_square
 from training.models.preprocessing import ImagePreprocessing
 
 torch.set_num_threads(4)
@@ -76,6 +78,34 @@ def test_crop_of_a_larger_resized_image_cuts_its_centre() -> None:
     whole = preprocessing.whole().to_uint8(image)
     assert torch.equal(whole, build(size=28, resize="crop").to_uint8(image))
     assert not np.array_equal(whole.permute(1, 2, 0).numpy(), found)
+
+
+@pytest.mark.parametrize("resampling", ["bicubic", "bilinear", "lanczos"])
+@pytest.mark.parametrize(("shortest", "difference"), [(60, 0), (1, 3)])
+def test_the_shortest_edge_is_resized_and_the_centre_cropped_in_whole_pixels(
+    shortest: int, difference: int, resampling: Filter
+) -> None:
+    """A long strip, of which the centre alone is computed, has other rounding."""
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        width, height = (int(side) for side in generator.integers(shortest, 300, 2))
+        size = int(generator.integers(8, 40))
+        to = size + int(generator.integers(0, 12))
+        image = Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        short = min(width, height)
+        sides = (to * width // short, to * height // short)
+        left, top = ((side - size) // 2 for side in sides)
+        whole = image.resize(sides, Image.Resampling[resampling.upper()])
+        expected = np.asarray(whole.crop((left, top, left + size, top + size)), np.int16)
+        found = np.asarray(to_square(image, Square(size, "shortest_edge", to, resampling)), np.int16)
+        assert np.abs(found - expected).mean() <= difference
+
+
+def test_a_long_strip_is_never_resized_as_a_whole() -> None:
+    # Of 170 gigabytes.
+    strip = Image.new("RGB", (2_000_000, 2), "red")
+    square = to_square(strip, Square(224, "shortest_edge", 256))
+    assert square.getpixel((0, 0)) == (255, 0, 0)
 
 
 @pytest.mark.parametrize("wrong", [{"resize": "pad"}, {"resize": "squash"}, {"resize_to": 31}])

@@ -11,7 +11,7 @@ from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, tiny_pixels,
 from training.errors import RecipeError
 from training.models.config import ImageTowerConfig, TextTowerConfig
 from training.models.images.towers import ImageTower, build_image_tower
-from training.models.pretrained import local_folder
+from training.models.pretrained.folder import local_folder
 from training.models.texts.towers import TextTower, build_text_tower
 
 VOCABULARY = {"vocab_size": 300, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

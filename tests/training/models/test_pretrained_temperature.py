@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, write_tokenizer
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import pretrained_temperature
-from training.models.pretrained import read_temperature
+from training.models.pretrained.architecture import read_temperature
 
 VOCABULARY = {"vocab_size": 300, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DIM = 12

@@ -13,9 +13,10 @@ from training.models.config import DualEncoderConfig, ImageArchitecture, Preproc
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.encoder import Encoder
 from training.models.images.towers import ImageTower
-from training.models.inputs.tokenizer import Tokenizer, learn_tokenizer
+from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import Preprocessing, TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch, pad_spectrograms
+from training.models.texts.learned_tokenizer import learn_tokenizer
 
 SIZE = 32
 TEXTS = (
@@ -34,12 +35,21 @@ IMAGE_OPTIONS: dict[ImageArchitecture, dict[str, Any]] = {
     "clip_vision_model": {**_VISION, "intermediate_size": 32},
     "convnext": _STAGES,
     "dinov2": {**_VISION, "mlp_ratio": 2},
+    "dinov2_with_registers": {**_VISION, "mlp_ratio": 2, "num_register_tokens": 2},
+    "dinov3_vit": {**_VISION, "intermediate_size": 32, "num_register_tokens": 2},
     "mobilenet_v2": {"depth_multiplier": 0.25, "finegrained_output": False},
     "resnet": {"embedding_size": 8, **_STAGES},
     "siglip_vision_model": {**_VISION, "intermediate_size": 32},
     "vit": {**_VISION, "intermediate_size": 32},
 }
 TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
+    "altclip_text_model": {
+        **_TRANSFORMER,
+        "intermediate_size": 32,
+        "project_dim": 24,
+        "initializer_range": 0.2,
+        "max_position_embeddings": 40,
+    },
     "bert": {**_TRANSFORMER, "intermediate_size": 32},
     "clip_text_model": {**_TRANSFORMER, "intermediate_size": 32},
     "distilbert": {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32},

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from training.data.pairs import Text
 from training.errors import DataError
-from training.models.inputs.tokenizer import Tokenizer, learn_tokenizer, learn_word_tokenizer
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.texts.learned_tokenizer import learn_tokenizer, learn_word_tokenizer
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.shortcuts import MAX_IDS, Shortcuts, with_digits, with_every_digit
 

@@ -15,7 +15,7 @@ import torch
 from tests.training.trainer.scenes import tiny_recipe
 from training.data.image_source import CachedImages
 from training.models.dual_encoder import build_dual_encoder
-from training.models.inputs.tokenizer import learn_tokenizer
+from training.models.texts.learned_tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched

@@ -18,8 +18,8 @@ from training.classification.questions.vqa import Question, read_questions
 from training.errors import DataError
 from training.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
-from training.models.inputs.tokenizer import build_tokenizer
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
+from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run

@@ -16,7 +16,7 @@ from training.classification.texts.model import TextClassifier
 from training.classification.texts.task import TextTask
 from training.classification.texts.tasks import GLUE
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
-from training.models.inputs.tokenizer import build_tokenizer
+from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run

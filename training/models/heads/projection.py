@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from training.errors import RecipeError
 from training.models.config import HeadConfig
 from training.models.tower import Projection
 
@@ -12,19 +13,30 @@ _EPS = 1e-7
 
 
 def build_head(config: HeadConfig, width: int, dim: int, start: Projection | None = None) -> nn.Sequential:
-    """A linear or a two-layer ReLU head from `width` to `dim`.
+    """A linear head, one of two layers, or none at all, from `width` to `dim`.
 
     Args:
-        config: Kind, hidden width, batch norm and dropout.
+        config: Kind, hidden width, batch norm, activation and dropout.
         width: Of the input.
         dim: Of the output.
         start: A pretrained projection that a linear head of the same shape starts from.
+
+    Raises:
+        RecipeError: Without a head the embedding would have another width.
     """
+    if config.kind == "identity":
+        if width != dim:
+            raise RecipeError(
+                f"Without a head the embedding has the {width} numbers of its tower, not {dim}: set "
+                f"model.dim to {width}, or the head's kind to linear."
+            )
+        return nn.Sequential()
     if config.kind == "mlp":
         hidden = config.hidden or dim
         norm = [nn.BatchNorm1d(hidden)] if config.norm else []
+        activation = nn.GELU() if config.activation == "gelu" else nn.ReLU()
         return nn.Sequential(
-            nn.Linear(width, hidden), *norm, nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(hidden, dim)
+            nn.Linear(width, hidden), *norm, activation, nn.Dropout(config.dropout), nn.Linear(hidden, dim)
         )
     linear = nn.Linear(width, dim)
     if start is not None and start.weight.shape == linear.weight.shape:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from training.models.config import ImageArchitecture
 from training.models.images.torchvision_resnet import load_torchvision, read_weights, resnet_options
-from training.models.pretrained import (
+from training.models.pretrained.architecture import (
     architecture_options,
     configuration,
     load_pretrained,
@@ -28,7 +28,8 @@ class _Family:
     """Where a model of transformers keeps what a tower needs.
 
     `output` is the shape of its last hidden state: a map, patches, or a class token and patches. In a conv
-    net `tail` comes behind the layers, and `norm` behind the mean of the map.
+    net `tail` comes behind the layers, and `norm` behind the mean of the map. With `any_size` a transformer
+    takes images of any whole number of patches.
     """
 
     config: str
@@ -39,6 +40,7 @@ class _Family:
     settings: tuple[tuple[str, Any], ...] = ()
     tail: str | None = None
     norm: str | None = None
+    any_size: bool = False
 
 
 _FAMILIES: dict[str, _Family] = {
@@ -56,7 +58,20 @@ _FAMILIES: dict[str, _Family] = {
     "clip_vision_model": _Family(
         "CLIPVisionConfig", "CLIPVisionModel", "cls_patches", ("embeddings", "pre_layrnorm"), "encoder.layers"
     ),
-    "dinov2": _Family("Dinov2Config", "Dinov2Model", "cls_patches", ("embeddings",), "encoder.layer"),
+    "dinov2": _Family(
+        "Dinov2Config", "Dinov2Model", "cls_patches", ("embeddings",), "encoder.layer", any_size=True
+    ),
+    "dinov2_with_registers": _Family(
+        "Dinov2WithRegistersConfig",
+        "Dinov2WithRegistersModel",
+        "cls_patches",
+        ("embeddings",),
+        "encoder.layer",
+        any_size=True,
+    ),
+    "dinov3_vit": _Family(
+        "DINOv3ViTConfig", "DINOv3ViTModel", "cls_patches", ("embeddings",), "model.layer", any_size=True
+    ),
     "siglip_vision_model": _Family(
         "SiglipVisionConfig", "SiglipVisionModel", "patches", ("embeddings",), "encoder.layers"
     ),
@@ -72,7 +87,12 @@ class TransformersImageBackbone(ImageBackbone):
         self.model = model
         self.options = options
         self.has_cls = family.output == "cls_patches"
-        self.image_size = None if family.output == "map" else int(options["image_size"])
+        # Register tokens come between the class token and the patches.
+        self.prefix = int(self.has_cls) + int(options.get("num_register_tokens", 0))
+        if family.any_size:
+            self.size_multiple = int(options["patch_size"])
+        elif family.output != "map":
+            self.image_size = int(options["image_size"])
         self.width = self.local_width = _width(model, options)
         self.heads = None if family.output == "map" else int(options["num_attention_heads"])
         if family.output == "map":
@@ -92,7 +112,7 @@ class TransformersImageBackbone(ImageBackbone):
         final_norm = getattr(self.model, "post_layernorm", None)
         if final_norm is not None:
             hidden = final_norm(hidden)
-        return ImageFeatures(hidden[:, 0], hidden[:, 1:], hidden[:, 0], fork)
+        return ImageFeatures(hidden[:, 0], hidden[:, self.prefix :], hidden[:, 0], fork)
 
     def _map(self, pixels: Tensor) -> ImageFeatures:
         """What the model's own forward gives; run layer by layer, frozen ones need a fraction of the time."""

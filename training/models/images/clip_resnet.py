@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from training.errors import RecipeError
 from training.frozen import Frozen
-from training.models.pretrained import read_tensors
+from training.models.pretrained.folder import read_tensors
 from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 
 _EXPANSION = 4

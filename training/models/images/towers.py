@@ -41,7 +41,7 @@ class ImageTower(nn.Module):
         self.fork_pooling: PoolingName = "cls" if backbone.has_cls else "mean"
         if config.pooling != "tower":
             self.fork_pooling = config.pooling
-        self.fork_prefix = int(backbone.has_cls and self.fork_pooling != "cls")
+        self.fork_prefix = 0 if self.fork_pooling == "cls" else backbone.prefix
         self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
 
     def forward(self, pixels: Tensor) -> TowerOutput:
@@ -79,7 +79,7 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
     # The import of transformers takes seconds.
     from training.models.images.backbones import build_torchvision_resnet, build_transformers_backbone
     from training.models.images.clip_resnet import build_clip_resnet
-    from training.models.pretrained import local_folder
+    from training.models.pretrained.folder import local_folder
 
     backbone: ImageBackbone
     if (
@@ -97,3 +97,23 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
             config.architecture, config.options, folder, weights=load_pretrained
         )
     return ImageTower(config, backbone)
+
+
+def check_image_size(backbone: ImageBackbone, size: int) -> None:
+    """Make sure that a backbone can take images of this size.
+
+    Raises:
+        RecipeError: It demands another size.
+    """
+    if backbone.image_size is not None and backbone.image_size != size:
+        raise RecipeError(
+            f"The image tower takes images of {backbone.image_size} pixels, not {size}: "
+            f"set preprocessing.image.size to {backbone.image_size}."
+        )
+    multiple = backbone.size_multiple
+    if size % multiple:
+        nearest = max(1, round(size / multiple)) * multiple
+        raise RecipeError(
+            f"The image tower takes images whose side is a multiple of {multiple} pixels, not {size}: "
+            f"set preprocessing.image.size to {nearest}."
+        )

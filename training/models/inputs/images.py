@@ -30,6 +30,6 @@ class ImageInput:
 
 
 def to_pixels(image: Image.Image, config: ImagePreprocessingConfig) -> Pixels:
-    """A decoded image as (3, S, S), resized with an antialiased bicubic filter."""
-    square = to_square(image, config.size, config.resize, config.resize_to)
+    """A decoded image as (3, S, S), resized with an antialiased filter."""
+    square = to_square(image, config.square)
     return np.array(np.asarray(square).transpose(2, 0, 1), order="C")

@@ -1,41 +1,83 @@
 """A decoded image as the square of an encoder's input; needs Pillow alone."""
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from PIL import Image
 
-Resize = Literal["crop", "squash", "pad"]
+Resize = Literal["crop", "shortest_edge", "squash", "pad"]
+Filter = Literal["bicubic", "bilinear", "box", "hamming", "lanczos", "nearest"]
+
+_FILTERS: Final[Mapping[Filter, Image.Resampling]] = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "lanczos": Image.Resampling.LANCZOS,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+# Pixels that are resized, in proportion to those that are kept.
+_MOST_RESIZED: Final = 16
 
 
-def to_square(image: Image.Image, size: int, resize: Resize, resize_to: int | None = None) -> Image.Image:
-    """Resize an image to `size` x `size` pixels of RGB with an antialiased bicubic filter.
+@dataclass(frozen=True, slots=True)
+class Square:
+    """How an image becomes `size` x `size` pixels.
 
-    Args:
-        image: Of any size and mode.
-        size: Side of the result.
-        resize: Crop the centre, stretch, or pad with black.
+    Attributes:
+        size: Side.
+        resize: Crop the centre and resize it, resize and crop the centre, stretch, or pad with black.
         resize_to: Of a crop: pixels of the short side, of which `size` are kept; None: `size`.
+        filter: Antialiased.
     """
+
+    size: int
+    resize: Resize
+    resize_to: int | None = None
+    filter: Filter = "bicubic"
+
+
+def to_square(image: Image.Image, square: Square) -> Image.Image:
+    """Resize an image of any size and mode to a square of RGB."""
     rgb = image if image.mode == "RGB" else image.convert("RGB")
-    if resize == "crop":
-        return _crop(rgb, size, resize_to or size)
-    return _squash(rgb, size) if resize == "squash" else _pad(rgb, size)
+    size, resampling = square.size, _FILTERS[square.filter]
+    match square.resize:
+        case "crop":
+            return _crop(rgb, size, square.resize_to or size, resampling)
+        case "shortest_edge":
+            return _shortest_edge(rgb, size, square.resize_to or size, resampling)
+        case "squash":
+            return rgb.resize((size, size), resampling)
+        case "pad":
+            return _pad(rgb, size, resampling)
 
 
-def _crop(image: Image.Image, size: int, resize_to: int) -> Image.Image:
+def _crop(image: Image.Image, size: int, resize_to: int, resampling: Image.Resampling) -> Image.Image:
     side = min(image.size) * size / resize_to
     left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    return image.resize((size, size), resampling, box=(left, top, left + side, top + side))
 
 
-def _squash(image: Image.Image, size: int) -> Image.Image:
-    return image.resize((size, size), Image.Resampling.BICUBIC)
+def _shortest_edge(
+    image: Image.Image, size: int, resize_to: int, resampling: Image.Resampling
+) -> Image.Image:
+    """The centre of the resized image, both in whole pixels, as transformers counts them."""
+    short = min(image.size)
+    width, height = (resize_to * side // short for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    right, bottom = left + size, top + size
+    if width * height <= _MOST_RESIZED * size**2:
+        return image.resize((width, height), resampling).crop((left, top, right, bottom))
+    # A long strip as a whole would not fit the memory.
+    across, down = image.width / width, image.height / height
+    return image.resize((size, size), resampling, (left * across, top * down, right * across, bottom * down))
 
 
-def _pad(image: Image.Image, size: int) -> Image.Image:
+def _pad(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
     scale = size / max(image.size)
     width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     square = Image.new("RGB", (size, size))
-    resized = image.resize((width, height), Image.Resampling.BICUBIC)
-    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    square.paste(image.resize((width, height), resampling), ((size - width) // 2, (size - height) // 2))
     return square

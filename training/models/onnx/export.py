@@ -26,6 +26,7 @@ from training.models.onnx.files import (
     graph_file,
     reference_images,
 )
+from training.models.onnx.positions import fix_positions
 from training.models.preprocessing import TokenBatch
 
 _OPSET: Final = 18
@@ -62,8 +63,11 @@ def _write(encoder: Encoder, name: GraphName, folder: Path) -> Graph:
     file = folder / graph_file(name)
     if name == "image":
         images = reference_images(encoder.image_config.size)
-        module: nn.Module = _ImageGraph(encoder)
+        image_graph = _ImageGraph(encoder)
         inputs = {"images": torch.from_numpy(images)}
+        with _traceable(), torch.no_grad():
+            fix_positions(image_graph, lambda: image_graph(inputs["images"]))
+        module: nn.Module = image_graph
         axes = {"images": {0: "batch"}}
         reference = encoder.embed_images(images)
     else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.errors import RecipeError
-from training.models.pretrained import (
+from training.models.pretrained.architecture import (
     architecture_options,
     configuration,
     load_pretrained,

@@ -75,7 +75,7 @@ def build_audio_tower(config: AudioTowerConfig, *, load_pretrained: bool) -> Aud
             raise RecipeError("audio_cnn has no pretrained weights: remove audio.pretrained.")
         return AudioTower(config, build_audio_cnn(config.options))
     # The import of transformers takes seconds.
-    from training.models.pretrained import local_folder
+    from training.models.pretrained.folder import local_folder
     from training.models.sounds.audio_spectrogram_transformer import build_ast
 
     folder = None if config.pretrained is None else local_folder(config.pretrained)

@@ -1,10 +1,10 @@
 """The text models of transformers as text backbones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 import transformers
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from training.models.config import TextArchitecture
 from training.models.inputs.tokenizer import Tokenizer
-from training.models.pretrained import (
+from training.models.pretrained.architecture import (
     architecture_options,
     configuration,
     load_pretrained,
@@ -35,11 +35,21 @@ class _Family:
 
 
 _FAMILIES: dict[str, _Family] = {
+    "altclip_text_model": _Family("AltCLIPTextConfig", "AltCLIPTextModel", "roberta.encoder.layers"),
     "bert": _Family("BertConfig", "BertModel", "encoder.layer", (("add_pooling_layer", False),)),
     "roberta": _Family("RobertaConfig", "RobertaModel", "encoder.layer", (("add_pooling_layer", False),)),
     "distilbert": _Family("DistilBertConfig", "DistilBertModel", "transformer.layer"),
     "clip_text_model": _Family("CLIPTextConfig", "CLIPTextModel", "encoder.layers"),
     "siglip_text_model": _Family("SiglipTextConfig", "SiglipTextModel", "encoder.layers"),
+}
+
+
+# Pooling of the feature that models for images and texts project into their common space.
+PROJECTED_POOLING: Final[Mapping[TextArchitecture, Literal["cls", "eos"]]] = {
+    "altclip_text_model": "cls",
+    "bert": "cls",
+    "clip_text_model": "eos",
+    "siglip_text_model": "eos",
 }
 
 
@@ -51,12 +61,15 @@ class TransformersTextBackbone(TextBackbone):
         self._family = family
         self.model = model
         self.options = options
-        self.width = self.local_width = int(options.get("hidden_size") or options["dim"])
-        self.heads = int(options.get("num_attention_heads") or options["n_heads"])
+        # AltCLIP's tokens leave it in the width of its teacher's.
+        width = options.get("project_dim") or options.get("hidden_size") or options["dim"]
+        self.width = self.local_width = int(width)
+        if self.width == int(options.get("hidden_size", self.width)):
+            self.heads = int(options.get("num_attention_heads") or options["n_heads"])
         self.max_tokens = int(options["max_position_embeddings"])
         self.causal = family.model == "CLIPTextModel"
-        if family.model == "RobertaModel":
-            # Its positions begin behind the padding id.
+        if family.model in ("RobertaModel", "AltCLIPTextModel"):
+            # Their positions begin behind the padding id.
             self.max_tokens -= int(options["pad_token_id"]) + 1
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
@@ -88,7 +101,8 @@ class TransformersTextBackbone(TextBackbone):
 
     def stem(self) -> Sequence[nn.Module]:
         """The embeddings."""
-        return [attrgetter("embeddings")(self.model)]
+        base = getattr(self.model, "roberta", self.model)
+        return [attrgetter("embeddings")(base)]
 
     def layers(self) -> Sequence[Sequence[nn.Module]]:
         """The transformer layers."""
@@ -162,6 +176,7 @@ def build_transformers_backbone(
     )
     if folder is not None and weights:
         backbone.projection = pretrained_projection(architecture, folder, backbone.width)
+        backbone.projected_pooling = PROJECTED_POOLING.get(architecture)
     return backbone
 
 
@@ -176,12 +191,12 @@ def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def pretrained_projection(architecture: TextArchitecture, folder: Path, width: int) -> Projection | None:
     """The projection of pooled text features of this width in a pretrained folder; None if it has none."""
-    if architecture == "clip_text_model":
-        if not is_open_clip(folder):
-            return read_projection(folder, "text_projection.weight")
+    if architecture not in PROJECTED_POOLING:
+        return None
+    if architecture == "siglip_text_model":
+        return Projection(torch.eye(width))
+    if architecture == "clip_text_model" and is_open_clip(folder):
         stored = read_projection(folder, "text_projection")
         # open_clip keeps the transposed matrix.
         return None if stored is None else Projection(stored.weight.T)
-    if architecture == "siglip_text_model":
-        return Projection(torch.eye(width))
-    return None
+    return read_projection(folder, "text_projection.weight")

@@ -15,9 +15,10 @@ from torch.nn.functional import normalize
 from training.errors import RecipeError
 from training.models.config import TextPreprocessingConfig
 from training.models.heads.pooling import masked_mean
-from training.models.inputs.tokenizer import load_tokenizer
 from training.models.preprocessing import TextPreprocessing, TokenBatch
-from training.models.pretrained import load_pretrained, local_folder
+from training.models.pretrained.architecture import load_pretrained
+from training.models.pretrained.folder import local_folder
+from training.models.pretrained.tokens import load_tokenizer
 
 _ROWS = 16
 _LENGTH_STEP = 16

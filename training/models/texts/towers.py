@@ -52,7 +52,7 @@ class TextTower(nn.Module):
         self.pooling = None if own else build_pooling(config.pooling, backbone.local_width)
         self.width = backbone.width if own else backbone.local_width
         self.local_width = backbone.local_width
-        self.projection = backbone.projection if config.pooling == "eos" else None
+        self.projection = backbone.projection if config.pooling == backbone.projected_pooling else None
         self.fork_pooling = config.pooling
         self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
 
@@ -103,7 +103,7 @@ def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pret
         backbone = build(config.options, tokenizer.size)
     else:
         # The import of transformers takes seconds.
-        from training.models.pretrained import local_folder
+        from training.models.pretrained.folder import local_folder
         from training.models.texts.backbones import build_transformers_backbone
 
         folder = None if config.pretrained is None else local_folder(config.pretrained)

@@ -6,10 +6,10 @@ from torch.nn.functional import normalize
 from tests.training.models.tiny import IMAGE_OPTIONS, SIZE, tiny_pixels
 from training.errors import RecipeError
 from training.models.config import ImageArchitecture, ImageTowerConfig
-from training.models.images.towers import ImageTower, build_image_tower
+from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 
 ARCHITECTURES = sorted(IMAGE_OPTIONS)
-TOKEN_ARCHITECTURES = ("clip_vision_model", "dinov2", "vit")
+TOKEN_ARCHITECTURES = ("clip_vision_model", "dinov2", "dinov2_with_registers", "dinov3_vit", "vit")
 
 
 def build(architecture: ImageArchitecture, **settings: object) -> ImageTower:
@@ -75,12 +75,22 @@ def test_class_token_is_not_among_the_regions(architecture: ImageArchitecture) -
     output = tower(tiny_pixels(1))
     assert not torch.isclose(output.local, output.pooled[:, None], atol=1e-6).all(dim=-1).any()
     torch.testing.assert_close(build(architecture).eval()(tiny_pixels(1)).pooled, output.pooled)
+    assert output.local.shape[1] == 4
 
 
 @pytest.mark.parametrize("architecture", sorted(set(IMAGE_OPTIONS) - set(TOKEN_ARCHITECTURES)))
 def test_refuses_the_class_token_where_there_is_none(architecture: ImageArchitecture) -> None:
     with pytest.raises(RecipeError, match="no class token"):
         build(architecture, pooling="cls")
+
+
+@pytest.mark.parametrize("architecture", ["dinov2", "dinov2_with_registers", "dinov3_vit"])
+def test_takes_any_whole_number_of_patches(architecture: ImageArchitecture) -> None:
+    tower = build(architecture).eval()
+    assert tower(torch.rand(1, 3, 48, 48)).local.shape[1] == 9
+    check_image_size(tower.backbone, 48)
+    with pytest.raises(RecipeError, match=r"a multiple of 16 pixels, not 56: .* to 64"):
+        check_image_size(tower.backbone, 56)
 
 
 def test_regions_run_row_by_row() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ _SIMILAR = 1e-5
 _ATTENTION = {"pooling": "attention"}
 CONFIGS: dict[str, dict[str, Any]] = {
     f"{image} and {text}": {"image": image, "text": text}
-    for image, text in zip(IMAGE_OPTIONS, TEXT_OPTIONS, strict=True)
+    for image, text in zip(IMAGE_OPTIONS, cycle(TEXT_OPTIONS), strict=False)
 } | {
     "attention pooling": {"image": "vit", "image_settings": _ATTENTION, "text_settings": _ATTENTION},
     "the first token": {"text": "bert", "text_settings": {"pooling": "cls"}},

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, ViTConf
 
 from tests.training.models.tiny import BERT_SIZE, TEXTS, write_tokenizer
 from training.errors import RecipeError
-from training.models.inputs.tokenizer import load_tokenizer
+from training.models.pretrained.tokens import load_tokenizer
 from training.models.texts.sentence_encoder import SentenceEncoder
 
 WORDS = ("cat", "dog", "red", "ball", "lungs", "clear", "the", "of", "grass", "two")

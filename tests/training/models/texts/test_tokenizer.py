@@ -2,21 +2,19 @@ import json
 from pathlib import Path
 
 import pytest
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as BackendTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
+from tests.training.conversion import folders
 from tests.training.models.tiny import TEXTS, tiny_tokenizer
 from training.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
-from training.models.inputs.tokenizer import (
-    Tokenizer,
-    build_tokenizer,
-    learn_tokenizer,
-    learn_word_tokenizer,
-    load_tokenizer,
-)
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.pretrained.tokens import load_tokenizer
+from training.models.texts.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
 
 
 def test_the_same_texts_give_the_same_bytes() -> None:
@@ -181,3 +179,25 @@ def test_loads_clips_vocabulary_and_merges(tmp_path: Path) -> None:
 def test_names_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="No usable tokenizer"):
         load_tokenizer(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def siglip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, transformers.SiglipTokenizer]:
+    folder = tmp_path_factory.mktemp("models") / "siglip"
+    folders.siglip(folder)
+    return load_tokenizer(folder), transformers.SiglipTokenizer.from_pretrained(folder)
+
+
+# Names of special tokens count as letters here, but not in transformers.
+_CHARACTERS = st.one_of(
+    st.sampled_from("adoge Two.,'-ſ\u00a0\n\tÉé…ﬁ½"), st.characters(exclude_characters="<")
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=_CHARACTERS, max_size=40))
+def test_sentencepiece_of_siglip_has_the_ids_of_transformers(
+    siglip: tuple[Tokenizer, transformers.SiglipTokenizer], text: str
+) -> None:
+    ours, theirs = siglip
+    assert ours.encode([text])[0].ids == theirs(text)["input_ids"]

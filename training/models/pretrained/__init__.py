@@ -1,0 +1,1 @@
+"""Pretrained models: their folder, weights, architecture and preprocessing. Safetensors only, never code."""

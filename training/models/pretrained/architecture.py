@@ -1,0 +1,137 @@
+"""Architecture and weights of a pretrained model as a model of transformers."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import transformers
+from safetensors import SafetensorError
+
+from training.errors import RecipeError
+from training.models.pretrained.folder import read_json, read_tensors
+from training.models.pretrained.quiet import quiet
+from training.models.tower import Projection
+
+_DERIVED = {"stage_names", "out_features", "out_indices"}
+# Types of models for images and texts, and the architecture of either part.
+VISION_PART: Final = "vision_config"
+TEXT_PART: Final = "text_config"
+COMPOSITES: Final[Mapping[str, Mapping[str, str]]] = {
+    "clip": {VISION_PART: "clip_vision_model", TEXT_PART: "clip_text_model"},
+    "metaclip_2": {VISION_PART: "clip_vision_model", TEXT_PART: "clip_text_model"},
+    "altclip": {VISION_PART: "clip_vision_model", TEXT_PART: "altclip_text_model"},
+    "chinese_clip": {VISION_PART: "clip_vision_model", TEXT_PART: "bert"},
+    "siglip": {VISION_PART: "siglip_vision_model", TEXT_PART: "siglip_text_model"},
+}
+
+
+def read_projection(folder: Path, name: str) -> Projection | None:
+    """A projection without bias, stored under `name` in the folder's weights; None if there is none."""
+    weight = read_tensors(folder, prefixes=[name]).get(name)
+    return None if weight is None else Projection(weight)
+
+
+def read_temperature(folder: Path) -> float | None:
+    """The temperature of CLIP's softmax, of which weights hold -log as `logit_scale`; None without one."""
+    stored = read_tensors(folder, prefixes=["logit_scale"]).get("logit_scale")
+    return None if stored is None else math.exp(-stored.item())
+
+
+def architecture_options(config: "transformers.PreTrainedConfig") -> dict[str, Any]:
+    """Everything in a configuration that decides the architecture; it rebuilds the same configuration."""
+    plain = json.loads(json.dumps(config.to_dict()))
+    return {name: plain[name] for name in sorted(_option_names(type(config))) if name in plain}
+
+
+def configuration(
+    kind: type["transformers.PreTrainedConfig"], options: Mapping[str, Any]
+) -> "transformers.PreTrainedConfig":
+    """A configuration from options.
+
+    Raises:
+        RecipeError: An option is unknown to the architecture, or its value does not fit.
+    """
+    known = _option_names(kind)
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise RecipeError(
+            f"{kind.model_type} has no option {unknown[0]!r}: choose among {', '.join(sorted(known))}."
+        )
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"The options of {kind.model_type} do not fit: {error}") from error
+
+
+def pretrained_configuration(
+    kind: type["transformers.PreTrainedConfig"], folder: Path
+) -> "transformers.PreTrainedConfig":
+    """The configuration in a folder; of a model for images and texts, the part of this kind.
+
+    Raises:
+        RecipeError: The folder holds a model of another architecture.
+    """
+    content = read_json(folder / "config.json")
+    found = content.get("model_type")
+    if found != kind.model_type:
+        parts = COMPOSITES.get(str(found), {})
+        part = next((name for name, architecture in parts.items() if architecture == kind.model_type), "")
+        if not isinstance(content.get(part), dict):
+            raise RecipeError(
+                f"{folder} holds a model of type {found!r}: choose the architecture that fits it."
+            )
+        content = content[part]
+    names = _option_names(kind)
+    return configuration(kind, {name: value for name, value in content.items() if name in names})
+
+
+def load_pretrained(
+    kind: type["transformers.PreTrainedModel"],
+    config: "transformers.PreTrainedConfig",
+    folder: Path,
+    **settings: Any,
+) -> "transformers.PreTrainedModel":
+    """A transformers model with a folder's weights in float32.
+
+    Raises:
+        RecipeError: No safetensors file, or one that lacks weights of this architecture.
+    """
+    loader: Any = kind
+    renames = _renames(folder, config.model_type)
+    try:
+        with quiet():
+            model, report = loader.from_pretrained(
+                folder,
+                config=config,
+                key_mapping=renames,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+            )
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise RecipeError(f"The weights in {folder} cannot be loaded: {error}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise RecipeError(
+            f"The weights in {folder} lack {len(missing)} tensors, {missing[0]} first: wrong model?"
+        )
+    loaded: transformers.PreTrainedModel = model
+    return loaded
+
+
+def _renames(folder: Path, architecture: str) -> dict[str, str] | None:
+    """Patterns of tensor names that an architecture's loader does not know, and its own names."""
+    if read_json(folder / "config.json").get("model_type") not in ("altclip", "chinese_clip"):
+        return None
+    prefix = "vision_model" if architecture == "clip_vision_model" else "text_model"
+    layers = {} if architecture == "bert" else {r"encoder\.layer\.": "encoder.layers."}
+    return {rf"^{prefix}\.": "", **layers}
+
+
+def _option_names(kind: type["transformers.PreTrainedConfig"]) -> set[str]:
+    return set(kind().to_dict()) - set(transformers.PreTrainedConfig().to_dict()) - _DERIVED

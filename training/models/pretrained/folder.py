@@ -1,0 +1,97 @@
+"""The folder of a pretrained model and the tensors in it."""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from training.errors import RecipeError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model"]
+
+
+def local_folder(pretrained: str) -> Path:
+    """The folder of a pretrained model; a hub name is downloaded once and cached.
+
+    Raises:
+        RecipeError: There is no such folder and no such model on the hub, or the hub cannot be reached.
+    """
+    folder = Path(pretrained).expanduser()
+    if folder.is_dir():
+        return folder
+    if not _HUB_NAME.fullmatch(pretrained):
+        raise RecipeError(
+            f"There is no folder {pretrained}: give the folder of a pretrained model or a hub name."
+        )
+    try:
+        return Path(snapshot_download(pretrained, allow_patterns=_NEEDED, ignore_patterns=["*/*"]))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise RecipeError(
+            f"{pretrained} is neither a folder nor a model that could be fetched from the hub: {error}"
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a pretrained model's folder.
+
+    Raises:
+        RecipeError: The file is missing or not a JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{path} cannot be read: is the folder a pretrained model? ({error})") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path} is not a JSON object: is the folder a pretrained model?")
+    return content
+
+
+def read_tensors(folder: Path, *, prefixes: Collection[str] = ("",)) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors files whose name starts with one of the prefixes, as float32.
+
+    Raises:
+        RecipeError: The folder has no safetensors file, or a damaged one.
+    """
+    tensors: dict[str, Tensor] = {}
+    for file in _weight_files(folder):
+        with _opened(file) as content:
+            names = [name for name in set(content.keys()) if name.startswith(tuple(prefixes))]
+            tensors |= {name: content.get_tensor(name) for name in names}
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
+    }
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise RecipeError(
+            f"No safetensors file in {folder}: convert the weights; pickled files are never loaded."
+        )
+    return files
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        with safe_open(file, framework="pt") as content:
+            yield content
+    except SafetensorError as error:
+        raise RecipeError(f"{file} is damaged: fetch it again. ({error})") from error
+
+
+def tensor_names(folder: Path) -> set[str]:
+    """Names of all tensors in a folder's safetensors files."""
+    names: set[str] = set()
+    for file in _weight_files(folder):
+        with _opened(file) as content:
+            names |= set(content.keys())
+    return names

@@ -1,0 +1,170 @@
+"""The preprocessing that a pretrained model was trained with, from the files of its folder."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import transformers
+
+from training.errors import RecipeError
+from training.models.config import ImagePreprocessingConfig
+from training.models.inputs.resize import Filter
+from training.models.pretrained.folder import read_json
+from training.models.pretrained.quiet import quiet
+from training.models.pretrained.tokens import transformers_tokenizer
+
+_FOLLOWED: Final = frozenset(
+    {
+        "BitImageProcessor",
+        "CLIPImageProcessor",
+        "ChineseCLIPImageProcessor",
+        "ConvNextImageProcessor",
+        "DINOv3ViTImageProcessor",
+        "MobileNetV2ImageProcessor",
+        "SiglipImageProcessor",
+        "ViTImageProcessor",
+    }
+)
+_STEPS: Final = frozenset({"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"})
+# Pillow's numbers of filters.
+_FILTERS: Final[Mapping[int, Filter]] = {
+    0: "nearest",
+    1: "lanczos",
+    2: "bilinear",
+    3: "bicubic",
+    4: "box",
+    5: "hamming",
+}
+# ConvNeXt's processor stretches images from this size on.
+_STRETCHED_FROM: Final = 384
+_FILE: Final = "preprocessor_config.json"
+
+
+def image_processor(folder: Path) -> Any:
+    """The image processor of a folder as transformers reads it, with Pillow.
+
+    Raises:
+        RecipeError: The folder has none, or one whose steps are not followed here.
+    """
+    auto: Any = transformers.AutoImageProcessor
+    try:
+        with quiet():
+            processor = auto.from_pretrained(
+                folder, backend="pil", local_files_only=True, trust_remote_code=False
+            )
+    except ImportError:
+        # DINOv3's needs torchvision; its steps are ViT's, in numbers of more bits.
+        processor = transformers.ViTImageProcessorPil.from_dict(_dinov3(folder))
+    except (OSError, ValueError) as error:
+        raise RecipeError(
+            f"{folder} does not say how images are prepared: put the model's {_FILE} there. ({error})"
+        ) from error
+    name = type(processor).__name__.removesuffix("Pil")
+    if name not in _FOLLOWED:
+        raise RecipeError(f"{folder} prepares images by {name}, which is not followed here.")
+    return processor
+
+
+def _dinov3(folder: Path) -> dict[str, Any]:
+    content = read_json(folder / _FILE)
+    name = str(content.get("image_processor_type", "")).removesuffix("Fast")
+    if name != "DINOv3ViTImageProcessor":
+        raise RecipeError(f"{folder} prepares images by {name}, which is not followed here.")
+    defaults = {"size": {"height": 224, "width": 224}, "resample": 2}
+    statistics = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    return {**defaults, **statistics, **content, "image_processor_type": "ViTImageProcessor"}
+
+
+def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreprocessingConfig:
+    """How a pretrained model's images are prepared.
+
+    Args:
+        folder: Of the model.
+        size: Side in pixels in place of the folder's.
+
+    Raises:
+        RecipeError: The folder does not say it, or says a step that is not followed here.
+    """
+    settings: Mapping[str, Any] = image_processor(folder).to_dict()
+    others = sorted(step for step in settings if step.startswith("do_") and settings[step])
+    unknown = [step for step in others if step not in _STEPS]
+    if unknown:
+        raise RecipeError(f"The image processor in {folder} has {unknown[0]}, which is not followed here.")
+    if not settings.get("do_resize"):
+        raise RecipeError(f"The image processor in {folder} does not resize: images have no common size.")
+    if settings["resample"] not in _FILTERS:
+        raise RecipeError(f"The image processor in {folder} resizes with an unknown filter.")
+    return ImagePreprocessingConfig.model_validate(
+        {
+            **_scaled(_square(settings, folder), size),
+            **_statistics(settings, folder),
+            "filter": _FILTERS[settings["resample"]],
+        }
+    )
+
+
+def _square(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Size and kind of resizing."""
+    wanted = settings["size"]
+    crop = settings["crop_size"] if settings.get("do_center_crop") else None
+    if crop is not None and crop["height"] != crop["width"]:
+        raise RecipeError(f"The image processor in {folder} crops to {crop}, which is not a square.")
+    if set(wanted) == {"height", "width"} and wanted["height"] == wanted["width"]:
+        square = {"size": wanted["height"], "resize": "squash"}
+        kept = square["size"] if crop is None else crop["height"]
+        fits = kept == square["size"]
+    elif set(wanted) == {"shortest_edge"} and "crop_pct" in settings:
+        square = _convnext(wanted["shortest_edge"], settings["crop_pct"])
+        fits = crop is None
+    elif set(wanted) == {"shortest_edge"} and crop is not None:
+        square = {"size": crop["height"], "resize": "shortest_edge", "resize_to": wanted["shortest_edge"]}
+        fits = crop["height"] <= wanted["shortest_edge"]
+    else:
+        raise RecipeError(f"The image processor in {folder} resizes to {wanted}, which gives no squares.")
+    if not fits:
+        raise RecipeError(
+            f"The image processor in {folder} resizes to {wanted} and crops to {crop}, which is not followed "
+            "here."
+        )
+    return square
+
+
+def _convnext(edge: int, share: float) -> dict[str, Any]:
+    if edge >= _STRETCHED_FROM:
+        return {"size": edge, "resize": "squash"}
+    return {"size": edge, "resize": "shortest_edge", "resize_to": int(edge / share)}
+
+
+def _scaled(square: dict[str, Any], size: int | None) -> dict[str, Any]:
+    """The same for another size, the share that a crop keeps included."""
+    if size is None:
+        return square
+    grown = {name: round(square[name] * size / square["size"]) for name in ("resize_to",) if name in square}
+    return {**square, **grown, "size": size}
+
+
+def _statistics(settings: Mapping[str, Any], folder: Path) -> dict[str, Sequence[float]]:
+    """Mean and deviation of pixels from 0 to 1."""
+    factor = settings["rescale_factor"] if settings.get("do_rescale") else 1.0
+    unit = 1.0 if math.isclose(255 * factor, 1.0, rel_tol=1e-9) else 255 * factor
+    mean: Sequence[float] = (0.0,) * 3
+    std: Sequence[float] = (1.0,) * 3
+    if settings.get("do_normalize"):
+        mean, std = settings.get("image_mean") or (), settings.get("image_std") or ()
+    if len(mean) != 3 or len(std) != 3 or 0 in std:
+        raise RecipeError(f"The image processor in {folder} has no mean and deviation of three colours.")
+    return {"mean": [value / unit for value in mean], "std": [value / unit for value in std]}
+
+
+def token_limit(folder: Path, positions: int) -> int:
+    """How many tokens of a text a pretrained model reads.
+
+    Args:
+        folder: Of the model.
+        positions: Of its text tower.
+
+    Raises:
+        RecipeError: The folder has no tokenizer.
+    """
+    return min(int(transformers_tokenizer(folder).model_max_length), positions)

@@ -1,0 +1,119 @@
+"""The tokenizer of a pretrained model."""
+
+import string
+from pathlib import Path
+from typing import Any, Final
+
+import transformers
+from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as BackendTokenizer
+
+from training.errors import RecipeError
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.pretrained.folder import read_json
+from training.models.pretrained.quiet import quiet
+
+_FILES: Final = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Load the tokenizer of a pretrained model from its folder.
+
+    Raises:
+        RecipeError: The folder has no tokenizer, or one without a padding token.
+    """
+    pretrained = transformers_tokenizer(folder)
+    if isinstance(pretrained, transformers.SiglipTokenizer):
+        backend = _siglip_backend(pretrained)
+    else:
+        backend = BackendTokenizer.from_str(pretrained.backend_tokenizer.to_str())
+        if knows_lower_case_only(folder):
+            backend.normalizer = normalizers.Sequence(
+                [normalizers.Lowercase(), normalizers.Strip(), *_present(backend.normalizer)]
+            )
+    return Tokenizer(backend, pretrained.pad_token_id)
+
+
+def knows_lower_case_only(folder: Path) -> bool:
+    """Whether a text tower was trained on lower-case texts alone, as SigLIP's of both generations were.
+
+    The tokenizers of many SigLIP 2 folders are plain ones of Gemma, which keep the case.
+    """
+    config = folder / "config.json"
+    return config.is_file() and read_json(config).get("model_type") == "siglip"
+
+
+def _present(normalizer: normalizers.Normalizer | None) -> list[normalizers.Normalizer]:
+    return [] if normalizer is None else [normalizer]
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether any file of a tokenizer is in a folder."""
+    return any(next(folder.glob(pattern), None) for pattern in _FILES)
+
+
+def transformers_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder as transformers reads it.
+
+    Raises:
+        RecipeError: The folder has no tokenizer, or one without a padding token.
+    """
+    try:
+        with quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        raise RecipeError(
+            f"No usable tokenizer in {folder}: put a tokenizer.json there. ({error})"
+        ) from error
+    if not (tokenizer.is_fast or isinstance(tokenizer, transformers.SiglipTokenizer)):
+        raise RecipeError(
+            f"The tokenizer in {folder} is a {type(tokenizer).__name__}, which needs a tokenizer.json: put "
+            "one there."
+        )
+    if tokenizer.pad_token_id is None:
+        raise RecipeError(
+            f"The tokenizer in {folder} has no padding token: name one in tokenizer_config.json."
+        )
+    return tokenizer
+
+
+def _siglip_backend(tokenizer: Any) -> BackendTokenizer:
+    """SigLIP's tokenizer, which cleans texts in Python before SentencePiece, as one of `tokenizers`."""
+    pieces = tokenizer.sp_model
+    count = pieces.get_piece_size()
+    vocabulary = [(pieces.id_to_piece(number), pieces.get_score(number)) for number in range(count)]
+    backend = BackendTokenizer(models.Unigram(vocabulary, pieces.unk_id()))
+    backend.normalizer = normalizers.Sequence(
+        [
+            *([normalizers.Lowercase()] if tokenizer.do_lower_case else []),
+            normalizers.Replace(Regex(f"[{_escaped(string.punctuation)}]"), ""),
+            # Separators of files and records are white space in Python, but not here.
+            normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "),
+            *_character_map(pieces),
+            normalizers.Replace(Regex(" +"), " "),
+            normalizers.Strip(),
+        ]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    end, end_id = tokenizer.eos_token, tokenizer.eos_token_id
+    backend.add_special_tokens([end])
+    backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
+    return backend
+
+
+def _escaped(characters: str) -> str:
+    return "".join(f"\\{character}" for character in characters)
+
+
+def _character_map(pieces: Any) -> list[normalizers.Normalizer]:
+    """The replacements of characters that a SentencePiece model was trained with."""
+    # The module registers its messages with protobuf when it is imported.
+    from transformers.utils import sentencepiece_model_pb2_new
+
+    schema: Any = sentencepiece_model_pb2_new
+    model = schema.ModelProto()
+    model.ParseFromString(pieces.serialized_model_proto())
+    compiled = model.normalizer_spec.precompiled_charsmap
+    return [normalizers.Precompiled(compiled)] if compiled else []
