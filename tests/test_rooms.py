@@ -23,7 +23,7 @@ OF_A_KIND: Final = {"training/objectives"}
 ORDER: Final = {
     "training": (
         "errors atomic frozen host progress distributed models data objectives evaluation samples shortcuts "
-        "recipes trainer tasks classification language_models"
+        "recipes conversion trainer tasks classification language_models"
     ),
     "index": (
         "errors vectors catalogue files filters scoring home views search duplicates engine writes feedback "

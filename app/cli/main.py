@@ -26,6 +26,7 @@ from app.cli.operate.serve import serve
 from app.cli.operate.settings import settings
 from app.cli.operate.tidy import tidy
 from app.cli.operate.worker import worker
+from app.cli.training.bundle import bundle
 from app.cli.training.classify import classify
 from app.cli.training.evaluate import evaluate
 from app.cli.training.language_model import language_model
@@ -60,6 +61,7 @@ def build() -> typer.Typer:
     recoquest.command("import")(import_data)
     recoquest.command()(recipes)
     recoquest.command()(train)
+    recoquest.command()(bundle)
     recoquest.command()(evaluate)
     recoquest.command()(classify)
     recoquest.command("language-model")(language_model)

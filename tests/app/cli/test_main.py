@@ -16,6 +16,7 @@ from app.observability.console import console
 from index.errors import CatalogueError
 
 COMMANDS = [
+    "bundle",
     "classify",
     "collections",
     "demo",

@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+from tests.training.conversion import folders
+from training.errors import RecipeError
+from training.models.bundle import read_bundle
+
+
+def test_a_published_encoder_searches_without_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    folders.clip(tmp_path / "clip-tiny")
+    bundle, runner = tmp_path / "bundle", CliRunner()
+    drawn = runner.invoke(build(), ["sample-data", str(tmp_path / "samples"), "--images", "12"])
+    assert drawn.exit_code == 0, drawn.output
+    made = runner.invoke(build(), ["bundle", str(tmp_path / "clip-tiny"), "--out", str(bundle)])
+    assert made.exit_code == 0, made.output
+    assert "Images: 64 x 64 pixels (shortest_edge, bicubic)" in made.output
+    assert "Texts: up to 24 tokens" in made.output
+    assert "Lowest cosine with transformers: 1.000000 for images, 1.000000 for texts" in made.output
+    assert read_bundle(bundle).name == "clip-tiny"
+    data = ["--bundle", str(bundle), "--data", str(tmp_path / "samples" / "scenes")]
+    indexed = runner.invoke(build(), ["index", "scenes", *data])
+    assert indexed.exit_code == 0, indexed.output
+    found = runner.invoke(build(), ["search", "scenes", "a dog on the beach", "-k", "3"])
+    assert found.exit_code == 0, found.output
+    assert found.output.count("scene") >= 3
+
+
+def test_an_encoder_of_images_alone_says_so(tmp_path: Path) -> None:
+    folders.dinov2(tmp_path / "dinov2")
+    arguments = ["bundle", str(tmp_path / "dinov2"), "--out", str(tmp_path / "b"), "--image-size", "112"]
+    made = CliRunner().invoke(build(), [*arguments, "--name", "films"])
+    assert made.exit_code == 0, made.output
+    assert "Images: 112 x 112 pixels" in made.output
+    assert "Texts: none" in made.output
+    assert read_bundle(tmp_path / "b").name == "films"
+
+
+def test_no_bundle_is_left_where_none_can_be_made(tmp_path: Path) -> None:
+    folders.clip(tmp_path / "clip")
+    (tmp_path / "clip" / "preprocessor_config.json").unlink()
+    made = CliRunner().invoke(build(), ["bundle", str(tmp_path / "clip"), "--out", str(tmp_path / "bundle")])
+    assert isinstance(made.exception, RecipeError)
+    assert not (tmp_path / "bundle").exists()

@@ -1,0 +1,226 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+import yaml
+from safetensors.torch import load_file, save_file
+
+from tests.training.conversion import folders
+from training.conversion import parity
+from training.conversion.convert import convert
+from training.conversion.parity import TEXTS, check_parity, made_images
+from training.conversion.published import read_published
+from training.conversion.reference import Reference
+from training.errors import BundleError, RecipeError
+from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.export import export_towers
+from training.models.onnx.loading import load_onnx_encoder
+from training.recipes.load import parse_recipe
+
+Make = Callable[[Path], None]
+
+EVERY = pytest.mark.parametrize("make", [*folders.OF_IMAGES_AND_TEXTS, *folders.OF_IMAGES])
+
+
+@EVERY
+def test_a_bundle_gives_the_vectors_of_transformers(make: Make, tmp_path: Path) -> None:
+    make(tmp_path / "model")
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.parity.images > parity.LOWEST_COSINE
+    encoder = load_encoder(tmp_path / "bundle", "cpu")
+    vectors = encoder.embed_images(np.stack([encoder.prepare_image(i) for i in made_images().values()]))
+    expected = Reference(tmp_path / "model").embed_images(list(made_images().values()))
+    np.testing.assert_allclose(vectors, expected, atol=3e-3)
+    # Inputs must differ, or any vectors would agree.
+    assert (expected @ expected.T).min() < 0.99
+    if made.parity.texts is None:
+        assert made.bundle.recipe == ""
+        return
+    assert made.parity.texts > parity.LOWEST_COSINE
+    limit = encoder.preprocessing.text.config.max_tokens
+    texts = Reference(tmp_path / "model").embed_texts(TEXTS, limit)
+    np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, texts, atol=1e-4)
+    assert (texts @ texts.T).min() < 0.99
+
+
+@EVERY
+def test_towers_become_graphs(make: Make, tmp_path: Path) -> None:
+    make(tmp_path / "model")
+    convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    export_towers(load_encoder(tmp_path / "bundle", "cpu"), tmp_path / "bundle")
+    assert load_onnx_encoder(tmp_path / "bundle") is not None
+
+
+def test_case_11_keeps_its_vector(tmp_path: Path) -> None:
+    """A SigLIP without a tokenizer, whose processor stretches a wide image."""
+    folders.siglip(tmp_path / "model")
+    for file in ("spiece.model", "tokenizer_config.json"):
+        (tmp_path / "model" / file).unlink()
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    wide = made_images()["wide"]
+    processor = transformers.SiglipImageProcessorPil.from_pretrained(tmp_path / "model")
+    model = transformers.SiglipModel.from_pretrained(tmp_path / "model")
+    with torch.inference_mode():
+        pixels = torch.from_numpy(np.array(processor(wide, return_tensors="np")["pixel_values"]))
+        expected = model.vision_model(pixel_values=pixels).pooler_output[0].numpy()
+    encoder = load_encoder(tmp_path / "bundle", "cpu")
+    vector = encoder.embed_images(encoder.prepare_image(wide)[None])[0]
+    assert vector @ expected / np.linalg.norm(expected) > 0.99999
+    assert made.parity.texts is None
+    assert encoder.modalities == {"image"}
+
+
+def test_siglip_reads_no_case_and_no_outer_spaces(tmp_path: Path) -> None:
+    folders.siglip_2(tmp_path / "model")
+    convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    encoder = load_encoder(tmp_path / "bundle", "cpu")
+    first, *others = encoder.embed_texts(["a dog", "A DOG", " a dog "]).vectors
+    for vector in others:
+        np.testing.assert_array_equal(vector, first)
+    long = "a dog runs on the beach " * 40
+    embedded = encoder.embed_texts([long, long + "with two dogs"])
+    np.testing.assert_array_equal(*embedded.vectors)
+    assert embedded.truncations[0] is not None
+    assert embedded.truncations[0].kept == 64
+
+
+@pytest.mark.parametrize("size", [28, 112, 126])
+def test_dinov2_takes_images_of_any_size(size: int, tmp_path: Path) -> None:
+    folders.dinov2(tmp_path / "model")
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine", size=size)
+    assert made.bundle.preprocessing.image.size == size
+    assert made.bundle.preprocessing.image.resize_to == round(64 * size / 56)
+
+
+def test_a_size_that_a_tower_cannot_take_is_refused(tmp_path: Path) -> None:
+    folders.dinov2(tmp_path / "dinov2")
+    folders.vit(tmp_path / "vit")
+    with pytest.raises(RecipeError, match=r"a multiple of 14 pixels, not 100: .* to 98\."):
+        convert(str(tmp_path / "dinov2"), tmp_path / "bundle", name="mine", size=100)
+    with pytest.raises(RecipeError, match=r"images of 64 pixels, not 100"):
+        convert(str(tmp_path / "vit"), tmp_path / "bundle", name="mine", size=100)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_text_and_image_have_the_scale_of_the_published_softmax(tmp_path: Path) -> None:
+    folders.clip(tmp_path / "model")
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    recipe = parse_recipe(yaml.safe_load(made.bundle.recipe), "The recipe")
+    scale = load_file(tmp_path / "model" / "model.safetensors")["logit_scale"]
+    assert recipe.objective.temperature == pytest.approx(float(torch.exp(-scale)))  # type: ignore[attr-defined]
+    assert recipe.model == made.bundle.config
+    assert recipe.preprocessing == made.bundle.preprocessing
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": (0.4, 0.4, 0.4)},
+        {"std": (0.3, 0.3, 0.3)},
+        {"resize": "squash", "resize_to": None},
+        {"resize_to": 66},
+        {"filter": "nearest"},
+    ],
+)
+def test_another_preparation_of_images_is_told(change: dict[str, object], tmp_path: Path) -> None:
+    folders.dinov2(tmp_path)
+    published = read_published(tmp_path)
+    preparation = published.preprocessing.image
+    preparation.config = preparation.config.model_copy(update=change)
+    told = r"The vector of the .* image would have a cosine of .* with that of transformers"
+    with pytest.raises(BundleError, match=told):
+        check_parity(Encoder(published.model.eval(), published.preprocessing), Reference(tmp_path))
+
+
+def test_another_reading_of_texts_is_told(tmp_path: Path) -> None:
+    folders.clip(tmp_path)
+    published = read_published(tmp_path)
+    text = published.preprocessing.text
+    text._tokens.config = text.config.model_copy(update={"max_tokens": 20})
+    with pytest.raises(BundleError, match="The vector of the text '"):
+        check_parity(Encoder(published.model.eval(), published.preprocessing), Reference(tmp_path))
+
+
+def _config(folder: Path, **settings: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def _processor(folder: Path, **settings: object) -> None:
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def _without_projection(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    del weights["text_projection.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: _config(folder, model_type="siglip2"), "NaFlex .* fixed size"),
+        (lambda folder: _config(folder, model_type="bert"), "reads texts alone.* two spaces"),
+        (lambda folder: _config(folder, model_type="whisper"), "of type 'whisper': choose one of .*dinov2"),
+        (lambda folder: (folder / "preprocessor_config.json").unlink(), "how images are prepared: put"),
+        (lambda folder: _processor(folder, image_processor_type="BlipImageProcessor"), "by BlipImageProc"),
+        (lambda folder: _processor(folder, do_pad=True), "has do_pad"),
+        (lambda folder: _processor(folder, do_resize=False), "does not resize"),
+        (lambda folder: _processor(folder, size={"height": 64, "width": 32}), "gives no squares"),
+        (lambda folder: _processor(folder, do_center_crop=False), "gives no squares"),
+        (lambda folder: _processor(folder, crop_size={"height": 70, "width": 70}), "which is not followed"),
+        (lambda folder: _processor(folder, crop_size={"height": 64, "width": 32}), "not a square"),
+        (lambda folder: _processor(folder, resample=9), "unknown filter"),
+        (lambda folder: _processor(folder, image_std=[0, 0, 0]), "no mean and deviation"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "No usable tokenizer"),
+        (_without_projection, "cannot be loaded|lacks the projection"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    spoil: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    folders.clip(tmp_path / "model")
+    spoil(tmp_path / "model")
+    with pytest.raises(RecipeError, match=message):
+        convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_folder_in_use_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "dog.jpg").write_bytes(b"")
+    with pytest.raises(BundleError, match="photos is not empty: give a new folder"):
+        convert("anything", tmp_path / "photos", name="mine")
+    assert (tmp_path / "photos" / "dog.jpg").exists()
+
+
+def test_pixels_without_rescaling_keep_their_statistics(tmp_path: Path) -> None:
+    folders.vit(tmp_path / "model")
+    _processor(tmp_path / "model", do_rescale=False, image_mean=[127.5] * 3, image_std=[60.0] * 3)
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.bundle.preprocessing.image.mean == (0.5,) * 3
+
+
+def test_the_files_of_an_older_release_are_read(tmp_path: Path) -> None:
+    """Sizes as plain numbers, and a feature extractor in place of the image processor."""
+    folders.clip(tmp_path / "model")
+    old = {
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "size": 64,
+        "crop_size": 64,
+        "do_center_crop": True,
+        "do_normalize": True,
+        "do_resize": True,
+        "resample": 3,
+        **folders.CLIP_STATISTICS,
+    }
+    (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(old))
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.bundle.preprocessing.image.size == 64

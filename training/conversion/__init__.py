@@ -1,0 +1,1 @@
+"""Published encoders as bundles, without training."""

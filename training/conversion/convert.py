@@ -1,0 +1,71 @@
+"""A published encoder becomes a bundle that gives the same vectors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from training.conversion.parity import Parity, check_parity
+from training.conversion.published import Published, read_published
+from training.conversion.reference import Reference
+from training.errors import BundleError
+from training.models.bundle import BundleInfo
+from training.models.bundle_writer import save_bundle
+from training.models.encoder import Encoder
+from training.models.pretrained.folder import local_folder
+from training.recipes.library import shipped
+from training.recipes.load import dump_recipe, parse_recipe
+
+_RECIPE: Final = "fine-tuning"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A bundle and the proof that it is the published encoder."""
+
+    bundle: BundleInfo
+    parity: Parity
+
+
+def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Conversion:
+    """Write a published encoder as a bundle.
+
+    Args:
+        source: Its folder, or its name on the hub.
+        out: Folder of the bundle.
+        name: Of the bundle.
+        size: Side of images in pixels in place of the encoder's own; None: its own.
+
+    Raises:
+        RecipeError: There is no such encoder, or it cannot be followed.
+        BundleError: The folder is in use or cannot be written, or the bundle would give other vectors than
+            transformers.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BundleError(f"{out} is not empty: give a new folder.")
+    folder = local_folder(source)
+    published = read_published(folder, size)
+    encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
+    parity = check_parity(encoder, Reference(folder, size))
+    figures = {"parity_of_images": parity.images}
+    if parity.texts is not None:
+        figures["parity_of_texts"] = parity.texts
+    bundle = save_bundle(
+        out,
+        name=name,
+        model=published.model,
+        preprocessing=published.preprocessing,
+        metrics=figures,
+        recipe_yaml=_recipe(published),
+    )
+    return Conversion(bundle, parity)
+
+
+def _recipe(published: Published) -> str:
+    """The recipe that goes on training the encoder; empty for one of images alone."""
+    if "text" not in published.model.modalities:
+        return ""
+    tree: Any = shipped().tree(_RECIPE)
+    tree["model"] = published.model.config.model_dump(mode="json")
+    tree["preprocessing"] = published.preprocessing.config.model_dump(mode="json")
+    tree["objective"]["temperature"] = published.temperature or "auto"
+    return dump_recipe(parse_recipe(tree, f"Recipe {_RECIPE}"))

@@ -1,0 +1,131 @@
+"""A published encoder of transformers as towers, heads and preprocessing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from training.errors import RecipeError
+from training.models.config import (
+    DualEncoderConfig,
+    HeadConfig,
+    ImageArchitecture,
+    ImageTowerConfig,
+    PreprocessingConfig,
+    TextPreprocessingConfig,
+    TextTowerConfig,
+)
+from training.models.dual_encoder import DualEncoder
+from training.models.images.towers import ImageTower, build_image_tower
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.preprocessing import Preprocessing
+from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISION_PART, read_temperature
+from training.models.pretrained.folder import read_json, tensor_names
+from training.models.pretrained.preprocessing import image_preprocessing, token_limit
+from training.models.pretrained.tokens import has_tokenizer, load_tokenizer
+from training.models.texts.backbones import PROJECTED_POOLING
+from training.models.texts.towers import TextTower, build_text_tower
+from training.models.tower import Tower
+
+_TEXT_MODELS: Final = frozenset({"bert", "clip_text_model", "distilbert", "roberta", "mpnet", "xlm-roberta"})
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published encoder.
+
+    Attributes:
+        model: With its weights, on the CPU.
+        preprocessing: As it was trained with.
+        temperature: Of the softmax that it was trained with; None for an encoder of images alone.
+    """
+
+    model: DualEncoder
+    preprocessing: Preprocessing
+    temperature: float | None
+
+
+def read_published(folder: Path, size: int | None = None) -> Published:
+    """Read an encoder of transformers from its folder; without a tokenizer, of images alone.
+
+    Args:
+        folder: In the format of Hugging Face.
+        size: Side of images in pixels in place of the folder's, of a tower that takes any.
+
+    Raises:
+        RecipeError: The folder holds no such encoder, or one that cannot be followed.
+    """
+    kind = str(read_json(folder / "config.json").get("model_type"))
+    parts = COMPOSITES.get(kind)
+    if parts is None:
+        _check_images(kind, folder)
+    vision = kind if parts is None else parts[VISION_PART]
+    image = _image_tower(vision, folder)
+    image_input = image_preprocessing(folder, size or image.backbone.image_size)
+    if parts is None or not has_tokenizer(folder):
+        preprocessing = PreprocessingConfig(image=image_input)
+        return Published(_dual_encoder(image, None, folder), Preprocessing(preprocessing, None), None)
+    tokenizer = load_tokenizer(folder)
+    text = _text_tower(parts[TEXT_PART], folder, tokenizer)
+    limit = token_limit(folder, text.backbone.max_tokens)
+    preprocessing = PreprocessingConfig(image=image_input, text=TextPreprocessingConfig(max_tokens=limit))
+    model = _dual_encoder(image, text, folder)
+    return Published(model, Preprocessing(preprocessing, tokenizer), read_temperature(folder))
+
+
+def _check_images(kind: str, folder: Path) -> None:
+    """Make sure that a type of models is one of image encoders."""
+    if kind == "siglip2":
+        raise RecipeError(
+            f"{folder} is a NaFlex model, which takes images of any shape as patches: choose one of a fixed "
+            "size, such as google/siglip2-base-patch16-224."
+        )
+    if kind in _TEXT_MODELS:
+        raise RecipeError(
+            f"{folder} holds a {kind}, which reads texts alone. An image and a text encoder that were "
+            "trained apart have two spaces, and neither finds the other: train them together with "
+            "`recoquest train`, model.image.pretrained and model.text.pretrained."
+        )
+    known = sorted(set(get_args(ImageArchitecture)) - {"clip_resnet"})
+    if kind not in known:
+        raise RecipeError(
+            f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *known])}."
+        )
+
+
+def _image_tower(architecture: Any, folder: Path) -> ImageTower:
+    projected = architecture == "clip_vision_model" and "visual_projection.weight" in tensor_names(folder)
+    config = ImageTowerConfig(architecture=architecture, pretrained=str(folder), head=_head(projected))
+    return build_image_tower(config, load_pretrained=True)
+
+
+def _text_tower(architecture: Any, folder: Path, tokenizer: Tokenizer) -> TextTower:
+    config = TextTowerConfig(
+        architecture=architecture,
+        pretrained=str(folder),
+        pooling=PROJECTED_POOLING[architecture],
+        head=_head(architecture != "siglip_text_model"),
+    )
+    return build_text_tower(config, tokenizer, load_pretrained=True)
+
+
+def _head(projected: bool) -> HeadConfig:
+    return HeadConfig(kind="linear" if projected else "identity")
+
+
+def _dual_encoder(image: ImageTower, text: TextTower | None, folder: Path) -> DualEncoder:
+    """Towers with the published projections, or without any."""
+    widths = {_width(tower, tower.config.head, folder) for tower in (image, text) if tower is not None}
+    if len(widths) > 1:
+        raise RecipeError(f"The image and the text tower in {folder} give vectors of different widths.")
+    config = DualEncoderConfig(
+        image=image.config, text=None if text is None else text.config, dim=widths.pop()
+    )
+    return DualEncoder(config, image, text)
+
+
+def _width(tower: Tower, head: HeadConfig, folder: Path) -> int:
+    if head.kind == "identity":
+        return tower.width
+    if tower.projection is None:
+        raise RecipeError(f"{folder} lacks the projection of a tower: it is no whole model.")
+    return len(tower.projection.weight)
