@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from training.conversion.open_clip.config import CONFIG_FILE
+from training.conversion.open_clip.read import read_open_clip
 from training.conversion.parity import Parity, check_parity
 from training.conversion.published import Published, read_published
 from training.conversion.reference import Reference
@@ -20,10 +22,15 @@ _RECIPE: Final = "fine-tuning"
 
 @dataclass(frozen=True)
 class Conversion:
-    """A bundle and the proof that it is the published encoder."""
+    """A bundle and the proof that it is the published encoder.
+
+    Attributes:
+        bundle: As written.
+        parity: With transformers; None for a model of open_clip, which transformers does not read.
+    """
 
     bundle: BundleInfo
-    parity: Parity
+    parity: Parity | None
 
 
 def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Conversion:
@@ -43,12 +50,14 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BundleError(f"{out} is not empty: give a new folder.")
     folder = local_folder(source)
-    published = read_published(folder, size)
-    encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
-    parity = check_parity(encoder, Reference(folder, size))
-    figures = {"parity_of_images": parity.images}
-    if parity.texts is not None:
-        figures["parity_of_texts"] = parity.texts
+    parity, figures = None, {}
+    if (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file():
+        published = read_open_clip(folder, size)
+    else:
+        published = read_published(folder, size)
+        encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
+        parity = check_parity(encoder, Reference(folder, size))
+        figures = parity.figures()
     bundle = save_bundle(
         out,
         name=name,

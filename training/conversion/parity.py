@@ -36,6 +36,11 @@ class Parity:
     images: float
     texts: float | None
 
+    def figures(self) -> dict[str, float]:
+        """By the names on a model card."""
+        figures = {"parity_of_images": self.images, "parity_of_texts": self.texts}
+        return {name: value for name, value in figures.items() if value is not None}
+
 
 def check_parity(encoder: Encoder, reference: Reference) -> Parity:
     """Compare the vectors of eight images and eight texts.

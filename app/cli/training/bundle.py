@@ -32,13 +32,16 @@ def bundle(
     from training.conversion.convert import convert
 
     made = convert(source, out, name=name or Path(source).name, size=image_size)
-    image, parity = made.bundle.preprocessing.image, made.parity
+    written, parity = made.bundle, made.parity
+    image, text = written.preprocessing.image, written.preprocessing.text
     typer.echo(f"Images: {image.size} x {image.size} pixels ({image.resize}, {image.filter})")
-    cosines = f"{parity.images:.6f} for images"
-    if parity.texts is None:
+    if written.config.text is None:
         typer.echo("Texts: none, for it has no text tower or no tokenizer")
     else:
-        typer.echo(f"Texts: up to {made.bundle.preprocessing.text.max_tokens} tokens")
-        cosines += f", {parity.texts:.6f} for texts"
-    typer.echo(f"Lowest cosine with transformers: {cosines}")
+        typer.echo(f"Texts: up to {text.max_tokens} tokens")
+    if parity is None:
+        typer.echo("Not compared with open_clip, whose code is not installed")
+    else:
+        texts = "" if parity.texts is None else f", {parity.texts:.6f} for texts"
+        typer.echo(f"Lowest cosine with transformers: {parity.images:.6f} for images{texts}")
     typer.echo(f"Encoder: {out}")

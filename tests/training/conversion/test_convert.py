@@ -30,6 +30,7 @@ EVERY = pytest.mark.parametrize("make", [*folders.OF_IMAGES_AND_TEXTS, *folders.
 def test_a_bundle_gives_the_vectors_of_transformers(make: Make, tmp_path: Path) -> None:
     make(tmp_path / "model")
     made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.parity is not None
     assert made.parity.images > parity.LOWEST_COSINE
     encoder = load_encoder(tmp_path / "bundle", "cpu")
     vectors = encoder.embed_images(np.stack([encoder.prepare_image(i) for i in made_images().values()]))
@@ -70,7 +71,7 @@ def test_case_11_keeps_its_vector(tmp_path: Path) -> None:
     encoder = load_encoder(tmp_path / "bundle", "cpu")
     vector = encoder.embed_images(encoder.prepare_image(wide)[None])[0]
     assert vector @ expected / np.linalg.norm(expected) > 0.99999
-    assert made.parity.texts is None
+    assert made.bundle.config.text is None
     assert encoder.modalities == {"image"}
 
 

@@ -1,8 +1,9 @@
 """The text half of a CLIP file in open_clip's naming, as transformers' CLIPTextModel."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor, nn
 
@@ -10,7 +11,7 @@ from training.errors import RecipeError
 from training.models.pretrained.folder import read_json, read_tensors, tensor_names
 
 _HEAD_WIDTH = 64
-_TOP = {
+TEXT_NAMES: Final[Mapping[str, str]] = {
     "positional_embedding": "embeddings.position_embedding.weight",
     "token_embedding.weight": "embeddings.token_embedding.weight",
     "ln_final.weight": "final_layer_norm.weight",
@@ -54,7 +55,7 @@ def load_open_clip_text(model: nn.Module, folder: Path) -> nn.Module:
     Raises:
         RecipeError: The file lacks weights of the model.
     """
-    mapped = map_text_weights(read_tensors(folder, prefixes=_PREFIXES))
+    mapped = map_weights(read_tensors(folder, prefixes=_PREFIXES), TEXT_NAMES)
     try:
         model.load_state_dict(mapped)
     except RuntimeError as error:
@@ -62,23 +63,31 @@ def load_open_clip_text(model: nn.Module, folder: Path) -> nn.Module:
     return model
 
 
-def map_text_weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in open_clip's naming as those of CLIPTextModel; one input projection becomes three."""
+def map_weights(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Weights of a transformer of open_clip under the names of CLIP's models; unknown ones keep theirs.
+
+    Args:
+        tensors: Weights.
+        names: Of those outside of the blocks.
+    """
     mapped: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name in _TOP:
-            mapped[_TOP[name]] = tensor
-            continue
-        match = _BLOCK.fullmatch(name)
-        if match is None:
-            continue
-        layer, part, kind = match.groups()
-        if part == "attn.in_proj":
-            for target, piece in zip("qkv", tensor.chunk(3), strict=True):
-                mapped[f"encoder.layers.{layer}.self_attn.{target}_proj.{kind}"] = piece
-        else:
-            mapped[f"encoder.layers.{layer}.{_PARTS.get(part, part)}.{kind}"] = tensor
+        mapped |= {names[name]: tensor} if name in names else _block(name, tensor)
     return mapped
+
+
+def _block(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """A weight of a block; one input projection becomes three."""
+    match = _BLOCK.fullmatch(name)
+    if match is None:
+        return {name: tensor}
+    layer, part, kind = match.groups()
+    if part == "attn.in_proj":
+        return {
+            f"encoder.layers.{layer}.self_attn.{target}_proj.{kind}": piece
+            for target, piece in zip("qkv", tensor.chunk(3), strict=True)
+        }
+    return {f"encoder.layers.{layer}.{_PARTS.get(part, part)}.{kind}": tensor}
 
 
 def _quick_gelu(folder: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Encoders in folders of open_clip."""

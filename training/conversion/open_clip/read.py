@@ -1,0 +1,214 @@
+"""An open_clip model as towers, heads and preprocessing."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from training.conversion.open_clip.config import (
+    ModelSettings,
+    TextSettings,
+    VisionSettings,
+    image_preprocessing,
+    read_settings,
+)
+from training.conversion.open_clip.weights import VISION_NAMES, map_timm_vision, part
+from training.conversion.published import Published
+from training.errors import RecipeError
+from training.models.config import (
+    DualEncoderConfig,
+    HeadConfig,
+    ImageTowerConfig,
+    PreprocessingConfig,
+    TextPreprocessingConfig,
+    TextTowerConfig,
+)
+from training.models.dual_encoder import build_dual_encoder
+from training.models.inputs.tokenizer import Tokenizer
+from training.models.preprocessing import Preprocessing
+from training.models.pretrained.folder import read_tensors
+from training.models.pretrained.tokens import load_tokenizer
+from training.models.texts.clip_text_weights import TEXT_NAMES, map_weights
+
+_HEAD_WIDTH: Final = 64
+_LOGIT_SCALE: Final = "logit_scale"
+# Of transformers' models, without any effect on the embedding.
+_UNUSED: Final = ("position_ids", "pooler.dense.weight", "pooler.dense.bias", "logit_bias", "attn_mask")
+
+
+def read_open_clip(folder: Path, size: int | None = None) -> Published:
+    """Read an open_clip model with vision transformers, of its own or of timm, from its folder.
+
+    Args:
+        folder: With open_clip_config.json, safetensors and a tokenizer.
+        size: Side of images in pixels, which has to be the model's; None: the model's.
+
+    Raises:
+        RecipeError: The folder holds no such model, or a setting or weight that is not followed here.
+    """
+    settings = read_settings(folder)
+    model_settings = settings.model_cfg
+    tensors = read_tensors(folder)
+    scale = tensors.pop(_LOGIT_SCALE, None)
+    tokenizer = load_tokenizer(folder)
+    texts = {name: value for name, value in tensors.items() if not name.startswith("visual.")}
+    try:
+        image_config, image_weights = _image(model_settings, part(tensors, "visual."))
+        text_config, text_weights = _text(model_settings, part(texts, "text.") or texts, tokenizer)
+    except KeyError as error:
+        raise RecipeError(
+            f"The weights in {folder} lack {error}: it is no model that is read here."
+        ) from error
+    config = DualEncoderConfig(image=image_config, text=text_config, dim=model_settings.embed_dim)
+    model = build_dual_encoder(config, tokenizer, load_pretrained=False)
+    _load(model, {**image_weights, **text_weights}, folder)
+    preprocessing = PreprocessingConfig(
+        image=image_preprocessing(settings, size),
+        text=TextPreprocessingConfig(max_tokens=model_settings.text_cfg.context_length),
+    )
+    temperature = None if scale is None else math.exp(-scale.item())
+    return Published(model, Preprocessing(preprocessing, tokenizer), temperature)
+
+
+def _image(
+    settings: ModelSettings, tensors: Mapping[str, Tensor]
+) -> tuple[ImageTowerConfig, dict[str, Tensor]]:
+    """The image tower, and the weights of it and its head."""
+    vision = settings.vision_cfg
+    if vision.timm_model_name is None:
+        weights = dict(tensors)
+        # open_clip keeps the transposed matrix.
+        head = _linear("image_head", weights.pop("proj").T)
+        tower = ImageTowerConfig(
+            architecture="clip_vision_model", options=_clip_vision_options(vision, settings.quick_gelu)
+        )
+        return tower, {**_below("image.backbone.model", map_weights(weights, VISION_NAMES)), **head}
+    trunk = map_timm_vision(part(tensors, "trunk."))
+    head = _linear("image_head", tensors["head.proj.weight"], tensors.get("head.proj.bias"))
+    tower = ImageTowerConfig(architecture="vit", options=_timm_options(vision, trunk))
+    return tower, {**_below("image.backbone.model", trunk), **head}
+
+
+def _clip_vision_options(vision: VisionSettings, quick_gelu: bool) -> dict[str, Any]:
+    return {
+        "hidden_size": vision.width,
+        "num_hidden_layers": vision.layers,
+        "num_attention_heads": vision.width // vision.head_width,
+        "intermediate_size": int(vision.width * vision.mlp_ratio),
+        "image_size": vision.image_size,
+        "patch_size": vision.patch_size,
+        "hidden_act": "quick_gelu" if quick_gelu else "gelu",
+    }
+
+
+def _timm_options(vision: VisionSettings, trunk: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The options of ViTConfig that timm's vision transformer has."""
+    patches = trunk["embeddings.patch_embeddings.projection.weight"]
+    width = len(patches)
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": _count(trunk, "layers."),
+        "num_attention_heads": width // _HEAD_WIDTH,
+        "intermediate_size": len(trunk["layers.0.mlp.fc1.weight"]),
+        "image_size": vision.image_size,
+        "patch_size": patches.shape[-1],
+        "layer_norm_eps": 1e-6,
+    }
+
+
+def _text(
+    settings: ModelSettings, tensors: Mapping[str, Tensor], tokenizer: Tokenizer
+) -> tuple[TextTowerConfig, dict[str, Tensor]]:
+    """The text tower, and the weights of it and its head."""
+    text = settings.text_cfg
+    if text.hf_model_name is None:
+        own = dict(tensors)
+        head = _linear("text_head", own.pop("text_projection").T)
+        options = _clip_text_options(text, tokenizer, settings.quick_gelu)
+        tower = TextTowerConfig(architecture="clip_text_model", options=options, pooling="eos")
+        return tower, {**_below("text.backbone.model", map_weights(own, TEXT_NAMES)), **head}
+    weights = part(tensors, "transformer.")
+    roberta = "roberta" in text.hf_model_name.lower()
+    kind, head = _text_head(text, tensors)
+    tower = TextTowerConfig(
+        architecture="roberta" if roberta else "bert",
+        options=_bert_options(weights, tokenizer, roberta=roberta),
+        pooling="mean" if text.hf_pooler_type == "mean_pooler" else "cls",
+        head=kind,
+    )
+    return tower, {**_below("text.backbone.model", weights), **head}
+
+
+def _clip_text_options(text: TextSettings, tokenizer: Tokenizer, quick_gelu: bool) -> dict[str, Any]:
+    return {
+        "vocab_size": text.vocab_size,
+        "hidden_size": text.width,
+        "num_hidden_layers": text.layers,
+        "num_attention_heads": text.heads,
+        "intermediate_size": int(text.width * text.mlp_ratio),
+        "max_position_embeddings": text.context_length,
+        "hidden_act": "quick_gelu" if quick_gelu else "gelu",
+        "pad_token_id": tokenizer.pad_id,
+    }
+
+
+def _bert_options(weights: Mapping[str, Tensor], tokenizer: Tokenizer, *, roberta: bool) -> dict[str, Any]:
+    words, width = weights["embeddings.word_embeddings.weight"].shape
+    return {
+        "vocab_size": words,
+        "hidden_size": width,
+        "num_hidden_layers": _count(weights, "encoder.layer."),
+        "num_attention_heads": width // _HEAD_WIDTH,
+        "intermediate_size": len(weights["encoder.layer.0.intermediate.dense.weight"]),
+        "max_position_embeddings": len(weights["embeddings.position_embeddings.weight"]),
+        "type_vocab_size": len(weights["embeddings.token_type_embeddings.weight"]),
+        "pad_token_id": tokenizer.pad_id,
+        "layer_norm_eps": 1e-5 if roberta else 1e-12,
+    }
+
+
+def _text_head(text: TextSettings, tensors: Mapping[str, Tensor]) -> tuple[HeadConfig, dict[str, Tensor]]:
+    if text.hf_proj_type is None:
+        return HeadConfig(kind="identity"), {}
+    if text.hf_proj_type == "linear":
+        return HeadConfig(), _linear("text_head", tensors["proj.weight"])
+    first, last = tensors["proj.0.weight"], tensors["proj.2.weight"]
+    kind = HeadConfig(kind="mlp", hidden=len(first), activation="gelu")
+    return kind, {
+        **_layer("text_head.0", first, first.new_zeros(len(first))),
+        **_layer("text_head.3", last, last.new_zeros(len(last))),
+    }
+
+
+def _linear(head: str, weight: Tensor, bias: Tensor | None = None) -> dict[str, Tensor]:
+    """The weights of a linear head, which comes behind a dropout."""
+    return _layer(f"{head}.1", weight, weight.new_zeros(len(weight)) if bias is None else bias)
+
+
+def _layer(name: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    return {f"{name}.weight": weight, f"{name}.bias": bias}
+
+
+def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    kept = {name: value for name, value in weights.items() if not name.endswith(_UNUSED)}
+    return {f"{prefix}.{name}": value for name, value in kept.items()}
+
+
+def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
+    """How many layers the weights have."""
+    return len({name.split(".")[0] for name in part(weights, prefix)})
+
+
+def _load(model: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Load weights that are all of a model and nothing else."""
+    known = model.state_dict().keys()
+    missing, others = sorted(known - weights.keys()), sorted(weights.keys() - known)
+    if missing or others:
+        wrong = f"lack {missing[0]}" if missing else f"have {others[0]}, which is not followed here"
+        raise RecipeError(f"The weights in {folder} {wrong}: only vision transformers of open_clip are read.")
+    try:
+        model.load_state_dict({name: value.contiguous() for name, value in weights.items()})
+    except RuntimeError as error:
+        raise RecipeError(f"The weights in {folder} do not fit its settings: {error}") from error
