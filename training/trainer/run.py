@@ -11,6 +11,7 @@ from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import Modality
 from training.recipes.load import dump_recipe
+from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
 from training.trainer.loop import TrainingLoop
@@ -103,13 +104,14 @@ def train(
 def _prepared(recipe: Recipe) -> Recipe:
     """The recipe with the model of the bundle it starts from, or with nothing frozen in random towers.
 
-    A temperature that the towers bring is a number in it, so what a run leaves says which it was.
+    Preprocessing and temperature that the towers bring are written out in it, so what a run leaves says which
+    they were.
     """
     if recipe.train.start_from is not None:
         start = read_bundle(Path(recipe.train.start_from))
         recipe = recipe.model_copy(update={"model": start.config, "preprocessing": start.preprocessing})
         return with_temperature(recipe, start)
-    recipe = thaw_random_towers(recipe)
+    recipe = thaw_random_towers(with_pretrained_preprocessing(recipe))
     warn_of_slow_random_towers(recipe)
     return with_temperature(recipe)
 

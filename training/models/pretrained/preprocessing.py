@@ -168,3 +168,8 @@ def token_limit(folder: Path, positions: int) -> int:
         RecipeError: The folder has no tokenizer.
     """
     return min(int(transformers_tokenizer(folder).model_max_length), positions)
+
+
+def describes_images(folder: Path) -> bool:
+    """Whether a folder says how images are prepared."""
+    return any((folder / name).is_file() for name in (_FILE, "processor_config.json"))

@@ -1,0 +1,81 @@
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.conversion import folders
+from training.errors import RecipeError
+from training.models.config import ImagePreprocessingConfig
+from training.recipes.load import load_recipe
+from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
+from training.recipes.schema import Recipe
+
+
+def recipe_of(folder: Path, image: dict[str, Any]) -> Recipe:
+    tree = load_recipe("fine-tuning").model_dump(mode="json")
+    tree["preprocessing"]["image"] = image
+    tree["model"]["image"]["pretrained"] = str(folder)
+    return Recipe.model_validate(tree)
+
+
+def prepared(folder: Path, **image: Any) -> ImagePreprocessingConfig:
+    return with_pretrained_preprocessing(recipe_of(folder, image)).preprocessing.image
+
+
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "dinov2"
+    folders.dinov2(folder)
+    return folder
+
+
+def test_open_settings_are_those_of_the_pretrained_tower(
+    dinov2: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        image = prepared(dinov2)
+    assert (image.size, image.resize, image.resize_to) == (56, "shortest_edge", 64)
+    assert image.mean == (0.485, 0.456, 0.406)
+    assert image.scaled_decoding
+    assert not caplog.records
+
+
+def test_given_settings_stay_and_are_named(dinov2: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        image = prepared(dinov2, size=112, mean=[0.5, 0.5, 0.5], resize="squash", filter="bicubic")
+    assert (image.size, image.resize, image.resize_to) == (112, "squash", None)
+    assert image.mean == (0.5, 0.5, 0.5)
+    assert image.std == (0.229, 0.224, 0.225)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        f"preprocessing.image.resize is squash; {dinov2} was trained with shortest_edge.",
+        f"preprocessing.image.resize_to is None; {dinov2} was trained with 128.",
+        f"preprocessing.image.mean is (0.5, 0.5, 0.5); {dinov2} was trained with (0.485, 0.456, 0.406).",
+    ]
+
+
+def test_the_same_crop_in_other_words_is_no_difference(
+    dinov2: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        image = prepared(dinov2, size=56, resize="crop", resize_to=64)
+    assert (image.size, image.resize, image.resize_to) == (56, "crop", 64)
+    assert not caplog.records
+
+
+def test_a_margin_that_the_size_does_not_leave_is_refused(tmp_path: Path) -> None:
+    folders.resnet(tmp_path)
+    with pytest.raises(RecipeError, match=r"preprocessing\.image does not fit .*: .*resize_to"):
+        prepared(tmp_path, resize="crop", resize_to=256)
+
+
+def test_a_folder_that_does_not_say_it_changes_nothing(tmp_path: Path) -> None:
+    folders.dinov2(tmp_path)
+    (tmp_path / "preprocessor_config.json").unlink()
+    assert prepared(tmp_path).mean == ImagePreprocessingConfig().mean
+
+
+def test_what_was_resolved_is_resolved_again_to_the_same(dinov2: Path) -> None:
+    once = with_pretrained_preprocessing(recipe_of(dinov2, {}))
+    assert with_pretrained_preprocessing(Recipe.model_validate(once.model_dump(mode="json"))) == once
