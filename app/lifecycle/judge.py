@@ -15,12 +15,17 @@ from training.models.encoder import load_encoder
 from training.recipes.library import shipped
 from training.recipes.load import apply_overrides, parse_recipe
 from training.recipes.schema import Recipe
+from training.trainer.requirements import used_modalities
+from training.trainer.setup import usable_records
 
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
 _METRICS: Final = ("rsum", "precision_at_10")
 # Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
 _EPOCHS: Final = 5
 _SLOWER: Final = 0.3
+# An epoch of a small collection has about as many batches, and each of them at least so many pairs.
+_BATCHES: Final = 8
+_LEAST_BATCH: Final = 8
 
 
 def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
@@ -53,6 +58,20 @@ def _shorten(tree: dict[str, Any]) -> None:
         if optimizer.get(rate) is not None:
             optimizer[rate] *= _SLOWER
     tree["train"] |= {"steps": None, "epochs": _EPOCHS}
+
+
+def with_filled_batches(recipe: Recipe, manifest: Manifest) -> Recipe:
+    """The recipe with smaller batches where a collection has fewer pairs to learn from than one holds.
+
+    Raises:
+        DataError: The collection has no pair to learn from.
+    """
+    pairs = len(usable_records(recipe, manifest.split("train"), used_modalities(recipe)).records)
+    if pairs >= recipe.train.batch_size:
+        return recipe
+    # A power of two, which processes can share.
+    filled = 1 << (max(pairs // _BATCHES, min(pairs, _LEAST_BATCH), 2).bit_length() - 1)
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": filled})})
 
 
 def compare_models(

@@ -52,7 +52,8 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
 
     Images for training get the texts that they were found relevant to beside their own, so often that every
     other draw is one of them, and as `not_texts` those that they were found for and not relevant to. Images
-    that are held out get none of it.
+    that are held out get the first alone, and only where they have no text of their own: models are measured
+    by them. An image for validation without text and label can choose no epoch, and goes to split `test`.
 
     Args:
         home: Home of the collection.
@@ -93,9 +94,12 @@ class _Export:
             except StoreError:
                 self.missing += 1
                 continue
-            liked, disliked = self._said(row) if row.split == "train" else ([], [])
-            self.liked += len(liked)
-            self.disliked += len(disliked)
+            liked, disliked = self._said(row)
+            if row.split != "train":
+                liked, disliked = ([] if texts else liked), []
+            else:
+                self.liked += len(liked)
+                self.disliked += len(disliked)
             yield _record(row, texts, [text for text in liked if text not in texts], disliked)
 
     def _link(self, sha256: str) -> None:
@@ -143,10 +147,11 @@ def _texts(session: Session, images: Sequence[int]) -> Mapping[int, list[str]]:
 def _record(row: ImageRow, texts: list[str], liked: list[str], disliked: list[str]) -> Record:
     # Queries are drawn as often as the image's own texts.
     often = max(1, round(len(texts) / len(liked))) if liked else 0
+    chooses = row.split == "val" and bool(texts or liked or row.labels)
     return Record(
         id=row.external_id,
         image=f"images/{row.sha256}",
-        split="train" if row.split == "train" else "val" if row.split == "val" else "test",
+        split="train" if row.split == "train" else "val" if chooses else "test",
         texts=(*texts, *liked * often),
         group=row.group_name,
         labels=tuple(row.labels),

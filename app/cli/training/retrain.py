@@ -62,6 +62,21 @@ def retrain(
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
 
 
+def _with_filled_batches(out: Path, recipe: "Recipe") -> "Recipe":
+    """The recipe of the retraining with batches that its pairs fill."""
+    from app.lifecycle.judge import with_filled_batches
+    from app.lifecycle.takeover import write_kept
+    from training.data.manifest import read_manifest
+    from training.recipes.load import dump_recipe
+
+    filled = with_filled_batches(recipe, read_manifest(out / "data"))
+    if filled != recipe:
+        size = filled.train.batch_size
+        typer.echo(f"Batches of {size} pairs in place of {recipe.train.batch_size}: there are too few pairs.")
+        write_kept(_kept_recipe(out), dump_recipe(filled))
+    return filled
+
+
 def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
     """Make sure that no job retrains the collection, but the one that this process may do.
 
@@ -144,6 +159,7 @@ def _trained(
         if unlearned := _unlearned(found.judged, learned=feedback):
             typer.echo(unlearned)
     if not run.bundle.exists():
+        recipe = _with_filled_batches(out, recipe)
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
         if count > 1:

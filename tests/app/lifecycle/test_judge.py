@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.lifecycle.judge import compare_models, continued_recipe
+from app.lifecycle.judge import compare_models, continued_recipe, with_filled_batches
 from app.lifecycle.verdict import ModelVerdict
 from tests.app.conftest import make_bundle, make_manifest
+from training.data.manifest import Manifest, Record, Rejections
 from training.errors import RecipeError
 from training.models.bundle import BundleInfo, read_bundle
 from training.recipes.load import dump_recipe, load_recipe
@@ -78,3 +79,20 @@ def test_a_model_passes_by_what_it_gains_and_never_if_it_is_the_same(
     unchanged = judged(same, -1000)
     assert unchanged.before == unchanged.after == measured.before
     assert not unchanged.passed
+
+
+@pytest.mark.parametrize(
+    ("pairs", "batch"), [(300, 256), (256, 256), (255, 16), (40, 8), (8, 8), (5, 4), (1, 2)]
+)
+def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path: Path) -> None:
+    recipe = load_recipe("reco-flickr-small")
+    assert recipe.train.batch_size == 256
+    records = [
+        Record(id=str(number), image="a.png", split="train", texts=("a dog",)) for number in range(pairs)
+    ]
+    silent = Record(id="silent", image="a.png", split="train")
+    held_out = Record(id="held-out", image="a.png", split="test", texts=("a dog",))
+    manifest = Manifest(tmp_path, (*records, silent, held_out), Rejections(0))
+    filled = with_filled_batches(recipe, manifest)
+    assert filled.train.batch_size == batch
+    assert filled.model_copy(update={"train": recipe.train}) == recipe

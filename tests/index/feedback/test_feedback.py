@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 
 from index.backup import restore_backup, write_backup
 from index.catalogue.collections import add_collection
-from index.catalogue.tables import ImageRow
+from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import (
     FeedbackFullError,
@@ -18,6 +18,7 @@ from index.errors import (
     UnknownCollectionError,
     UnknownImageError,
 )
+from index.feedback.export import export_collection
 from index.feedback.judgements import (
     FeedbackCounts,
     JudgedQuery,
@@ -36,7 +37,7 @@ from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.conftest import open_home
 from tests.index.samples import make_manifest, make_picture
-from training.data.manifest import Manifest
+from training.data.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder
 
 TEXT = JudgedQuery(texts=("two dogs",))
@@ -224,3 +225,24 @@ def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
         assert found.all == len(said(taught))
         newest = said(taught)[-2].created
         assert count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)
+
+
+def test_held_out_images_without_texts_are_searched_for_by_what_they_were_relevant_to(
+    taught: SearchEngine, tmp_path: Path
+) -> None:
+    with taught.home.catalogue.write() as session:
+        session.execute(update(ImageRow).values(split="train"))
+        held_out = ImageRow.external_id.in_(["image-000", "image-001", "image-003", "image-004"])
+        session.execute(update(ImageRow).where(held_out).values(split="val"))
+        bare = select(ImageRow.id).where(ImageRow.external_id.in_(["image-000", "image-003"]))
+        session.execute(update(ImageRow).where(ImageRow.external_id == "image-003").values(labels=[]))
+        session.execute(delete(TextRow).where(TextRow.image_id.in_(bare)))
+    export_collection(taught.home, "c", tmp_path / "exported")
+    records = {record.id: record for record in read_manifest(tmp_path / "exported").records}
+    assert records["image-000"].texts == ("two dogs",)
+    assert "a cat" not in records["image-001"].texts
+    assert records["image-000"].not_texts == records["image-001"].not_texts == ()
+    assert "two dogs" in records["image-002"].texts
+    # Nothing can be asked that finds the third.
+    splits = [records[f"image-{number:03}"].split for number in (0, 1, 3, 4)]
+    assert splits == ["val", "val", "test", "val"]
