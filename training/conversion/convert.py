@@ -13,6 +13,7 @@ from training.errors import BundleError
 from training.models.bundle import BundleInfo
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder
+from training.models.logits import PretrainedLogits
 from training.models.pretrained.folder import local_folder
 from training.recipes.library import shipped
 from training.recipes.load import dump_recipe, parse_recipe
@@ -76,5 +77,14 @@ def _recipe(published: Published) -> str:
     tree: Any = shipped().tree(_RECIPE)
     tree["model"] = published.model.config.model_dump(mode="json")
     tree["preprocessing"] = published.preprocessing.config.model_dump(mode="json")
-    tree["objective"]["temperature"] = published.temperature or "auto"
+    tree["objective"] = _objective(published.logits)
     return dump_recipe(parse_recipe(tree, f"Recipe {_RECIPE}"))
+
+
+def _objective(logits: PretrainedLogits | None) -> dict[str, Any]:
+    """The objective that goes on from the logits of the published encoder."""
+    if logits is None:
+        return {"name": "infonce"}
+    if logits.bias is None:
+        return {"name": "infonce", "temperature": logits.temperature}
+    return {"name": "sigmoid", "temperature": logits.temperature, "bias": logits.bias}

@@ -17,8 +17,9 @@ from training.models.config import (
 from training.models.dual_encoder import DualEncoder
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.inputs.tokenizer import Tokenizer
+from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
-from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISION_PART, read_temperature
+from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISION_PART, read_logits
 from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_preprocessing, token_limit
 from training.models.pretrained.tokens import has_tokenizer, load_tokenizer
@@ -36,12 +37,12 @@ class Published:
     Attributes:
         model: With its weights, on the CPU.
         preprocessing: As it was trained with.
-        temperature: Of the softmax that it was trained with; None for an encoder of images alone.
+        logits: As it was trained to make them; None for an encoder of images alone.
     """
 
     model: DualEncoder
     preprocessing: Preprocessing
-    temperature: float | None
+    logits: PretrainedLogits | None
 
 
 def read_published(folder: Path, size: int | None = None) -> Published:
@@ -69,7 +70,7 @@ def read_published(folder: Path, size: int | None = None) -> Published:
     limit = token_limit(folder, text.backbone.max_tokens)
     preprocessing = PreprocessingConfig(image=image_input, text=TextPreprocessingConfig(max_tokens=limit))
     model = _dual_encoder(image, text, folder)
-    return Published(model, Preprocessing(preprocessing, tokenizer), read_temperature(folder))
+    return Published(model, Preprocessing(preprocessing, tokenizer), read_logits(folder))
 
 
 def _check_images(kind: str, folder: Path) -> None:

@@ -14,6 +14,7 @@ from training.models.heads.branches import UniqueBranch, build_unique_branch, ch
 from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
 from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 from training.models.inputs.tokenizer import Tokenizer
+from training.models.logits import PretrainedLogits
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
@@ -259,34 +260,28 @@ def _unique_branch(
     return build_unique_branch(config.branches, settings.head, tower, config.dim)
 
 
-def pretrained_temperature(config: DualEncoderConfig) -> float | None:
-    """The temperature that both towers were trained with; None unless they are CLIP's, projections included.
+def pretrained_logits(config: DualEncoderConfig) -> PretrainedLogits | None:
+    """How both towers were trained to make logits; None unless they are one model's, projections included.
 
     Behind random heads cosines have another spread, which no pretrained temperature fits.
     """
     image, text = config.image, config.text
-    if (
-        text is None
-        or text.pretrained is None
-        or text.pretrained != image.pretrained
-        or image.architecture not in ("clip_resnet", "clip_vision_model")
-    ):
+    if text is None or text.pretrained is None or text.pretrained != image.pretrained:
         return None
-    projected_alike = image.head.kind == text.head.kind == "linear" and config.concepts is None
-    if image.pooling != "tower" or not projected_alike or config.blades > 1 or config.audio is not None:
+    if image.architecture not in ("clip_resnet", "clip_vision_model", "siglip_vision_model"):
+        return None
+    projected = {image.head.kind, text.head.kind} <= {"linear", "identity"} and config.concepts is None
+    if image.pooling != "tower" or not projected or config.blades > 1 or config.audio is not None:
         return None
     # The import of transformers takes seconds.
-    from training.models.pretrained.architecture import read_temperature
+    from training.models.pretrained.architecture import read_logits
     from training.models.pretrained.folder import local_folder
-    from training.models.texts.backbones import PROJECTED_POOLING, pretrained_projection
+    from training.models.texts.backbones import PROJECTED_POOLING, pretrained_width
 
     if text.pooling != PROJECTED_POOLING.get(text.architecture):
         return None
     folder = local_folder(text.pretrained)
-    projection = pretrained_projection(text.architecture, folder, config.dim)
-    if projection is None or len(projection.weight) != config.dim:
-        return None
-    return read_temperature(folder)
+    return read_logits(folder) if pretrained_width(text.architecture, folder) == config.dim else None
 
 
 def build_dual_encoder(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from training.models.config import Modality, PairAttentionConfig, Retrieval
 from training.models.features import Features, ModalityFeatures
+from training.models.logits import PretrainedLogits
 from training.objectives.similarity import Similarities, similarities
 
 Requirement = Literal[
@@ -102,14 +103,14 @@ class ObjectiveConfig(BaseModel, ABC):
         """What the encoder has towers for; images always."""
         return frozenset(modality for pair in self.pairs for modality in pair)
 
-    def with_temperature(self, read: Callable[[], float | None]) -> Self:
-        """These settings with a number in place of a temperature that pretrained towers bring.
+    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
+        """These settings with numbers in place of a temperature and a bias that pretrained towers bring.
 
         Args:
-            read: Gives the temperature that the towers were trained with, or None; called where it is asked.
+            read: Gives what the towers were trained with, or None; called where it is asked.
 
         Raises:
-            RecipeError: The settings ask for one that the towers do not bring.
+            RecipeError: The settings ask for what the towers do not bring.
         """
         return self
 

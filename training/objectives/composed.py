@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from training.errors import RecipeError
 from training.models.config import Modality
 from training.models.features import Features
+from training.models.logits import PretrainedLogits
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.registry import ObjectiveSettings
@@ -29,7 +30,7 @@ class ComposedConfig(ObjectiveConfig, ABC):
         type(self.base).model_validate({**self.base.model_dump(), "pairs": self.pairs})
         return self
 
-    def with_temperature(self, read: Callable[[], float | None]) -> Self:
+    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
         """These settings with the towers' temperature as that of the base."""
         return self.model_copy(update={"base": self.base.with_temperature(read)})
 

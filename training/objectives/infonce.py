@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from training.errors import RecipeError
+from training.models.logits import PretrainedLogits
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, SimilarityObjective
 from training.objectives.similarity import Direction, Similarities
 
@@ -30,11 +31,15 @@ class TemperatureConfig(ObjectiveConfig, ABC):
         default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
     )
 
-    def with_temperature(self, read: Callable[[], float | None]) -> Self:
+    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
         """These settings with the towers' temperature as a number, where they name none."""
         if not isinstance(self.temperature, str):
             return self
         return self.model_copy(update={"temperature": self._initial(read)})
+
+    def logits(self) -> PretrainedLogits | None:
+        """How a model that was trained with these settings began to make logits; None if that is open."""
+        return None if isinstance(self.temperature, str) else PretrainedLogits(self.temperature)
 
     def scale(self) -> "LogitScale":
         """1 / temperature with these settings.
@@ -45,18 +50,21 @@ class TemperatureConfig(ObjectiveConfig, ABC):
         temperature = self._initial(lambda: None)
         return LogitScale(temperature, learnable=self.learnable_temperature, limit=self.max_scale)
 
-    def _initial(self, read: Callable[[], float | None]) -> float:
+    def _initial(self, read: Callable[[], PretrainedLogits | None]) -> float:
         if not isinstance(self.temperature, str):
             return self.temperature
         found = read()
+        if found is not None and found.bias is not None:
+            # The temperature of a sigmoid fits no softmax.
+            found = None
         if found is None and self.temperature == "pretrained":
             raise RecipeError(
                 "The temperature is to be that of the towers, and they bring none: give one CLIP to both as "
                 "model.image.pretrained and model.text.pretrained, with its own poolings and linear heads of "
-                "its width, or set the objective's temperature to a number. SigLIP's belongs to a sigmoid "
-                "with a bias, which no objective has."
+                "its width, or set the objective's temperature to a number. SigLIP's belongs to the "
+                "objective sigmoid."
             )
-        return _FROM_SCRATCH if found is None else found
+        return _FROM_SCRATCH if found is None else found.temperature
 
 
 class InfoNCESettings(TemperatureConfig):

@@ -15,8 +15,9 @@ from training.data.pairs import describable
 from training.errors import DataError, RecipeError
 from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, Modality, TextTowerConfig
-from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_temperature
+from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_logits
 from training.models.images.towers import build_image_tower
+from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.models.pretrained.folder import local_folder
 from training.models.pretrained.tokens import load_tokenizer
@@ -83,24 +84,24 @@ def _layer_count(config: _Tower) -> int:
 
 
 def with_temperature(recipe: Recipe, start: BundleInfo | None = None) -> Recipe:
-    """The recipe with a number for a temperature that pretrained towers bring.
+    """The recipe with numbers for a temperature and a bias that pretrained towers bring.
 
     Args:
         recipe: Of a run.
         start: Bundle that it starts from, whose training tells the temperature that its towers are used to.
 
     Raises:
-        RecipeError: The recipe asks for a temperature that the towers do not bring.
+        RecipeError: The recipe asks for what the towers do not bring.
     """
 
-    def read() -> float | None:
-        return pretrained_temperature(recipe.model) if start is None else _temperature_of(start)
+    def read() -> PretrainedLogits | None:
+        return pretrained_logits(recipe.model) if start is None else _logits_of(start)
 
     return recipe.model_copy(update={"objective": recipe.objective.with_temperature(read)})
 
 
-def _temperature_of(bundle: BundleInfo) -> float | None:
-    """The temperature that the training of a bundle began with; None where its recipe names none."""
+def _logits_of(bundle: BundleInfo) -> PretrainedLogits | None:
+    """How the training of a bundle began to make logits; None where its recipe does not say."""
     tree = yaml.safe_load(bundle.recipe)
     try:
         settings = parse_objective(tree.get("objective") if isinstance(tree, dict) else None)
@@ -109,8 +110,7 @@ def _temperature_of(bundle: BundleInfo) -> float | None:
         return None
     while isinstance(settings, ComposedConfig):
         settings = settings.base
-    named = settings.temperature if isinstance(settings, TemperatureConfig) else None
-    return None if isinstance(named, str) else named
+    return settings.logits() if isinstance(settings, TemperatureConfig) else None
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

@@ -117,6 +117,16 @@ def test_text_and_image_have_the_scale_of_the_published_softmax(tmp_path: Path) 
     assert recipe.preprocessing == made.bundle.preprocessing
 
 
+def test_siglip_goes_on_with_its_sigmoid(tmp_path: Path) -> None:
+    folders.siglip_2(tmp_path / "model")
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    objective = yaml.safe_load(made.bundle.recipe)["objective"]
+    assert objective["name"] == "sigmoid"
+    assert objective["temperature"] == pytest.approx(float(torch.exp(-weights["logit_scale"])))
+    assert objective["bias"] == pytest.approx(float(weights["logit_bias"]))
+
+
 @pytest.mark.parametrize(
     "change",
     [

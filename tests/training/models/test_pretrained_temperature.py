@@ -11,11 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, write_tokenizer
 from training.models.config import DualEncoderConfig
-from training.models.dual_encoder import pretrained_temperature
-from training.models.pretrained.architecture import read_temperature
+from training.models.dual_encoder import pretrained_logits
+from training.models.logits import PretrainedLogits
+from training.models.pretrained.architecture import read_logits
 
 VOCABULARY = {"vocab_size": 300, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DIM = 12
+APPROXIMATELY: Any = pytest.approx(0.01, rel=1e-6)
+CLIPS = PretrainedLogits(APPROXIMATELY)
 
 
 def write_clip(folder: Path) -> Path:
@@ -69,10 +72,10 @@ def config_of(
 
 
 def test_the_temperature_of_clip_is_read_from_its_folder(clip: Path) -> None:
-    assert read_temperature(clip) == pytest.approx(0.01, rel=1e-6)
-    assert pretrained_temperature(config_of(clip)) == pytest.approx(0.01, rel=1e-6)
+    assert read_logits(clip) == CLIPS
+    assert pretrained_logits(config_of(clip)) == CLIPS
     branches = config_of(clip, branches={})
-    assert pretrained_temperature(branches) == pytest.approx(0.01, rel=1e-6)
+    assert pretrained_logits(branches) == CLIPS
 
 
 @pytest.mark.parametrize(
@@ -95,15 +98,15 @@ def test_another_space_than_that_of_clip_has_no_temperature(settings: dict[str, 
     content = config_of(clip).model_dump()
     for key, value in settings.items():
         content[key] = content[key] | value if isinstance(value, dict) and content[key] else value
-    assert pretrained_temperature(DualEncoderConfig.model_validate(content)) is None
+    assert pretrained_logits(DualEncoderConfig.model_validate(content)) is None
 
 
 def test_random_towers_and_weights_without_a_scale_have_no_temperature(clip: Path, tmp_path: Path) -> None:
-    assert pretrained_temperature(config_of(None)) is None
+    assert pretrained_logits(config_of(None)) is None
     weights = load_file(clip / "model.safetensors")
     del weights["logit_scale"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    assert pretrained_temperature(config_of(tmp_path)) is None
+    assert pretrained_logits(config_of(tmp_path)) is None
 
 
 def test_open_clip_names_it_alike(tmp_path: Path) -> None:
@@ -116,10 +119,13 @@ def test_open_clip_names_it_alike(tmp_path: Path) -> None:
     }
     save_file(weights, tmp_path / "open_clip_model.safetensors")
     config = config_of(tmp_path, image={"architecture": "clip_resnet"})
-    assert pretrained_temperature(config) == pytest.approx(0.01, rel=1e-6)
-    assert pretrained_temperature(config.model_copy(update={"dim": 64})) is None
+    assert pretrained_logits(config) == CLIPS
+    assert pretrained_logits(config.model_copy(update={"dim": 64})) is None
 
 
 def test_the_scale_of_siglip_belongs_to_a_sigmoid(tmp_path: Path) -> None:
     config = config_of(write_siglip(tmp_path), family="siglip", dim=16)
-    assert pretrained_temperature(config) is None
+    found = pretrained_logits(config)
+    assert found is not None
+    assert found.bias is not None
+    assert pretrained_logits(config.model_copy(update={"dim": 12})) is None

@@ -29,6 +29,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
     "byol": {"": {"hidden": 8}},
     "simclr": {"": {}, "blades": {}},
+    "sigmoid": {"": {}, "blades": {}},
     "dpc": {"": {}, "instance": {"instance_steps": 1000}},
     "sco": {"": {"width": 8}},
     "caption_lstm": {"": {"width": 8}},

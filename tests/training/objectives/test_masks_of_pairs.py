@@ -11,6 +11,7 @@ from training.objectives.registry import parse_objective
 SYMMETRIC = (
     {"name": "infonce"},
     {"name": "reco"},
+    {"name": "sigmoid"},
     {"name": "orthogonality"},
     {"name": "vse"},
     {"name": "vse", "hardest": False},

@@ -103,5 +103,5 @@ def test_shipped_recipes_of_clip_alone_name_no_temperature() -> None:
             recipe = load_recipe(name)
             if '"temperature"' in recipe.objective.model_dump_json():
                 named[name] = temperature_of(recipe)
-    assert len(named) == 25
+    assert len(named) == 26
     assert set(named.values()) == {"auto"}

@@ -27,6 +27,7 @@ from training.models.config import (
 )
 from training.models.dual_encoder import build_dual_encoder
 from training.models.inputs.tokenizer import Tokenizer
+from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
 from training.models.pretrained.folder import read_tensors
 from training.models.pretrained.tokens import load_tokenizer
@@ -68,8 +69,8 @@ def read_open_clip(folder: Path, size: int | None = None) -> Published:
         image=image_preprocessing(settings, size),
         text=TextPreprocessingConfig(max_tokens=model_settings.text_cfg.context_length),
     )
-    temperature = None if scale is None else math.exp(-scale.item())
-    return Published(model, Preprocessing(preprocessing, tokenizer), temperature)
+    logits = None if scale is None else PretrainedLogits(math.exp(-scale.item()))
+    return Published(model, Preprocessing(preprocessing, tokenizer), logits)
 
 
 def _image(

@@ -11,6 +11,7 @@ import transformers
 from safetensors import SafetensorError
 
 from training.errors import RecipeError
+from training.models.logits import PretrainedLogits
 from training.models.pretrained.folder import read_json, read_tensors
 from training.models.pretrained.quiet import quiet
 from training.models.tower import Projection
@@ -34,10 +35,15 @@ def read_projection(folder: Path, name: str) -> Projection | None:
     return None if weight is None else Projection(weight)
 
 
-def read_temperature(folder: Path) -> float | None:
-    """The temperature of CLIP's softmax, of which weights hold -log as `logit_scale`; None without one."""
-    stored = read_tensors(folder, prefixes=["logit_scale"]).get("logit_scale")
-    return None if stored is None else math.exp(-stored.item())
+def read_logits(folder: Path) -> PretrainedLogits | None:
+    """How the model in a folder makes logits: `logit_scale` is -log of a temperature; None without one."""
+    stored = read_tensors(folder, prefixes=["logit_scale", "logit_bias"])
+    if "logit_scale" not in stored:
+        return None
+    bias = stored.get("logit_bias")
+    return PretrainedLogits(
+        math.exp(-stored["logit_scale"].item()), None if bias is None else float(bias.item())
+    )
 
 
 def architecture_options(config: "transformers.PreTrainedConfig") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from training.models.pretrained.architecture import (
     pretrained_configuration,
     read_projection,
 )
+from training.models.pretrained.folder import read_tensors
 from training.models.texts.clip_text_weights import is_open_clip, load_open_clip_text, open_clip_text_options
 from training.models.tower import Projection, TextBackbone, TextFeatures
 
@@ -200,3 +201,12 @@ def pretrained_projection(architecture: TextArchitecture, folder: Path, width: i
         # open_clip keeps the transposed matrix.
         return None if stored is None else Projection(stored.weight.T)
     return read_projection(folder, "text_projection.weight")
+
+
+def pretrained_width(architecture: TextArchitecture, folder: Path) -> int | None:
+    """Width of a pretrained model's space of images and texts; None if it has none."""
+    if architecture == "siglip_text_model":
+        stored = read_tensors(folder, prefixes=["text_model.head.weight"])
+        return next((len(weight) for weight in stored.values()), None)
+    projection = pretrained_projection(architecture, folder, 0)
+    return None if projection is None else len(projection.weight)
