@@ -120,6 +120,16 @@ class ScheduleConfig(Frozen):
         return shares
 
 
+class LoraSettings(Frozen):
+    """Low-rank updates of towers that keep their own weights (LoRA, Hu et al. 2022)."""
+
+    rank: int = Field(default=8, gt=0, description="Of the update of each linear layer.")
+    alpha: int | None = Field(
+        default=None, gt=0, description="The update is multiplied by alpha / rank; None: by 1."
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="On the input of the update.")
+
+
 class TrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 
@@ -143,6 +153,16 @@ class TrainConfig(Frozen):
         description="Folder of a bundle whose weights training begins with, and keeps where no epoch is "
         "better; model and preprocessing are then the bundle's. What the objective learns besides begins "
         "anew.",
+    )
+    lora: LoraSettings | None = Field(
+        default=None,
+        description="Train low-rank updates of the towers' transformer layers in place of their weights, for "
+        "towers whose optimizer would not fit the memory, or few data; the bundle has them added.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="Compute the towers' transformer layers a second time in the backward pass, in place of "
+        "keeping what they have computed: less memory, more time.",
     )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)

@@ -24,6 +24,8 @@ from training.trainer.batches import BatchLoader, Targets, whole_text
 from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
+from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
+from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_regions
@@ -115,6 +117,10 @@ class Assembly:
         else:
             model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
         check_regions(objective, model, recipe.preprocessing.image.size)
+        if recipe.train.lora is not None:
+            add_lora(model, recipe.train.lora)
+        if recipe.train.gradient_checkpointing:
+            checkpoint_gradients(model)
         model.train()
         self._handle_batch_norm(model)
         task = TrainingTask(model, objective).to(device)

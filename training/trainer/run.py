@@ -15,6 +15,7 @@ from training.recipes.pretrained_preprocessing import with_pretrained_preprocess
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
 from training.trainer.loop import TrainingLoop
+from training.trainer.optimisation.lora import merge_lora
 from training.trainer.requirements import used_modalities, warn_of_slow_random_towers
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint, load_weights
 from training.trainer.run_state.devices import build_fabric, pin_threads
@@ -166,6 +167,8 @@ def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
     """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
     loop = parts.loop
     metrics = _load_best(loop, folder).metrics if loop.metrics else {}
+    if loop.recipe.train.lora is not None:
+        merge_lora(parts.model)
     save_bundle(
         folder.bundle,
         name=loop.recipe.name,
