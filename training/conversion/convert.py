@@ -65,16 +65,16 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
         model=published.model,
         preprocessing=published.preprocessing,
         metrics=figures,
-        recipe_yaml=_recipe(published),
+        recipe_yaml=_recipe(published, name),
     )
     return Conversion(bundle, parity)
 
 
-def _recipe(published: Published) -> str:
+def _recipe(published: Published, name: str) -> str:
     """The recipe that goes on training the encoder; empty for one of images alone."""
     if "text" not in published.model.modalities:
         return ""
-    tree: Any = shipped().tree(_RECIPE)
+    tree: Any = shipped().tree(_RECIPE) | {"name": name}
     tree["model"] = published.model.config.model_dump(mode="json")
     tree["preprocessing"] = published.preprocessing.config.model_dump(mode="json")
     tree["objective"] = _objective(published.logits)
