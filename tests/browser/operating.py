@@ -1,7 +1,8 @@
 """A service with a retraining that waits, and the operator's page as the operator sees it."""
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,16 +50,32 @@ class Operated:
         return self.engine.active(SHAPES).generation
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What is served: a home folder with indexed shapes, and the retraining that waits there."""
+
+    settings: Settings
+    job: int
+
+
+def prepared(folder: Path) -> Prepared:
+    """Index shapes and retrain their model."""
+    settings = index_shapes(folder / "home", folder / "data")
+    with closing(open_engine(settings)) as engine:
+        return Prepared(settings, _retrained(engine, folder / "further"))
+
+
 @contextmanager
-def operated(folder: Path, **settings: object) -> Iterator[Operated]:
-    """Index shapes, retrain their model, and serve them."""
-    home = index_shapes(folder / "home", folder / "data")
+def operated(prepared: Prepared, folder: Path, **settings: object) -> Iterator[Operated]:
+    """Serve a copy of what was prepared."""
+    shutil.copytree(prepared.settings.home, folder / "home")
+    home = prepared.settings.model_copy(update={"home": folder / "home"})
     serving = home.model_copy(update={"refresh_s": 0.05, **settings})
-    engine = open_engine(serving)
-    job = _retrained(engine, folder / "further")
-    with running(create_app(Settings.model_validate(serving.model_dump()))) as service:
-        yield Operated(engine, service, home, job)
-    engine.close()
+    with (
+        closing(open_engine(serving)) as engine,
+        running(create_app(Settings.model_validate(serving.model_dump()))) as service,
+    ):
+        yield Operated(engine, service, home, prepared.job)
 
 
 def _retrained(engine: SearchEngine, folder: Path) -> int:

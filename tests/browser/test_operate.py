@@ -14,7 +14,7 @@ from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
 from tests.browser.conftest import Watch
-from tests.browser.operating import WORKER, Operated, OperatorPage, operated, running_job
+from tests.browser.operating import WORKER, Operated, OperatorPage, Prepared, operated, prepared, running_job
 from tests.browser.search_page import expect
 from tests.browser.service import OTHER, SHAPES, running
 from tests.browser.test_layout import PHONE
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 KEY = "a key of some length, with ä"
+# The page looks again after a tenth of the time.
+_OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => every(look, ms / 10);"
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
@@ -38,17 +40,26 @@ def watch() -> Iterator[Watch]:
     assert watch.problems == []
 
 
+@pytest.fixture(scope="module")
+def retrained(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """A home folder with a retraining that waits; each test serves a copy."""
+    return prepared(tmp_path_factory.mktemp("retrained"))
+
+
 @pytest.fixture
-def open_operated(chromium: "Browser", watch: Watch, tmp_path: Path) -> Iterator[OpenOperated]:
+def open_operated(
+    chromium: "Browser", retrained: Prepared, watch: Watch, tmp_path: Path
+) -> Iterator[OpenOperated]:
     """Serves a retraining that waits, and opens the operator's page; settings of the browser by keyword."""
     with ExitStack() as opened:
 
         def open_page(served: dict[str, Any] | None = None, **settings: Any) -> tuple[Operated, OperatorPage]:
-            site = opened.enter_context(operated(tmp_path, **(served or {})))
+            site = opened.enter_context(operated(retrained, tmp_path, **(served or {})))
             watch.allow(site.service)
             context = opened.enter_context(chromium.new_context(**settings))
             page = context.new_page()
             page.set_default_timeout(10_000)
+            page.add_init_script(_OFTEN)
             watch.follow(page)
             page.goto(f"{site.service}/operate")
             return site, OperatorPage(page)
@@ -115,25 +126,20 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
     expect(job.get_by_role("progressbar")).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("groups", "left_out", "words"),
-    [
+def test_how_many_near_duplicates_a_job_has_found_is_told(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    for groups, left_out, words in (
         (0, 0, "There are no near-duplicates."),
         (1, 0, "1 group of near-duplicates."),
         (2, 1200, "1,202 groups of near-duplicates."),
-    ],
-)
-def test_how_many_near_duplicates_a_job_has_found_is_told(
-    open_operated: OpenOperated, groups: int, left_out: int, words: str
-) -> None:
-    site, shown = open_operated()
-    number = running_job(site.engine, "duplicates", SHAPES)
-    found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
-    with site.engine.home.catalogue.write() as session:
-        result = {**found, "left_out": {"groups": left_out, "unread": 0}}
-        end_job(session, number, WORKER, "done", result=result)
-    expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
-    expect(shown.job(number)).to_contain_text(words)
+    ):
+        number = running_job(site.engine, "duplicates", SHAPES)
+        found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
+        with site.engine.home.catalogue.write() as session:
+            result = {**found, "left_out": {"groups": left_out, "unread": 0}}
+            end_job(session, number, WORKER, "done", result=result)
+        expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
+        expect(shown.job(number)).to_contain_text(words)
 
 
 def test_jobs_are_given(open_operated: OpenOperated) -> None:
