@@ -11,6 +11,9 @@ REQUESTS ?= 500
 # Tests that run side by side: as many as there are cores, for most compute on one.
 TESTS_AT_ONCE ?= $(shell nproc)
 
+# Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-throughput benchmark-encoding benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
 
 install: $(INSTALLED)
