@@ -2,6 +2,7 @@
 
 import io
 import logging
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -126,17 +127,35 @@ class Indexed:
 
 
 @pytest.fixture(scope="session")
-def make_indexed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Indexed]:
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Indexed:
+    """The home folder that others are copies of."""
+    folder = tmp_path_factory.mktemp("pattern")
+    indexed = Indexed(
+        Settings(home=folder / "home", threads=1, device="cpu"),
+        make_manifest(folder / "data", images=24),
+        make_bundle(folder / "bundle", seed=0),
+    )
+    indexed.index(COLLECTION, indexed.bundle)
+    return indexed
+
+
+@pytest.fixture(scope="session")
+def make_indexed(pattern: Indexed, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Indexed]:
     """Makes a home folder of its own; settings by keyword."""
 
     def make(**settings: Any) -> Indexed:
         folder = tmp_path_factory.mktemp("service")
+        shutil.copytree(pattern.manifest.folder, folder / "data")
+        shutil.copytree(pattern.bundle, folder / "bundle")
         indexed = Indexed(
             Settings(home=folder / "home", threads=1, device="cpu", **settings),
-            make_manifest(folder / "data", images=24),
-            make_bundle(folder / "bundle", seed=0),
+            read_manifest(folder / "data"),
+            folder / "bundle",
         )
-        indexed.index(COLLECTION, indexed.bundle)
+        if "database_url" in settings:
+            indexed.index(COLLECTION, indexed.bundle)
+        else:
+            shutil.copytree(pattern.settings.home, indexed.settings.home)
         return indexed
 
     return make
