@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 _STOPPED = frozenset({"quest", "quest-p-uic", "quest-learned-penalty", "reclaim-batch"})
 
 
+@cache
 def cases() -> dict[str, ObjectiveConfig]:
     """Settings by the name of the case; an objective without forms of its own stands with its defaults."""
     return {
@@ -72,6 +74,7 @@ def cases() -> dict[str, ObjectiveConfig]:
     }
 
 
+@cache
 def cases_of_processes() -> dict[str, ObjectiveConfig]:
     """All cases, and one that draws anew for every loss, so that the others' tests say nothing of it."""
     random = {"name": "reclaim", "negatives": "random", "critic_width": 8}
