@@ -231,7 +231,7 @@ def _operate(home: Path, operations: int, seed: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_random_operations_give_what_an_oracle_gives(home: Path) -> None:
-    _operate(home, 2000, seed=4)
+    _operate(home, 800, seed=4)
 
 
 @pytest.mark.slow
