@@ -28,7 +28,6 @@ from tests.hostile.images import ordinary_image
 from tests.hostile.watch import Watched, memory_of_tree, watched
 
 _WHOLE: Final = int(os.environ.get("RECOQUEST_TEST_HOSTILE", "0"))
-_COUNT: Final = _WHOLE or 72
 _AT_ONCE: Final = 24
 _SEED: Final = 24
 _MAX_MEMORY: Final = 1_500_000_000
@@ -37,20 +36,26 @@ _STOP_S: Final = 10.0
 # The service and its test share the cores; the end of a process takes its time beside others.
 _STOP_MARGIN_S: Final = 1.0
 _SLOW_IN_SMALL: Final = () if _WHOLE else pytest.mark.slow
+_RUNS: Final = [
+    pytest.param("sqlite", _WHOLE or 32, marks=()),
+    pytest.param("postgresql", _WHOLE or 72, marks=_SLOW_IN_SMALL),
+]
+if not _WHOLE:
+    _RUNS.append(pytest.param("sqlite", 72, marks=pytest.mark.slow))
 _COMMAND: Final = "from app.cli.main import run; run()"
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=_SLOW_IN_SMALL)])
+@pytest.mark.parametrize(("database", "count"), _RUNS)
 def test_the_service_outlasts_hostile_requests(
-    database: str, request: pytest.FixtureRequest, tmp_path: Path
+    database: str, count: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = None if database == "sqlite" else request.getfixturevalue("postgresql_url")
     settings = make_home(tmp_path, url)
     with _service(settings, tmp_path / "log") as (process, port):
         idle = memory_of_tree(process.pid)
         with watched(process.pid, port) as figures:
-            outcomes = asyncio.run(send_all(corpus(_SEED, _COUNT), port, _AT_ONCE))
+            outcomes = asyncio.run(send_all(corpus(_SEED, count), port, _AT_ONCE))
             after = asyncio.run(send_all(_ordinary(), port, 1))
         seconds = _stop(process)
     report = _report(outcomes, figures, idle, seconds)
