@@ -81,7 +81,7 @@ def _swap_under_load(
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(
     work: Work, engine: SearchEngine, encoders: list[Encoder]
 ) -> None:
-    load = _swap_under_load(work, engine, encoders, swaps=4, threads=3)
+    load = _swap_under_load(work, engine, encoders, swaps=2, threads=3)
     served = [answer.page["served_by"]["generation"] for answer in load.answers]
     assert min(served.count(number) for number in set(served)) > 10
 
