@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from itertools import cycle
@@ -69,6 +70,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("onnx") / "bundle"
     saved(folder)
     return folder
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the bundle, which a test may change."""
+    return Path(shutil.copytree(folder, tmp_path / "bundle"))
 
 
 @pytest.mark.parametrize("settings", CONFIGS.values(), ids=list(CONFIGS))
@@ -156,39 +163,35 @@ def of_a_newer_release(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change", [without_manifest, with_a_changed_byte, of_another_bundle, of_a_newer_release]
 )
-def test_graphs_that_do_not_belong_to_the_bundle_are_not_used(tmp_path: Path, change: Any) -> None:
-    expected = saved(tmp_path / "bundle").embed_texts(TEXTS).vectors
-    change(tmp_path / "bundle" / FOLDER)
-    assert load_onnx_encoder(tmp_path / "bundle") is None
-    encoder = load_query_encoder(tmp_path / "bundle", "cpu")
+def test_graphs_that_do_not_belong_to_the_bundle_are_not_used(own: Path, change: Any) -> None:
+    expected = load_encoder(own, "cpu").embed_texts(TEXTS).vectors
+    change(own / FOLDER)
+    assert load_onnx_encoder(own) is None
+    encoder = load_query_encoder(own, "cpu")
     assert isinstance(encoder, Encoder)
     np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, expected, atol=_SIMILAR)
 
 
-def test_graphs_with_other_vectors_are_told_and_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    saved(tmp_path / "bundle")
-    path = tmp_path / "bundle" / FOLDER / MANIFEST_FILE
+def test_graphs_with_other_vectors_are_told_and_not_used(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = own / FOLDER / MANIFEST_FILE
     manifest = json.loads(path.read_text())
     manifest["graphs"]["text"]["reference"][1][0] += 0.002
     path.write_text(json.dumps(manifest))
-    assert load_onnx_encoder(tmp_path / "bundle") is None
+    assert load_onnx_encoder(own) is None
     assert "other vectors" in caplog.text
     # The graph of images is right.
-    assert load_onnx_encoder(tmp_path / "bundle", only="image") is not None
+    assert load_onnx_encoder(own, only="image") is not None
 
 
 def test_a_graph_that_onnx_runtime_cannot_read_is_told_and_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    own: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    saved(tmp_path / "bundle")
-    graphs = tmp_path / "bundle" / FOLDER
+    graphs = own / FOLDER
     (graphs / graph_file("text")).write_bytes(b"no graph")
     manifest = json.loads((graphs / MANIFEST_FILE).read_text())
     manifest["graphs"]["text"]["sha256"] = hashlib.sha256(b"no graph").hexdigest()
     (graphs / MANIFEST_FILE).write_text(json.dumps(manifest))
-    assert load_onnx_encoder(tmp_path / "bundle") is None
+    assert load_onnx_encoder(own) is None
     assert "does not compute" in caplog.text
 
 
