@@ -5,21 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from index.catalogue import open_catalogue
 from index.engine import SearchEngine
-from index.home import Home
-from index.views.gpu import Gpu
+from tests.index.homes import open_home
 from tests.index.orders import PLACES, Filled, fill
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.data.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, load_encoder
-
-
-def open_home(home: Path, url: str | None = None, gpu: Gpu | None = None) -> SearchEngine:
-    """Open the engine of a folder, by default on an SQLite catalogue in it."""
-    catalogue = open_catalogue(url or f"sqlite:///{home / 'catalogue.db'}")
-    return SearchEngine(Home.at(home, catalogue), gpu=gpu)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])

@@ -27,7 +27,7 @@ from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder

@@ -13,11 +13,11 @@ from index.files.unused_bundles import changing_models, note_unused
 from index.generations.activation import activate, generation_of
 from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex
-from index.generations.retention import drop_generation
 from index.ingest import ingest_manifest
 from index.writes.garbage import collect_garbage
+from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
@@ -48,12 +48,6 @@ def _retired(engine: SearchEngine) -> int:
     return found.id
 
 
-def _drop(home: Path, url: str, number: int) -> None:
-    engine = open_home(home, url)
-    drop_generation(engine.home, "c", number)
-    engine.close()
-
-
 def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
     swapped: SearchEngine,
     catalogue_url: str,
@@ -71,7 +65,7 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
 
     def drop_first(*arguments: object) -> object:
         arguments_of = (tmp_path / "home", catalogue_url, number)
-        process = multiprocessing.get_context("spawn").Process(target=_drop, args=arguments_of)
+        process = multiprocessing.get_context("spawn").Process(target=drop, args=arguments_of)
         process.start()
         process.join(PATIENCE_SECONDS)
         process.kill()

@@ -26,7 +26,7 @@ from index.vectors.codec import encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import unit_vectors
 from training.data.manifest import Manifest, Record
 from training.models.encoder import Encoder

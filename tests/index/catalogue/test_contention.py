@@ -24,7 +24,7 @@ from index.files.bundles import register_bundle
 from index.generations.new_collections import create_collection
 from index.generations.reindex import generation_for
 from index.generations.retention import drop_generation
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder

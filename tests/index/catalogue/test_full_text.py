@@ -18,7 +18,7 @@ from index.engine import SearchEngine
 from index.errors import QueryError
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 4

@@ -29,7 +29,7 @@ from index.feedback.judgements import (
 from index.ingest import ingest_manifest
 from index.vectors.codec import encode_vectors
 from tests.index.comparing import answers, rows
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder
 

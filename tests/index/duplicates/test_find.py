@@ -17,7 +17,7 @@ from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, unit_vectors
 from training.data.manifest import Record, read_manifest, write_manifest

@@ -14,7 +14,7 @@ from index.errors import HomeError
 from index.files.home_identity import FILE, HomeIdentity
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder
 

@@ -21,7 +21,7 @@ from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation
 from training.data.manifest import Record
 

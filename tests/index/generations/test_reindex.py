@@ -21,7 +21,7 @@ from index.search.request import SearchRequest
 from index.writes.deletion import delete_images
 from index.writes.embedder import Embedder
 from index.writes.live import remove_images
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_picture
 from training.data.decoding.images import decode_image
@@ -35,7 +35,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from index.generations.reindex import generation_for, reindex
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.killing import tell_batches
 from training.models.encoder import load_encoder
 

@@ -24,7 +24,7 @@ from index.search.request import SearchRequest
 from index.search.results import SearchPage
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 

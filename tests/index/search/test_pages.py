@@ -18,7 +18,7 @@ from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, dec
 from index.search.request import SearchRequest
 from index.vectors.protocol import After
 from index.writes.deletion import delete_images
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
 

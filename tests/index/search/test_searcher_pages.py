@@ -18,7 +18,7 @@ from index.search.orders import Scope
 from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
 from index.vectors.protocol import After, Neighbours
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.orders import (
     COUNT,
     DIM,

@@ -19,7 +19,7 @@ from index.ingest import ingest_manifest
 from index.scoring.background import Background
 from index.search.request import SearchRequest
 from index.vectors.view import CosineView
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import make_manifest, make_records, unit_vectors
 from training.models.encoder import Encoder
 

@@ -12,7 +12,7 @@ from index.vectors.protocol import Vectors
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.view import CosineView
 from index.views.manager import Views
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.views.test_manager import (
     COUNT,

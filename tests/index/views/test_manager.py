@@ -21,7 +21,7 @@ from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 

@@ -14,7 +14,7 @@ from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import Views
 from index.views.snapshots import SnapshotOf, read_snapshot, stored_snapshot, write_snapshot
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 16

@@ -18,7 +18,7 @@ from index.vectors.factory import new_view
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView
 from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 8

@@ -9,7 +9,7 @@ from index.catalogue.tables import Table
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_manifest, make_records, unit_vectors
 from training.data.manifest import Manifest
@@ -23,7 +23,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from index.ingest import ingest_manifest
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.killing import tell_batches
 from training.data.manifest import read_manifest
 from training.models.encoder import load_encoder

@@ -13,7 +13,7 @@ from index.search.request import SearchRequest
 from index.views.manager import Views
 from index.writes.deletion import delete_images
 from index.writes.garbage import collect_garbage
-from tests.index.conftest import open_home
+from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 DIM = 8

@@ -1,0 +1,13 @@
+"""What another process does; its import brings no torch, which takes seconds."""
+
+from pathlib import Path
+
+from index.generations.retention import drop_generation
+from tests.index.homes import open_home
+
+
+def drop(home: Path, url: str, number: int) -> None:
+    """Drop a generation of the collection `c`."""
+    engine = open_home(home, url)
+    drop_generation(engine.home, "c", number)
+    engine.close()
