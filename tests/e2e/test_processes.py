@@ -19,6 +19,7 @@ from tests.e2e.load import make_upload
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.export import export_towers
 
 # A second is promised; a busy machine may take its time for a request.
 PROMISED_S = 1.0
@@ -39,11 +40,17 @@ def engine(settings: Settings) -> Iterator[SearchEngine]:
 
 
 @pytest.fixture
-def encoders(tmp_path: Path) -> list[Encoder]:
-    return [
+def encoders(settings: Settings, tmp_path: Path) -> list[Encoder]:
+    """Two; services on SQLite compute by their graphs, which load faster, and those on PostgreSQL by torch."""
+    made = [
         load_encoder(make_bundle(tmp_path / name, seed=seed, name=name).folder, "cpu")
         for seed, name in enumerate(("first", "second"))
     ]
+    if settings.database_url is None:
+        for encoder in made:
+            assert encoder.info is not None
+            export_towers(encoder, encoder.info.folder)
+    return made
 
 
 def _search(client: httpx.Client, text: str = "two dogs run") -> dict[str, Any]:

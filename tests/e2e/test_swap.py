@@ -17,6 +17,7 @@ from tests.e2e.load import Load, Reference, check_all, reference_of
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
+from training.models.onnx.export import export_towers
 
 REFRESH_S = 0.3
 PRELOAD_S = 1.5
@@ -81,6 +82,10 @@ def _swap_under_load(
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(
     work: Work, engine: SearchEngine, encoders: list[Encoder]
 ) -> None:
+    """By graphs, which load faster; with torch in the slow tests."""
+    for encoder in encoders:
+        assert encoder.info is not None
+        export_towers(encoder, encoder.info.folder)
     load = _swap_under_load(work, engine, encoders, swaps=2, threads=3)
     served = [answer.page["served_by"]["generation"] for answer in load.answers]
     assert min(served.count(number) for number in set(served)) > 10
