@@ -41,7 +41,7 @@ def engine(settings: Settings) -> Iterator[SearchEngine]:
 
 @pytest.fixture
 def encoders(settings: Settings, tmp_path: Path) -> list[Encoder]:
-    """Two; services on SQLite compute by their graphs, which load faster, and those on PostgreSQL by torch."""
+    """Two; services on SQLite compute by graphs, which load faster, those on PostgreSQL by torch."""
     made = [
         load_encoder(make_bundle(tmp_path / name, seed=seed, name=name).folder, "cpu")
         for seed, name in enumerate(("first", "second"))
