@@ -84,14 +84,20 @@ def towers(tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def kinds(recipe: Recipe) -> set[str]:
-    """What a recipe does, numbers aside: which objective of which model, and on which data by which means."""
+    """What a recipe does, numbers aside: its objective, the parts of its model, its data, its means."""
     tree = recipe.model_dump(mode="json")
     tree["model"]["blades"] = tree["model"]["blades"] > 1
     del tree["data"]["cache_images"], tree["data"]["label_template"]
-    return {
-        repr(_without_numbers({"objective": tree["objective"], "model": tree["model"]})),
-        repr(_without_numbers({"data": tree["data"], "by": [tree["optimizer"], tree["schedule"]]})),
-    }
+    towers = {name: tree["model"].pop(name) for name in ("image", "text", "audio")}
+    parts = [
+        {"objective": tree["objective"]},
+        {"model": tree["model"]},
+        *({name: tower} for name, tower in towers.items()),
+        {"data": tree["data"]},
+        {"optimizer": tree["optimizer"]},
+        {"schedule": tree["schedule"]},
+    ]
+    return {repr(_without_numbers(part)) for part in parts}
 
 
 def _without_numbers(value: Any) -> Any:

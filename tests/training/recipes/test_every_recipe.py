@@ -59,7 +59,7 @@ def test_recipe_trains(name: str, items: Path, sentence_encoder: Path, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REST)
-def test_recipe_of_another_number_trains(
+def test_recipe_of_the_same_parts_trains(
     name: str, items: Path, sentence_encoder: Path, tmp_path: Path
 ) -> None:
     check_trains(name, items, sentence_encoder, tmp_path)
