@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-throughput benchmark-encoding benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
+.PHONY: install demo test test-slow test-faults test-hostile lint format types benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -66,6 +66,14 @@ benchmark-throughput: install
 # Texts and images of a bundle by ONNX Runtime beside PyTorch: make benchmark-encoding ARGS=runs/mine/bundle
 benchmark-encoding: install
 	$(BIN)/python -m tests.benchmarks.encoding $(ARGS)
+
+# Reading of films and photographs beside torch's DataLoader; with a bundle the bulk embedder beside its encoder.
+benchmark-input: install
+	$(BIN)/python -m tests.benchmarks.reading $(ARGS)
+
+# Training from files beside the bare forward and backward pass.
+benchmark-training: install
+	$(BIN)/python -m tests.benchmarks.training $(ARGS)
 
 # What the loss side of a step costs for each objective, beside InfoNCE.
 benchmark-objectives: install

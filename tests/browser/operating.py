@@ -52,7 +52,7 @@ class Operated:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is served: a home folder with indexed shapes, and the retraining that waits there."""
+    """Served: a home folder with indexed shapes, and the retraining that waits there."""
 
     settings: Settings
     job: int

@@ -9,7 +9,7 @@ from training.conversion.open_clip.read import read_open_clip
 from training.conversion.parity import Parity, check_parity
 from training.conversion.published import Published, read_published
 from training.conversion.reference import Reference
-from training.errors import BundleError
+from training.errors import BundleError, RecipeError
 from training.models.bundle import BundleInfo
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder
@@ -19,6 +19,15 @@ from training.recipes.library import shipped
 from training.recipes.load import dump_recipe, parse_recipe
 
 _RECIPE: Final = "fine-tuning"
+# Raised by transformers and PyTorch where settings of a folder do not fit each other.
+_UNREADABLE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -51,14 +60,13 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BundleError(f"{out} is not empty: give a new folder.")
     folder = local_folder(source)
-    parity, figures = None, {}
-    if (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file():
-        published = read_open_clip(folder, size)
-    else:
-        published = read_published(folder, size)
-        encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
-        parity = check_parity(encoder, Reference(folder, size))
-        figures = parity.figures()
+    try:
+        published, parity = _read(folder, size)
+    except _UNREADABLE as error:
+        raise RecipeError(
+            f"{folder} cannot be read as an encoder: {type(error).__name__}: {error}"
+        ) from error
+    figures = {} if parity is None else parity.figures()
     bundle = save_bundle(
         out,
         name=name,
@@ -68,6 +76,14 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
         recipe_yaml=_recipe(published, name),
     )
     return Conversion(bundle, parity)
+
+
+def _read(folder: Path, size: int | None) -> tuple[Published, Parity | None]:
+    if (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file():
+        return read_open_clip(folder, size), None
+    published = read_published(folder, size)
+    encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
+    return published, check_parity(encoder, Reference(folder, size))
 
 
 def _recipe(published: Published, name: str) -> str:

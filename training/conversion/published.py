@@ -15,7 +15,7 @@ from training.models.config import (
     TextTowerConfig,
 )
 from training.models.dual_encoder import DualEncoder
-from training.models.images.towers import ImageTower, build_image_tower
+from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
@@ -25,7 +25,7 @@ from training.models.pretrained.preprocessing import image_preprocessing, token_
 from training.models.pretrained.tokens import has_tokenizer, load_tokenizer
 from training.models.texts.backbones import PROJECTED_POOLING
 from training.models.texts.towers import TextTower, build_text_tower
-from training.models.tower import Tower
+from training.models.tower import ImageBackbone, Tower
 
 _TEXT_MODELS: Final = frozenset({"bert", "clip_text_model", "distilbert", "roberta", "mpnet", "xlm-roberta"})
 
@@ -61,7 +61,8 @@ def read_published(folder: Path, size: int | None = None) -> Published:
         _check_images(kind, folder)
     vision = kind if parts is None else parts[VISION_PART]
     image = _image_tower(vision, folder)
-    image_input = image_preprocessing(folder, size or image.backbone.image_size)
+    image_input = image_preprocessing(folder, size)
+    _check_size(image.backbone, image_input.size, folder, given=size is not None)
     if parts is None or not has_tokenizer(folder):
         preprocessing = PreprocessingConfig(image=image_input)
         return Published(_dual_encoder(image, None, folder), Preprocessing(preprocessing, None), None)
@@ -91,6 +92,18 @@ def _check_images(kind: str, folder: Path) -> None:
         raise RecipeError(
             f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *known])}."
         )
+
+
+def _check_size(backbone: ImageBackbone, size: int, folder: Path, *, given: bool) -> None:
+    """Make sure that the tower takes the images that its preprocessing makes."""
+    if given and backbone.image_size is None and backbone.size_multiple == 1:
+        raise RecipeError("A size of images can be given to DINOv2 and DINOv3 alone: leave --image-size out.")
+    if not given and backbone.image_size not in (None, size):
+        raise RecipeError(
+            f"{folder} prepares images of {size} pixels, but its image tower takes {backbone.image_size}: "
+            "its files are not those of one model."
+        )
+    check_image_size(backbone, size)
 
 
 def _image_tower(architecture: Any, folder: Path) -> ImageTower:

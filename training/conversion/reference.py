@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from training.errors import RecipeError
 from training.models.pretrained.architecture import COMPOSITES
-from training.models.pretrained.folder import read_json
+from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_processor
 from training.models.pretrained.quiet import quiet
 from training.models.pretrained.tokens import knows_lower_case_only, transformers_tokenizer
@@ -40,7 +40,8 @@ class Reference:
         self._kind = str(read_json(folder / "config.json").get("model_type"))
         self._processor = image_processor(folder)
         self._sizes = {} if size is None else _sizes(self._processor, size)
-        loader: Any = transformers.AutoModel
+        projects = self._kind == "clip_vision_model" and "visual_projection.weight" in tensor_names(folder)
+        loader: Any = transformers.CLIPVisionModelWithProjection if projects else transformers.AutoModel
         try:
             with quiet():
                 self._model = loader.from_pretrained(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from training.frozen import Frozen
-from training.models.inputs.resize import Filter, Resize, Square
+from training.models.inputs.resize import Filter, Resize, Rounding, Square
 
 ImageArchitecture = Literal[
     "clip_resnet",
@@ -276,6 +276,11 @@ class ImagePreprocessingConfig(Frozen):
         "and 224); None: `size`. Training with random crops takes these from the whole square.",
     )
     filter: Filter = Field(default="bicubic", description="Of resizing; antialiased.")
+    rounding: Rounding = Field(
+        default="down",
+        description="Of `shortest_edge`: where the crop begins if half a pixel is left; down as in "
+        "transformers, or even as in torchvision.",
+    )
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     scaled_decoding: bool = Field(
@@ -287,7 +292,7 @@ class ImagePreprocessingConfig(Frozen):
     @property
     def square(self) -> Square:
         """How an image becomes square."""
-        return Square(self.size, self.resize, self.resize_to, self.filter)
+        return Square(self.size, self.resize, self.resize_to, self.filter, self.rounding)
 
     @property
     def min_side(self) -> int | None:

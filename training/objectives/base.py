@@ -104,7 +104,7 @@ class ObjectiveConfig(BaseModel, ABC):
         return frozenset(modality for pair in self.pairs for modality in pair)
 
     def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """These settings with numbers in place of a temperature and a bias that pretrained towers bring.
+        """Settings with numbers in place of a temperature and a bias that pretrained towers bring.
 
         Args:
             read: Gives what the towers were trained with, or None; called where it is asked.

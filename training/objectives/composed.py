@@ -31,7 +31,7 @@ class ComposedConfig(ObjectiveConfig, ABC):
         return self
 
     def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """These settings with the towers' temperature as that of the base."""
+        """Settings with the towers' temperature as that of the base."""
         return self.model_copy(update={"base": self.base.with_temperature(read)})
 
 

@@ -32,7 +32,7 @@ class TemperatureConfig(ObjectiveConfig, ABC):
     )
 
     def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """These settings with the towers' temperature as a number, where they name none."""
+        """Settings with the towers' temperature as a number, where they name none."""
         if not isinstance(self.temperature, str):
             return self
         return self.model_copy(update={"temperature": self._initial(read)})

@@ -35,7 +35,7 @@ class SigmoidSettings(TemperatureConfig):
     )
 
     def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """These settings with the towers' temperature and bias as numbers, where they name none."""
+        """Settings with the towers' temperature and bias as numbers, where they name none."""
         if not isinstance(self.temperature, str) and not isinstance(self.bias, str):
             return self
         start = self._start(read)

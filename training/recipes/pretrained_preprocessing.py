@@ -12,7 +12,7 @@ from training.recipes.schema import Recipe
 
 _log = logging.getLogger(__name__)
 
-_SETTINGS: Final = ("size", "resize", "resize_to", "filter", "mean", "std")
+_SETTINGS: Final = ("size", "resize", "resize_to", "filter", "rounding", "mean", "std")
 
 
 def with_pretrained_preprocessing(recipe: Recipe) -> Recipe:

@@ -31,7 +31,7 @@ def bundle(
     """
     from training.conversion.convert import convert
 
-    made = convert(source, out, name=name or Path(source).name, size=image_size)
+    made = convert(source, out, name=name or Path(source).resolve().name, size=image_size)
     written, parity = made.bundle, made.parity
     image, text = written.preprocessing.image, written.preprocessing.text
     typer.echo(f"Images: {image.size} x {image.size} pixels ({image.resize}, {image.filter})")

@@ -1,4 +1,4 @@
-"""What another process does; its import brings no torch, which takes seconds."""
+"""A process that drops a generation; its import brings no torch, which takes seconds."""
 
 from pathlib import Path
 

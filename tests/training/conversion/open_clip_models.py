@@ -17,6 +17,9 @@ from tests.training.models.tiny import tiny_tokenizer, write_tokenizer
 
 WIDTH: Final = 128
 HEADS: Final = 2
+# As timm's vit_tiny has them.
+TIMM_WIDTH: Final = 192
+TIMM_HEADS: Final = 3
 LAYERS: Final = 2
 SIZE: Final = 32
 PATCH: Final = 16
@@ -105,11 +108,13 @@ class OwnClip(nn.Module):
 class TimmAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.qkv = nn.Linear(TIMM_WIDTH, 3 * TIMM_WIDTH)
+        self.proj = nn.Linear(TIMM_WIDTH, TIMM_WIDTH)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        parts = self.qkv(hidden).unflatten(2, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
+        parts = (
+            self.qkv(hidden).unflatten(2, (3, TIMM_HEADS, TIMM_WIDTH // TIMM_HEADS)).permute(2, 0, 3, 1, 4)
+        )
         attended = functional.scaled_dot_product_attention(*parts)
         projected: Tensor = self.proj(attended.transpose(1, 2).flatten(2))
         return projected
@@ -118,11 +123,11 @@ class TimmAttention(nn.Module):
 class TimmBlock(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(WIDTH, eps=1e-6)
+        self.norm1 = nn.LayerNorm(TIMM_WIDTH, eps=1e-6)
         self.attn = TimmAttention()
-        self.norm2 = nn.LayerNorm(WIDTH, eps=1e-6)
-        layers: dict[str, nn.Module] = {"fc1": nn.Linear(WIDTH, 4 * WIDTH), "act": nn.GELU()}
-        self.mlp = nn.Sequential(OrderedDict({**layers, "fc2": nn.Linear(4 * WIDTH, WIDTH)}))
+        self.norm2 = nn.LayerNorm(TIMM_WIDTH, eps=1e-6)
+        layers: dict[str, nn.Module] = {"fc1": nn.Linear(TIMM_WIDTH, 4 * TIMM_WIDTH), "act": nn.GELU()}
+        self.mlp = nn.Sequential(OrderedDict({**layers, "fc2": nn.Linear(4 * TIMM_WIDTH, TIMM_WIDTH)}))
 
     def forward(self, hidden: Tensor) -> Tensor:
         hidden = hidden + self.attn(self.norm1(hidden))
@@ -135,11 +140,11 @@ class TimmTrunk(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cls_token = nn.Parameter(torch.randn(1, 1, WIDTH))
-        self.pos_embed = nn.Parameter(torch.randn(1, (SIZE // PATCH) ** 2 + 1, WIDTH))
-        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, WIDTH, PATCH, PATCH)})
+        self.cls_token = nn.Parameter(torch.randn(1, 1, TIMM_WIDTH))
+        self.pos_embed = nn.Parameter(torch.randn(1, (SIZE // PATCH) ** 2 + 1, TIMM_WIDTH))
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, TIMM_WIDTH, PATCH, PATCH)})
         self.blocks = nn.Sequential(*(TimmBlock() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(WIDTH, eps=1e-6)
+        self.norm = nn.LayerNorm(TIMM_WIDTH, eps=1e-6)
 
     def forward(self, pixels: Tensor) -> Tensor:
         patches = self.patch_embed["proj"](pixels).flatten(2).transpose(1, 2)
@@ -152,7 +157,7 @@ class TimmVision(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.trunk = TimmTrunk()
-        self.head = nn.ModuleDict({"proj": nn.Linear(WIDTH, DIM, bias=False)})
+        self.head = nn.ModuleDict({"proj": nn.Linear(TIMM_WIDTH, DIM, bias=False)})
 
     def forward(self, pixels: Tensor) -> Tensor:
         projected: Tensor = self.head["proj"](self.trunk(pixels))
@@ -234,7 +239,7 @@ def hub_clip(folder: Path, *, roberta: bool = False) -> HubClip:
     """Write a model of timm's vision transformer and a BERT or RoBERTa."""
     model: HubClip = seeded(lambda: HubClip(roberta=roberta))
     vision = {
-        "timm_model_name": "vit_base_patch16_224",
+        "timm_model_name": "vit_tiny_patch16_224",
         "timm_model_pretrained": False,
         "timm_pool": "",
         "timm_proj": "linear",

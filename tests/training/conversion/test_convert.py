@@ -104,6 +104,9 @@ def test_a_size_that_a_tower_cannot_take_is_refused(tmp_path: Path) -> None:
         convert(str(tmp_path / "dinov2"), tmp_path / "bundle", name="mine", size=100)
     with pytest.raises(RecipeError, match=r"images of 64 pixels, not 100"):
         convert(str(tmp_path / "vit"), tmp_path / "bundle", name="mine", size=100)
+    folders.convnext(tmp_path / "convnext")
+    with pytest.raises(RecipeError, match="DINOv2 and DINOv3 alone"):
+        convert(str(tmp_path / "convnext"), tmp_path / "bundle", name="mine", size=96)
     assert not (tmp_path / "bundle").exists()
 
 
@@ -202,6 +205,72 @@ def test_what_cannot_be_followed_is_refused(
     with pytest.raises(RecipeError, match=message):
         convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / "tokenizer.json").write_text("{}"),
+        lambda folder: (folder / "tokenizer.json").write_bytes(b"\xff\xfe"),
+        lambda folder: _config(folder, vision_config={**folders.VISION, "num_attention_heads": 5}),
+        lambda folder: _config(folder, vision_config={**folders.VISION, "hidden_act": "nothing"}),
+        lambda folder: _config(folder, vision_config={**folders.VISION, "patch_size": 0}),
+        lambda folder: _config(folder, text_config=None),
+        lambda folder: _processor(folder, size=None),
+        lambda folder: _processor(folder, image_mean="grey"),
+        lambda folder: _processor(folder, resample=[3]),
+        lambda folder: _processor(folder, image_processor_type=5),
+        lambda folder: (folder / "preprocessor_config.json").write_text("[]"),
+        lambda folder: _processor(folder, size={"shortest_edge": 100_000}),
+        lambda folder: _processor(folder, size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
+        lambda folder: (folder / "model.safetensors").write_bytes(b"version https://git-lfs"),
+    ],
+)
+def test_files_that_fit_nothing_are_told_in_a_sentence(
+    spoil: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folders.clip(tmp_path / "model")
+    spoil(tmp_path / "model")
+    with pytest.raises(RecipeError):
+        convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_the_image_half_of_a_clip_has_its_projection(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.CLIPVisionConfig(**folders.VISION, projection_dim=24)
+    settings = folders.crop_of(64, 64, **folders.CLIP_STATISTICS)
+    model = folders.seeded(lambda: transformers.CLIPVisionModelWithProjection(config))
+    folders.save(tmp_path / "model", model, "CLIPImageProcessor", settings)
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.bundle.dim == 24
+
+
+def test_other_files_of_weights_are_nothing_to_a_model(tmp_path: Path) -> None:
+    folders.clip(tmp_path / "model")
+    (tmp_path / "model" / "optimizer.safetensors").write_bytes(b"damaged")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    others = {f"visual.{name}": value for name, value in weights.items()} | {"ln_final.weight": torch.ones(2)}
+    save_file(others, tmp_path / "model" / "open_clip_model.safetensors")
+    assert convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine").parity is not None
+
+
+@pytest.mark.parametrize("source", ["a--b", "foo..bar", "x/y.git", "config.json"])
+def test_names_that_are_none_are_told(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RecipeError):
+        convert(source, tmp_path / "bundle", name="mine")
+
+
+def test_a_nested_processor_of_dinov3_is_read(tmp_path: Path) -> None:
+    folders.dinov3(tmp_path / "model")
+    file = tmp_path / "model" / "preprocessor_config.json"
+    nested = {"image_processor": json.loads(file.read_text())}
+    (tmp_path / "model" / "processor_config.json").write_text(json.dumps(nested))
+    file.unlink()
+    made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert made.bundle.preprocessing.image.filter == "bilinear"
 
 
 def test_a_folder_in_use_is_not_replaced(tmp_path: Path) -> None:

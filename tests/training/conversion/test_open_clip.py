@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
-from tests.training.conversion.open_clip_models import CONTEXT, DIM, hub_clip, own_clip
+from tests.training.conversion.open_clip_models import CONTEXT, DIM, SIZE, hub_clip, own_clip
 from tests.training.models.tiny import TEXTS
 from training.conversion.convert import convert
 from training.conversion.parity import made_images
 from training.errors import RecipeError
 from training.models.encoder import load_encoder
+from training.models.inputs.images import to_pixels
 
 EVERY = pytest.mark.parametrize(
     "write",
@@ -68,6 +70,37 @@ def test_images_are_prepared_as_the_folder_says(tmp_path: Path) -> None:
     assert (hub.resize, hub.filter, hub.mean[0]) == ("squash", "bilinear", 0.48145466)
 
 
+@pytest.mark.parametrize("size", [(640, 427), (427, 640), (500, 375), (333, 251)])
+def test_the_centre_is_that_of_torchvision(size: tuple[int, int], tmp_path: Path) -> None:
+    own_clip(tmp_path / "model")
+    config = convert(str(tmp_path / "model"), tmp_path / "b", name="own").bundle.preprocessing.image
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
+    width, height = (SIZE * side // min(size) for side in size)
+    left, top = (round((side - SIZE) / 2.0) for side in (width, height))
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    expected = np.asarray(resized.crop((left, top, left + SIZE, top + SIZE)))
+    np.testing.assert_array_equal(to_pixels(image, config), expected.transpose(2, 0, 1))
+
+
+def test_relatives_of_roberta_are_known_by_their_weights(tmp_path: Path) -> None:
+    model = hub_clip(tmp_path / "model", roberta=True)
+    _settings(tmp_path / "model", "text_cfg", hf_model_name="BAAI/bge-m3")
+    convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    encoder = load_encoder(tmp_path / "bundle", "cpu")
+    tokens = encoder.preprocessing.text(TEXTS)
+    with torch.inference_mode():
+        texts = functional.normalize(model.encode_text(tokens.input_ids, tokens.attention_mask), dim=-1)
+    np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, texts.numpy(), atol=1e-5)
+
+
+def test_towers_of_unknown_heads_are_refused(tmp_path: Path) -> None:
+    hub_clip(tmp_path / "model")
+    _settings(tmp_path / "model", "vision_cfg", timm_model_name="vit_so400m_siglip_224")
+    with pytest.raises(RecipeError, match="vit_so400m_siglip_224, whose attention heads are not known"):
+        convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+
+
 def test_another_size_of_images_is_refused(tmp_path: Path) -> None:
     own_clip(tmp_path / "model")
     with pytest.raises(RecipeError, match="takes images of 32 pixels, not 64"):
@@ -112,6 +145,9 @@ def _weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) 
             "lack .*final_lay",
         ),
         (lambda folder: _weights(folder, lambda weights: weights.pop("visual.proj")), "lack 'proj'"),
+        (lambda folder: _settings(folder, "preprocess_cfg", std=[0, 0, 0]), r"preprocess_cfg\.std"),
+        (lambda folder: _settings(folder, "text_cfg", heads=3), "do not fit"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "No usable tokenizer"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "No usable tokenizer"),
         (lambda folder: (folder / "open_clip_model.safetensors").unlink(), "No safetensors file"),
     ],

@@ -84,7 +84,7 @@ def towers(tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def kinds(recipe: Recipe) -> set[str]:
-    """What a recipe does, numbers aside: its objective, the parts of its model, its data, its means."""
+    """Parts of a recipe without its numbers: objective, model, data, optimizer and schedule."""
     tree = recipe.model_dump(mode="json")
     tree["model"]["blades"] = tree["model"]["blades"] > 1
     del tree["data"]["cache_images"], tree["data"]["label_template"]

@@ -1,9 +1,9 @@
 """The settings of an open_clip model that decide its embeddings."""
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
@@ -12,6 +12,9 @@ from training.models.pretrained.folder import read_json
 CONFIG_FILE: Final = "open_clip_config.json"
 _OPENAI_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 _OPENAI_STD: Final = (0.26862954, 0.26130258, 0.27577711)
+
+_Deviation = Annotated[float, Field(gt=0)]
+_Size = Annotated[int, Field(gt=0)]
 
 
 class _Settings(BaseModel):
@@ -23,11 +26,11 @@ class _Settings(BaseModel):
 class VisionSettings(_Settings):
     """Of the image tower: open_clip's own transformer, or one of timm."""
 
-    image_size: int = 224
-    patch_size: int = 16
-    width: int = 768
-    layers: int = 12
-    head_width: int = 64
+    image_size: _Size = 224
+    patch_size: _Size = 16
+    width: _Size = 768
+    layers: _Size = 12
+    head_width: _Size = 64
     mlp_ratio: float = 4.0
     patch_dropout: float = Field(default=0.0, description="In training alone.")
     timm_model_name: str | None = None
@@ -42,26 +45,28 @@ class VisionSettings(_Settings):
 class TextSettings(_Settings):
     """Of the text tower: open_clip's own transformer, or a BERT or RoBERTa of transformers."""
 
-    context_length: int = 77
-    vocab_size: int = 49408
-    width: int = 512
-    heads: int = 8
-    layers: int = 12
+    context_length: int = Field(default=77, gt=2)
+    vocab_size: _Size = 49408
+    width: _Size = 512
+    heads: _Size = 8
+    layers: _Size = 12
     mlp_ratio: float = 4.0
     hf_tokenizer_name: str | None = None
     tokenizer_kwargs: dict[str, Any] | None = None
     hf_model_name: str | None = None
     hf_model_pretrained: bool = Field(default=True, description="Where training began.")
-    hf_proj_type: Literal["linear", "mlp"] | None = Field(default="mlp", alias="proj")
+    hf_proj_type: Literal["linear", "mlp"] | None = Field(
+        default="mlp", validation_alias=AliasChoices("hf_proj_type", "proj")
+    )
     hf_pooler_type: Literal["cls_last_hidden_state_pooler", "mean_pooler"] = Field(
-        default="mean_pooler", alias="pooler_type"
+        default="mean_pooler", validation_alias=AliasChoices("hf_pooler_type", "pooler_type")
     )
 
 
 class ModelSettings(_Settings):
     """Of the whole model."""
 
-    embed_dim: int
+    embed_dim: _Size
     vision_cfg: VisionSettings
     text_cfg: TextSettings
     quick_gelu: bool = False
@@ -75,7 +80,7 @@ class PreprocessingSettings(_Settings):
     size: int | tuple[int, int] | None = None
     mode: Literal["RGB"] = "RGB"
     mean: tuple[float, float, float] = _OPENAI_MEAN
-    std: tuple[float, float, float] = _OPENAI_STD
+    std: tuple[_Deviation, _Deviation, _Deviation] = _OPENAI_STD
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     resize_mode: Literal["shortest", "squash"] = "shortest"
     fill_color: int = 0
@@ -95,10 +100,6 @@ def read_settings(folder: Path) -> OpenClipSettings:
         RecipeError: The file is missing, or a setting in it is not followed here.
     """
     content = read_json(folder / CONFIG_FILE)
-    text = content.get("model_cfg", {}).get("text_cfg", {})
-    for old, new in (("hf_proj_type", "proj"), ("hf_pooler_type", "pooler_type")):
-        if old in text:
-            text[new] = text.pop(old)
     try:
         return OpenClipSettings.model_validate(content)
     except ValidationError as error:
@@ -118,4 +119,5 @@ def image_preprocessing(settings: OpenClipSettings, size: int | None) -> ImagePr
         mean=given.mean,
         std=given.std,
         filter=given.interpolation,
+        rounding="even",
     )

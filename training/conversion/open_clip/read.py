@@ -1,6 +1,7 @@
 """An open_clip model as towers, heads and preprocessing."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,18 @@ from training.models.pretrained.folder import read_tensors
 from training.models.pretrained.tokens import load_tokenizer
 from training.models.texts.clip_text_weights import TEXT_NAMES, map_weights
 
-_HEAD_WIDTH: Final = 64
+# Attention heads by the size in a name of timm, and by the width of a BERT or RoBERTa.
+_TIMM_HEADS: Final[Mapping[str, int]] = {
+    "tiny": 3,
+    "small": 6,
+    "base": 12,
+    "large": 16,
+    "huge": 16,
+    "giant": 16,
+    "gigantic": 16,
+}
+_BERT_HEADS: Final[Mapping[int, int]] = {128: 2, 256: 4, 512: 8, 768: 12, 1024: 16}
+_TIMM_NAME: Final = re.compile(r"vit_([a-z]+)_patch\d+.*")
 _LOGIT_SCALE: Final = "logit_scale"
 # Of transformers' models, without any effect on the embedding.
 _UNUSED: Final = ("position_ids", "pooler.dense.weight", "pooler.dense.bias", "logit_bias", "attn_mask")
@@ -111,12 +123,22 @@ def _timm_options(vision: VisionSettings, trunk: Mapping[str, Tensor]) -> dict[s
     return {
         "hidden_size": width,
         "num_hidden_layers": _count(trunk, "layers."),
-        "num_attention_heads": width // _HEAD_WIDTH,
+        "num_attention_heads": _timm_heads(vision.timm_model_name or ""),
         "intermediate_size": len(trunk["layers.0.mlp.fc1.weight"]),
         "image_size": vision.image_size,
         "patch_size": patches.shape[-1],
         "layer_norm_eps": 1e-6,
     }
+
+
+def _timm_heads(name: str) -> int:
+    found = _TIMM_NAME.fullmatch(name)
+    if found is None or found[1] not in _TIMM_HEADS:
+        raise RecipeError(
+            f"The image tower is timm's {name}, whose attention heads are not known here: models named "
+            f"vit_SIZE_patch..., of size {', '.join(_TIMM_HEADS)}, are read."
+        )
+    return _TIMM_HEADS[found[1]]
 
 
 def _text(
@@ -131,7 +153,8 @@ def _text(
         tower = TextTowerConfig(architecture="clip_text_model", options=options, pooling="eos")
         return tower, {**_below("text.backbone.model", map_weights(own, TEXT_NAMES)), **head}
     weights = part(tensors, "transformer.")
-    roberta = "roberta" in text.hf_model_name.lower()
+    # BERT tells two segments of a text apart, RoBERTa and its relatives none.
+    roberta = len(weights["embeddings.token_type_embeddings.weight"]) == 1
     kind, head = _text_head(text, tensors)
     tower = TextTowerConfig(
         architecture="roberta" if roberta else "bert",
@@ -157,11 +180,16 @@ def _clip_text_options(text: TextSettings, tokenizer: Tokenizer, quick_gelu: boo
 
 def _bert_options(weights: Mapping[str, Tensor], tokenizer: Tokenizer, *, roberta: bool) -> dict[str, Any]:
     words, width = weights["embeddings.word_embeddings.weight"].shape
+    if width not in _BERT_HEADS:
+        raise RecipeError(
+            f"The text tower is {width} wide, so its attention heads are not known here: towers of "
+            f"{', '.join(map(str, _BERT_HEADS))} are read."
+        )
     return {
         "vocab_size": words,
         "hidden_size": width,
         "num_hidden_layers": _count(weights, "encoder.layer."),
-        "num_attention_heads": width // _HEAD_WIDTH,
+        "num_attention_heads": _BERT_HEADS[width],
         "intermediate_size": len(weights["encoder.layer.0.intermediate.dense.weight"]),
         "max_position_embeddings": len(weights["embeddings.position_embeddings.weight"]),
         "type_vocab_size": len(weights["embeddings.token_type_embeddings.weight"]),

@@ -1,5 +1,6 @@
 """A decoded image as the square of an encoder's input; needs Pillow alone."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -7,6 +8,7 @@ from typing import Final, Literal
 from PIL import Image
 
 Resize = Literal["crop", "shortest_edge", "squash", "pad"]
+Rounding = Literal["down", "even"]
 Filter = Literal["bicubic", "bilinear", "box", "hamming", "lanczos", "nearest"]
 
 _FILTERS: Final[Mapping[Filter, Image.Resampling]] = {
@@ -31,12 +33,15 @@ class Square:
         resize: Crop the centre and resize it, resize and crop the centre, stretch, or pad with black.
         resize_to: Of a crop: pixels of the short side, of which `size` are kept; None: `size`.
         filter: Antialiased.
+        rounding: Of `shortest_edge`: where the crop begins if half a pixel is left, as transformers or as
+            torchvision counts it.
     """
 
     size: int
     resize: Resize
     resize_to: int | None = None
     filter: Filter = "bicubic"
+    rounding: Rounding = "down"
 
 
 def to_square(image: Image.Image, square: Square) -> Image.Image:
@@ -47,7 +52,7 @@ def to_square(image: Image.Image, square: Square) -> Image.Image:
         case "crop":
             return _crop(rgb, size, square.resize_to or size, resampling)
         case "shortest_edge":
-            return _shortest_edge(rgb, size, square.resize_to or size, resampling)
+            return _shortest_edge(rgb, square, resampling)
         case "squash":
             return rgb.resize((size, size), resampling)
         case "pad":
@@ -60,13 +65,13 @@ def _crop(image: Image.Image, size: int, resize_to: int, resampling: Image.Resam
     return image.resize((size, size), resampling, box=(left, top, left + side, top + side))
 
 
-def _shortest_edge(
-    image: Image.Image, size: int, resize_to: int, resampling: Image.Resampling
-) -> Image.Image:
-    """The centre of the resized image, both in whole pixels, as transformers counts them."""
-    short = min(image.size)
-    width, height = (resize_to * side // short for side in image.size)
-    left, top = (width - size) // 2, (height - size) // 2
+def _shortest_edge(image: Image.Image, square: Square, resampling: Image.Resampling) -> Image.Image:
+    """The centre of the resized image, both in whole pixels."""
+    size, short = square.size, min(image.size)
+    width, height = ((square.resize_to or size) * side // short for side in image.size)
+    # round() of a half is the even number.
+    begin = round if square.rounding == "even" else math.floor
+    left, top = begin((width - size) / 2), begin((height - size) / 2)
     right, bottom = left + size, top + size
     if width * height <= _MOST_RESIZED * size**2:
         return image.resize((width, height), resampling).crop((left, top, right, bottom))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from training.errors import RecipeError
@@ -68,7 +69,7 @@ def configuration(
         )
     try:
         return kind(**options)
-    except (TypeError, ValueError) as error:
+    except (StrictDataclassError, TypeError, ValueError) as error:
         raise RecipeError(f"The options of {kind.model_type} do not fit: {error}") from error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -27,13 +27,15 @@ def local_folder(pretrained: str) -> Path:
     folder = Path(pretrained).expanduser()
     if folder.is_dir():
         return folder
+    if folder.is_file():
+        raise RecipeError(f"{pretrained} is a file: give the folder that it lies in.")
     if not _HUB_NAME.fullmatch(pretrained):
         raise RecipeError(
             f"There is no folder {pretrained}: give the folder of a pretrained model or a hub name."
         )
     try:
         return Path(snapshot_download(pretrained, allow_patterns=_NEEDED, ignore_patterns=["*/*"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise RecipeError(
             f"{pretrained} is neither a folder nor a model that could be fetched from the hub: {error}"
         ) from error
@@ -71,6 +73,15 @@ def read_tensors(folder: Path, *, prefixes: Collection[str] = ("",)) -> dict[str
 
 
 def _weight_files(folder: Path) -> list[Path]:
+    """The files that transformers reads, or all where it reads none, as of open_clip."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise RecipeError(f"{index} names no files: fetch it again.")
+        return sorted({folder / str(name) for name in shards.values()})
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise RecipeError(
@@ -84,7 +95,7 @@ def _opened(file: Path) -> Iterator[Any]:
     try:
         with safe_open(file, framework="pt") as content:
             yield content
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise RecipeError(f"{file} is damaged: fetch it again. ({error})") from error
 
 

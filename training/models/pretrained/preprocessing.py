@@ -39,6 +39,9 @@ _FILTERS: Final[Mapping[int, Filter]] = {
 # ConvNeXt's processor stretches images from this size on.
 _STRETCHED_FROM: Final = 384
 _FILE: Final = "preprocessor_config.json"
+_NESTED_FILE: Final = "processor_config.json"
+# Pixels of a side that no encoder comes near.
+_LARGEST: Final = 4096
 
 
 def image_processor(folder: Path) -> Any:
@@ -67,7 +70,8 @@ def image_processor(folder: Path) -> Any:
 
 
 def _dinov3(folder: Path) -> dict[str, Any]:
-    content = read_json(folder / _FILE)
+    nested = folder / _NESTED_FILE
+    content = read_json(nested).get("image_processor", {}) if nested.is_file() else read_json(folder / _FILE)
     name = str(content.get("image_processor_type", "")).removesuffix("Fast")
     if name != "DINOv3ViTImageProcessor":
         raise RecipeError(f"{folder} prepares images by {name}, which is not followed here.")
@@ -95,12 +99,11 @@ def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreproces
         raise RecipeError(f"The image processor in {folder} does not resize: images have no common size.")
     if settings["resample"] not in _FILTERS:
         raise RecipeError(f"The image processor in {folder} resizes with an unknown filter.")
+    square = _scaled(_square(settings, folder), size)
+    if max(square["size"], square.get("resize_to", 0)) > _LARGEST:
+        raise RecipeError(f"The image processor in {folder} resizes to more than {_LARGEST} pixels.")
     return ImagePreprocessingConfig.model_validate(
-        {
-            **_scaled(_square(settings, folder), size),
-            **_statistics(settings, folder),
-            "filter": _FILTERS[settings["resample"]],
-        }
+        {**square, **_statistics(settings, folder), "filter": _FILTERS[settings["resample"]]}
     )
 
 
@@ -172,4 +175,4 @@ def token_limit(folder: Path, positions: int) -> int:
 
 def describes_images(folder: Path) -> bool:
     """Whether a folder says how images are prepared."""
-    return any((folder / name).is_file() for name in (_FILE, "processor_config.json"))
+    return any((folder / name).is_file() for name in (_FILE, _NESTED_FILE))
