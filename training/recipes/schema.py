@@ -164,6 +164,13 @@ class TrainConfig(Frozen):
         description="Compute the towers' transformer layers a second time in the backward pass, in place of "
         "keeping what they have computed: less memory, more time.",
     )
+    ema_decay: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Measure and keep a moving average of the weights, of which a step replaces "
+        "1 - ema_decay (more at the beginning); None: the weights themselves.",
+    )
     seed: int = Field(default=0, ge=0)
     evaluate_every_epochs: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(

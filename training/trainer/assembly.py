@@ -65,7 +65,7 @@ class Assembled:
 
     Attributes:
         loop: At step 0.
-        model: That it trains.
+        model: Measured and kept: that it trains, or the average of its weights.
         preprocessing: Of what the model sees.
         broken: Files of the train split that cannot be read, as this process has found so far.
     """
@@ -123,7 +123,7 @@ class Assembly:
             checkpoint_gradients(model)
         model.train()
         self._handle_batch_norm(model)
-        task = TrainingTask(model, objective).to(device)
+        task = TrainingTask(model, objective, recipe.train.ema_decay).to(device)
         self.processes.share_weights(task)
         if self.processes.rank:
             seed_everything(recipe.train.seed, self.processes.rank)
@@ -143,7 +143,7 @@ class Assembly:
         self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
         loop = self._loop(task, pairs, preprocessing)
         if splits.val.records:
-            encoder = Encoder(model, preprocessing, device)
+            encoder = Encoder(task.result, preprocessing, device)
             loop.validation = Validation(
                 recipe,
                 splits.val,
@@ -152,7 +152,7 @@ class Assembly:
                 loop.loss.value,
                 self.processes,
             )
-        return Assembled(loop, model, preprocessing, broken)
+        return Assembled(loop, task.result, preprocessing, broken)
 
     def _sentence_encoder(self) -> SentenceEncoder | None:
         name = self.recipe.data.target_encoder

@@ -7,16 +7,17 @@ from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
 from training.objectives.base import LossOutput, Objective
-from training.trainer.optimisation.momentum import MomentumCopy
+from training.trainer.optimisation.momentum import AveragedWeights, MomentumCopy
 
 
 class TrainingTask(nn.Module):
     """Encodes aligned items, and computes the loss of their features."""
 
-    def __init__(self, model: DualEncoder, objective: Objective) -> None:
+    def __init__(self, model: DualEncoder, objective: Objective, ema_decay: float | None = None) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
+        self.average = None if ema_decay is None else AveragedWeights(model, ema_decay)
         self.momentum = MomentumCopy(model) if "momentum" in objective.requires else None
 
     def encode(
@@ -52,3 +53,10 @@ class TrainingTask(nn.Module):
         self.objective.after_step()
         if self.momentum is not None:
             self.momentum.follow(self.model, self.objective.momentum)
+        if self.average is not None:
+            self.average.after_step(self.model)
+
+    @property
+    def result(self) -> DualEncoder:
+        """The model that is measured and kept."""
+        return self.model if self.average is None else self.average.model
