@@ -21,8 +21,8 @@ from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
 from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISION_PART, read_logits
 from training.models.pretrained.folder import read_json, tensor_names
-from training.models.pretrained.preprocessing import image_preprocessing, token_limit
-from training.models.pretrained.tokens import has_tokenizer, load_tokenizer
+from training.models.pretrained.preprocessing import image_preprocessing
+from training.models.pretrained.tokens import converted, has_tokenizer, transformers_tokenizer
 from training.models.texts.backbones import PROJECTED_POOLING
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import ImageBackbone, Tower
@@ -59,16 +59,17 @@ def read_published(folder: Path, size: int | None = None) -> Published:
     parts = COMPOSITES.get(kind)
     if parts is None:
         _check_images(kind, folder)
-    vision = kind if parts is None else parts[VISION_PART]
-    image = _image_tower(vision, folder)
+    # Quick to be refused, before the weights are read.
     image_input = image_preprocessing(folder, size)
+    pretrained = None if parts is None or not has_tokenizer(folder) else transformers_tokenizer(folder)
+    image = _image_tower(kind if parts is None else parts[VISION_PART], folder)
     _check_size(image.backbone, image_input.size, folder, given=size is not None)
-    if parts is None or not has_tokenizer(folder):
+    if parts is None or pretrained is None:
         preprocessing = PreprocessingConfig(image=image_input)
         return Published(_dual_encoder(image, None, folder), Preprocessing(preprocessing, None), None)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = converted(pretrained, folder)
     text = _text_tower(parts[TEXT_PART], folder, tokenizer)
-    limit = token_limit(folder, text.backbone.max_tokens)
+    limit = min(int(pretrained.model_max_length), text.backbone.max_tokens)
     preprocessing = PreprocessingConfig(image=image_input, text=TextPreprocessingConfig(max_tokens=limit))
     model = _dual_encoder(image, text, folder)
     return Published(model, Preprocessing(preprocessing, tokenizer), read_logits(folder))

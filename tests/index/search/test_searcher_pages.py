@@ -164,7 +164,7 @@ def test_orders_that_are_made_again_end_at_their_depth(
 
 @pytest.mark.parametrize("differences", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int) -> None:
-    """Whatever differs alone, or in the slow tests together with anything else."""
+    """Changes of a request: each alone, and in the slow tests every pair."""
     chosen = combinations()
     for place, values in enumerate(chosen):
         request = SearchRequest(k=2, **values)

@@ -69,37 +69,32 @@ def clip(folder: Path) -> None:
     """CLIP with its byte-pair tokenizer."""
     vocabulary, merges = _byte_pairs("</w>")
     tokenizer = transformers.CLIPTokenizer(vocabulary, merges, model_max_length=24)
-    tokenizer.save_pretrained(folder)
-    text = {**TRANSFORMER, **_ids(tokenizer), "vocab_size": len(tokenizer), "max_position_embeddings": 24}
-    config = transformers.CLIPConfig(vision_config=VISION, text_config=text, projection_dim=24)
-    settings = crop_of(64, 64, **CLIP_STATISTICS)
-    save(folder, seeded(lambda: transformers.CLIPModel(config)), "CLIPImageProcessor", settings)
+    _clip_like(folder, tokenizer, transformers.CLIPConfig, transformers.CLIPModel, 24)
 
 
 def metaclip_2(folder: Path) -> None:
     """MetaCLIP 2 with a tokenizer of XLM-V's kind."""
-    tokenizer = _xlm_roberta(24)
-    tokenizer.save_pretrained(folder)
-    text = {**TRANSFORMER, **_ids(tokenizer), "vocab_size": len(tokenizer), "max_position_embeddings": 24}
-    config = transformers.MetaClip2Config(vision_config=VISION, text_config=text, projection_dim=24)
-    settings = crop_of(64, 64, **CLIP_STATISTICS)
-    save(folder, seeded(lambda: transformers.MetaClip2Model(config)), "CLIPImageProcessor", settings)
+    _clip_like(folder, _xlm_roberta(24), transformers.MetaClip2Config, transformers.MetaClip2Model, 24)
 
 
 def altclip(folder: Path) -> None:
-    """AltCLIP: an XLM-RoBERTa that was taught the texts of CLIP."""
-    tokenizer = _xlm_roberta(40)
+    """AltCLIP: an XLM-RoBERTa that was taught the texts of CLIP; its positions begin behind the padding."""
+    kinds = (transformers.AltCLIPConfig, transformers.AltCLIPModel)
+    _clip_like(folder, _xlm_roberta(40), *kinds, 42, project_dim=20)
+
+
+def _clip_like(
+    folder: Path, tokenizer: Any, config_kind: Any, model_kind: Any, positions: int, **text: Any
+) -> None:
     tokenizer.save_pretrained(folder)
-    text = {
-        **TRANSFORMER,
-        **_ids(tokenizer),
-        "vocab_size": len(tokenizer),
-        "max_position_embeddings": 42,
-        "project_dim": 20,
-    }
-    config = transformers.AltCLIPConfig(vision_config=VISION, text_config=text, projection_dim=24)
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions}
+    config = config_kind(
+        vision_config=VISION,
+        text_config={**TRANSFORMER, **_ids(tokenizer), **sizes, **text},
+        projection_dim=24,
+    )
     settings = crop_of(64, 64, **CLIP_STATISTICS)
-    save(folder, seeded(lambda: transformers.AltCLIPModel(config)), "CLIPImageProcessor", settings)
+    save(folder, seeded(lambda: model_kind(config)), "CLIPImageProcessor", settings)
 
 
 def chinese_clip(folder: Path) -> None:

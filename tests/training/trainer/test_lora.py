@@ -42,7 +42,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def lora_recipe(bundle: Path, **settings: Any) -> Recipe:
     tree: dict[str, Any] = json.loads(tiny_recipe().model_dump_json())
-    tree["train"] |= {"start_from": str(bundle), "lora": {"rank": 2, "dropout": 0.1}, **settings}
+    tree["train"] |= {"start_from": str(bundle), "lora": {"rank": 2, "dropout": 0.1}} | settings
     tree["optimizer"] |= {"lr": 1e-3, "tower_lr": 1e-2}
     return parse_recipe(tree, "A recipe")
 
@@ -74,8 +74,11 @@ def test_updates_begin_at_zero_are_all_that_is_learned_of_towers_and_are_added_e
     assert not [name for name in model.state_dict() if "lora" in name or "base_layer" in name]
 
 
-def test_the_bundle_has_the_updates_in_its_weights(bundle: Path, scenes: Path, tmp_path: Path) -> None:
-    result = run(lora_recipe(bundle), scenes, tmp_path / "out")
+@pytest.mark.parametrize("ema_decay", [None, 0.3])
+def test_the_bundle_has_the_updates_in_its_weights(
+    bundle: Path, scenes: Path, tmp_path: Path, ema_decay: float | None
+) -> None:
+    result = run(lora_recipe(bundle, ema_decay=ema_decay), scenes, tmp_path / "out")
     before, after = (load_file(folder / "model.safetensors") for folder in (bundle, result.bundle))
     assert before.keys() == after.keys()
     towers = [name for name in before if ".backbone." in name]
@@ -83,6 +86,7 @@ def test_the_bundle_has_the_updates_in_its_weights(bundle: Path, scenes: Path, t
     assert changed
     for name in changed:
         update = (after[name] - before[name]).double()
+        # Factors are averaged, so the rank stays.
         assert torch.linalg.matrix_rank(update, rtol=1e-3) <= 2
     encoder = load_encoder(result.bundle, "cpu")
     embedded = embed_manifest(encoder, read_manifest(scenes).split("val"), show_progress=False)

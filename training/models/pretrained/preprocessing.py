@@ -12,7 +12,6 @@ from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.resize import Filter
 from training.models.pretrained.folder import read_json
 from training.models.pretrained.quiet import quiet
-from training.models.pretrained.tokens import transformers_tokenizer
 
 _FOLLOWED: Final = frozenset(
     {
@@ -71,7 +70,8 @@ def image_processor(folder: Path) -> Any:
 
 def _dinov3(folder: Path) -> dict[str, Any]:
     nested = folder / _NESTED_FILE
-    content = read_json(nested).get("image_processor", {}) if nested.is_file() else read_json(folder / _FILE)
+    content = read_json(nested).get("image_processor") if nested.is_file() else None
+    content = content or read_json(folder / _FILE)
     name = str(content.get("image_processor_type", "")).removesuffix("Fast")
     if name != "DINOv3ViTImageProcessor":
         raise RecipeError(f"{folder} prepares images by {name}, which is not followed here.")
@@ -158,19 +158,6 @@ def _statistics(settings: Mapping[str, Any], folder: Path) -> dict[str, Sequence
     if len(mean) != 3 or len(std) != 3 or 0 in std:
         raise RecipeError(f"The image processor in {folder} has no mean and deviation of three colours.")
     return {"mean": [value / unit for value in mean], "std": [value / unit for value in std]}
-
-
-def token_limit(folder: Path, positions: int) -> int:
-    """How many tokens of a text a pretrained model reads.
-
-    Args:
-        folder: Of the model.
-        positions: Of its text tower.
-
-    Raises:
-        RecipeError: The folder has no tokenizer.
-    """
-    return min(int(transformers_tokenizer(folder).model_max_length), positions)
 
 
 def describes_images(folder: Path) -> bool:

@@ -22,7 +22,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         RecipeError: The folder has no tokenizer, or one without a padding token.
     """
-    pretrained = transformers_tokenizer(folder)
+    return converted(transformers_tokenizer(folder), folder)
+
+
+def converted(pretrained: Any, folder: Path) -> Tokenizer:
+    """A tokenizer of transformers, as read from this folder, without transformers."""
     if isinstance(pretrained, transformers.SiglipTokenizer):
         backend = _siglip_backend(pretrained)
     else:
