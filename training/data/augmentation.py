@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 import torch
 from kornia.filters import gaussian_blur2d
-from kornia.geometry.transform import get_affine_matrix2d, warp_affine
+from kornia.geometry.transform import get_affine_matrix2d
 from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
 
 from training.data.augmentation_config import AugmentationConfig
 
@@ -65,16 +66,16 @@ class Augmentation:
         Returns:
             (b, 3, S, S) in [0, 1].
         """
-        draws = self._draw(images, step, places, batch_size, view)
+        draws = self._draw(len(images), step, places, batch_size, view)
         if self._moves:
             images = self._warp(images, draws)
         if self.config.brightness:
             factor = 1 + self.config.brightness * _signed(draws["brightness"])
-            images = (images * _per_image(factor)).clamp(0, 1)
+            images = (images * _beside(images, factor)).clamp(0, 1)
         if self.config.contrast:
             factor = 1 + self.config.contrast * _signed(draws["contrast"])
             mean = images.mean(dim=(1, 2, 3), keepdim=True)
-            images = (mean + (images - mean) * _per_image(factor)).clamp(0, 1)
+            images = (mean + (images - mean) * _beside(images, factor)).clamp(0, 1)
         if self.config.blur_kernel:
             sigma = _between(self.config.blur_sigma, draws["sigma"])
             kernel = (self.config.blur_kernel, self.config.blur_kernel)
@@ -97,12 +98,10 @@ class Augmentation:
             unchanged one. Both images are squares from 0 to 1.
         """
         side = images.shape[-1]
-        moves = self._matrices(self._draw(images, step, places, batch_size, view), side)
+        moves = self._matrices(self._draw(len(images), step, places, batch_size, view), side)
         # Pixel n of a row is a square whose centre is n in the matrices, and (n + 0.5) / side of the row.
-        to_pixels = torch.tensor(
-            [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]], dtype=moves.dtype, device=moves.device
-        )
-        return (to_pixels.inverse() @ moves.inverse() @ to_pixels)[:, :2]
+        back = _way_back(moves, [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]])
+        return back.to(images.device, non_blocking=True)
 
     @property
     def _moves(self) -> bool:
@@ -112,22 +111,25 @@ class Augmentation:
         )
 
     def _draw(
-        self, images: Tensor, step: int, places: Tensor | None, batch_size: int | None, view: int
+        self, count: int, step: int, places: Tensor | None, batch_size: int | None, view: int
     ) -> dict[str, Tensor]:
-        """Uniform numbers (b,) for each change; drawn on the CPU, so that every device sees the same."""
+        """Uniform numbers (b,) for each change, on the CPU: all devices see the same, none is waited for."""
         seeds = (self._seed, step, view) if view else (self._seed, step)
         words = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
-        drawn = torch.rand((len(_COLUMNS), batch_size or len(images)), generator=generator)
+        drawn = torch.rand((len(_COLUMNS), batch_size or count), generator=generator)
         if places is not None:
             drawn = drawn[:, places]
-        return dict(zip(_COLUMNS, drawn.to(images.device, non_blocking=True), strict=True))
+        return dict(zip(_COLUMNS, drawn, strict=True))
 
     def _warp(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         side = images.shape[-1]
-        matrices = self._matrices(draws, side)
-        moved: Tensor = warp_affine(images, matrices[:, :2], (side, side), padding_mode="zeros")
-        return moved
+        half = (side - 1) / 2
+        # The grid's units: -1 and 1 are the centres of the outermost pixels.
+        back = _way_back(self._matrices(draws, side), [[half, 0, half], [0, half, half], [0, 0, 1]])
+        back = back.to(images.device, images.dtype, non_blocking=True)
+        grid = affine_grid(back, list(images.shape), align_corners=True)
+        return grid_sample(images, grid, align_corners=True)
 
     def _matrices(self, draws: dict[str, Tensor], side: int) -> Tensor:
         """(b, 3, 3), from pixels of the unchanged images to those of the changed ones."""
@@ -171,9 +173,15 @@ class Augmentation:
         return torch.where(found, drawn, central), torch.where(found, place, 0.0)
 
 
+def _way_back(moves: Tensor, to_pixels: list[list[float]]) -> Tensor:
+    """Matrices (b, 2, 3) that undo moves (b, 3, 3) of pixels, in units that `to_pixels` takes to pixels."""
+    units = moves.new_tensor(to_pixels)
+    return (units.inverse() @ moves.inverse() @ units)[:, :2]
+
+
 def _mirror(flipped: Tensor, side: int) -> Tensor:
     """(B, 3, 3) matrices that mirror left and right where `flipped` is True."""
-    matrix = torch.eye(3, device=flipped.device).repeat(len(flipped), 1, 1)
+    matrix = torch.eye(3).repeat(len(flipped), 1, 1)
     matrix[:, 0, 0] = torch.where(flipped, -1.0, 1.0)
     matrix[:, 0, 2] = torch.where(flipped, side - 1.0, 0.0)
     return matrix
@@ -188,5 +196,6 @@ def _between(limits: Sequence[float], uniform: Tensor) -> Tensor:
     return low + (high - low) * uniform
 
 
-def _per_image(values: Tensor) -> Tensor:
-    return values.view(-1, 1, 1, 1)
+def _beside(images: Tensor, values: Tensor) -> Tensor:
+    """One value an image (b, 1, 1, 1), on the device of the images."""
+    return values.view(-1, 1, 1, 1).to(images.device, non_blocking=True)

@@ -147,7 +147,9 @@ class DualEncoder(nn.Module):
         norm = dict(self.local_norms.items()).get(modality)
         return replace(
             features,
-            local=project_entries(local_head or head, output.local, output.local_mask, norm),
+            local=project_entries(
+                local_head or head, output.local, output.local_mask, norm, output.local_count
+            ),
             local_mask=output.local_mask,
             local_weights=output.local_weights,
         )

@@ -35,8 +35,10 @@ class ImagePreprocessing:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Images (B, 3, S, S) in [0, 1] with the mean and standard deviation that the tower expects."""
-        mean = torch.tensor(self.config.mean, device=images.device, dtype=images.dtype).view(3, 1, 1)
-        std = torch.tensor(self.config.std, device=images.device, dtype=images.dtype).view(3, 1, 1)
+        mean, std = (
+            torch.tensor(values, dtype=images.dtype).view(3, 1, 1).to(images.device, non_blocking=True)
+            for values in (self.config.mean, self.config.std)
+        )
         return (images - mean) / std
 
 
@@ -50,6 +52,7 @@ class TokenBatch:
         truncations: Of each text.
         sentence_ids: (B, T) int64.
         sentence_count: Of the text with the most; a part of the batch keeps it. 0: as many as there are.
+        local_counts: Number of real local features of each text; empty: not known without a look at the ids.
     """
 
     input_ids: Tensor
@@ -57,14 +60,16 @@ class TokenBatch:
     truncations: tuple[Truncation | None, ...]
     sentence_ids: Tensor | None = None
     sentence_count: int = 0
+    local_counts: tuple[int, ...] = ()
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on a device."""
+        sentences = self.sentence_ids
         return replace(
             self,
-            input_ids=self.input_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
-            sentence_ids=None if self.sentence_ids is None else self.sentence_ids.to(device),
+            input_ids=self.input_ids.to(device, non_blocking=True),
+            attention_mask=self.attention_mask.to(device, non_blocking=True),
+            sentence_ids=None if sentences is None else sentences.to(device, non_blocking=True),
         )
 
 
@@ -89,6 +94,7 @@ class TextPreprocessing:
             tokens.truncations,
             None if tokens.sentence_ids is None else torch.from_numpy(tokens.sentence_ids),
             tokens.sentence_count,
+            tokens.local_counts,
         )
 
 

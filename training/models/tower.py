@@ -34,6 +34,7 @@ class TowerOutput:
         local_mask: (B, K), True where a local feature is real and not padding; None: all are.
         local_weights: (B, K) attention weight of each local feature in `pooled`, where the pooling has such.
         fork: Where a branch leaves the tower; None if none does.
+        local_count: Number of real local features in the batch; None: counted on the device when needed.
     """
 
     pooled: Tensor
@@ -41,6 +42,7 @@ class TowerOutput:
     local_mask: Tensor | None = None
     local_weights: Tensor | None = None
     fork: Fork | None = None
+    local_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

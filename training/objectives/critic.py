@@ -10,6 +10,8 @@ from torch.nn.functional import linear, relu
 from torch.utils.checkpoint import checkpoint
 
 PAIRS_AT_ONCE: Final = 2**15
+# Eigenvalues smaller by a share x keep a weight of (1 - x) ** (4 ** 8), which moves it by 3e-6 at most.
+_FOURTH_POWERS: Final = 8
 
 
 class SpectralLinear(nn.Linear):
@@ -31,14 +33,19 @@ class SpectralLinear(nn.Linear):
 def largest_singular_value(matrix: Tensor) -> Tensor:
     """Scalar, with gradient, of a matrix (M, N): the root of the Gram matrix's largest eigenvalue.
 
-    The smaller of the two Gram matrices is taken. A matrix of zeros gives a tiny positive number, and one
-    that is not finite gives NaN, where the solver would fail: a run then stops at a loss that is no number.
+    The smaller of the two Gram matrices is raised to powers until only the space of its largest eigenvalue is
+    left, with an error of at most 3e-6. A solver would wait for a GPU to look for errors. A matrix of zeros
+    gives a tiny positive number; a matrix that is not finite gives NaN, and the run stops at a loss that is
+    no number.
     """
     gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    finite = gram.isfinite().all()
-    largest: Tensor = torch.linalg.eigvalsh(gram.where(finite, torch.zeros_like(gram)))[-1]
-    root = largest.clamp(min=torch.finfo(matrix.dtype).tiny).sqrt()
-    return root.where(finite, torch.full_like(root, torch.nan))
+    tiny = torch.finfo(matrix.dtype).tiny
+    space = gram.detach() / gram.detach().diagonal().sum().clamp(min=tiny)
+    for _ in range(_FOURTH_POWERS):
+        space = torch.linalg.matrix_power(space, 4)
+        space = space / space.diagonal().sum().clamp(min=tiny)
+    # Rayleigh's quotient: its gradient by the Gram matrix is the space itself.
+    return (gram * space).sum().clamp(min=tiny).sqrt()
 
 
 class Critic(nn.Module):

@@ -82,7 +82,11 @@ def local_norm(head: nn.Module) -> nn.BatchNorm1d | None:
 
 
 def project_entries(
-    head: nn.Module, entries: Tensor, mask: Tensor | None = None, norm: nn.Module | None = None
+    head: nn.Module,
+    entries: Tensor,
+    mask: Tensor | None = None,
+    norm: nn.Module | None = None,
+    count: int | None = None,
 ) -> Tensor:
     """Project local features (B, K, C) to (B, K, D), each by itself.
 
@@ -95,15 +99,22 @@ def project_entries(
         mask: (B, K), True where an entry is real; None: all are.
         norm: Statistics of the entries, as `local_norm` makes them, in place of those of the head's batch
             norm, whose weight and bias stay; None: the head's own.
+        count: Number of True in `mask`; None: counted, for which a GPU is waited for.
     """
     projected: Tensor
     if not any(isinstance(module, _BatchNorm) for module in head.modules()):
         projected = head(entries)
         return projected
     if mask is None:
-        mask = entries.new_ones(entries.shape[:2], dtype=torch.bool)
-    projected = head(entries[mask]) if norm is None else _with_statistics(head, norm, entries[mask])
-    return projected.new_zeros(*mask.shape, projected.shape[-1]).index_put((mask,), projected)
+        mask, count = entries.new_ones(entries.shape[:2], dtype=torch.bool), entries.shape[:2].numel()
+    flat, real = entries.flatten(0, 1), mask.flatten()
+    places = real.nonzero() if count is None else torch.nonzero_static(real, size=count)
+    values = flat[places[:, 0]]
+    projected = head(values) if norm is None else _with_statistics(head, norm, values)
+    filled: Tensor = projected.new_zeros(len(flat), projected.shape[-1]).index_copy(
+        0, places[:, 0], projected
+    )
+    return filled.reshape(*mask.shape, -1)
 
 
 def _with_statistics(head: nn.Module, norm: nn.Module, values: Tensor) -> Tensor:

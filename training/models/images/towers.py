@@ -55,9 +55,9 @@ class ImageTower(nn.Module):
             fork = Fork(features.fork, features.fork.new_ones(features.fork.shape[:2], dtype=torch.bool))
         if self.pooling is not None:
             pooled, weights = self.pooling(local, mask)
-            return TowerOutput(pooled, local, mask, weights, fork)
+            return TowerOutput(pooled, local, mask, weights, fork, mask.numel())
         pooled = features.cls if self.config.pooling == "cls" else features.pooled
-        return TowerOutput(pooled, local, mask, fork=fork)
+        return TowerOutput(pooled, local, mask, fork=fork, local_count=mask.numel())
 
     def train(self, mode: bool = True) -> "ImageTower":
         """Set the mode of all but the frozen parts."""

@@ -40,11 +40,13 @@ class TokenArrays:
         sentence_ids: (B, T) int64, the number of each token's sentence; -1 at padding and special tokens.
             A text without words is one sentence. None: texts are not cut into sentences.
         sentence_count: Of the text with the most; 0: texts are not cut into sentences.
+        local_counts: Number of sentences with a token, or of tokens, of each text.
     """
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.int64]
     truncations: tuple[Truncation | None, ...]
+    local_counts: tuple[int, ...]
     sentence_ids: NDArray[np.int64] | None = None
     sentence_count: int = 0
 
@@ -88,9 +90,10 @@ class TextTokens:
             sentences[index, : len(row.ids)] = row.sentences
         truncations = tuple(row.truncation for row in rows)
         if not self.config.sentences:
-            return TokenArrays(input_ids, mask, truncations)
+            return TokenArrays(input_ids, mask, truncations, tuple(len(row.ids) for row in rows))
         count = 1 + max((max(row.sentences) for row in rows), default=0)
-        return TokenArrays(input_ids, mask, truncations, sentences, count)
+        counts = tuple(len({sentence for sentence in row.sentences if sentence >= 0}) for row in rows)
+        return TokenArrays(input_ids, mask, truncations, counts, sentences, count)
 
     def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
         positions, truncation = _cut(text, encoding, self.config.max_tokens)

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from training.errors import RecipeError
 from training.frozen import Frozen
@@ -49,14 +48,14 @@ class Gru(TextBackbone):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
         """The state behind each token (B, T, C) of ids and mask (B, T); zeros at padding."""
-        lengths = attention_mask.sum(dim=1).cpu()
-        packed = pack_padded_sequence(self.words(input_ids), lengths, batch_first=True, enforce_sorted=False)
+        real = attention_mask.bool()
+        states = self.words(input_ids)
         for layer in self.recurrent:
-            packed, _ = layer(packed)
+            found, _ = layer(states)
             if not self.causal:
-                both = torch.stack(packed.data.chunk(2, dim=1))
-                packed = packed._replace(data=both.mean(dim=0))
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=input_ids.shape[1])
+                found = (found.chunk(2, dim=2)[0] + _read_back(layer, states, real)) / 2
+            # Padding comes last, so no real token has read it.
+            states = found.where(real.unsqueeze(2), 0)
         return TextFeatures(states)
 
     def stem(self) -> Sequence[nn.Module]:
@@ -66,6 +65,24 @@ class Gru(TextBackbone):
     def layers(self) -> Sequence[Sequence[nn.Module]]:
         """The recurrent layers."""
         return [[layer] for layer in self.recurrent]
+
+
+def _read_back(layer: nn.Module, states: Tensor, real: Tensor) -> Tensor:
+    """States (B, T, C) of the direction that begins at each text's last real token.
+
+    The texts are moved to the end of their rows for it. Packing them would do, but needs their lengths on the
+    CPU, where a GPU would be waited for.
+    """
+    positions = torch.arange(states.shape[1], device=states.device)
+    # Rotation that puts padding, behind a text, in front of it.
+    moved = (positions + real.sum(dim=1, keepdim=True)) % states.shape[1]
+    found, _ = layer(_gathered(states, moved))
+    return _gathered(found.chunk(2, dim=2)[1], moved.argsort(dim=1))
+
+
+def _gathered(states: Tensor, positions: Tensor) -> Tensor:
+    """States (B, T, C) in the order of positions (B, T)."""
+    return states.gather(1, positions.unsqueeze(2).expand_as(states))
 
 
 def build_gru(options: dict[str, Any], vocabulary_size: int) -> Gru:

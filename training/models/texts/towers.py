@@ -66,16 +66,17 @@ class TextTower(nn.Module):
         mask = tokens.attention_mask.bool()
         fork = None if features.fork is None else Fork(features.fork, mask)
         local, local_mask = features.tokens, mask
+        count = sum(tokens.local_counts) if tokens.local_counts else None
         if tokens.sentence_ids is not None:
             local, local_mask = pool_sentences(features.tokens, tokens.sentence_ids, tokens.sentence_count)
         if self.pooling is None:
             assert features.pooled is not None
-            return TowerOutput(features.pooled, local, local_mask, fork=fork)
+            return TowerOutput(features.pooled, local, local_mask, fork=fork, local_count=count)
         if self.config.pooling in ("cls", "eos"):
             pooled, weights = self.pooling(features.tokens, mask)
         else:
             pooled, weights = self.pooling(local, local_mask)
-        return TowerOutput(pooled, local, local_mask, weights, fork)
+        return TowerOutput(pooled, local, local_mask, weights, fork, count)
 
     def train(self, mode: bool = True) -> "TextTower":
         """Set the mode of all but the frozen parts."""

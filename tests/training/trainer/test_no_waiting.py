@@ -1,0 +1,79 @@
+"""No step waits for its device: a device without data, such as meta, can give back none."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.training.models.tiny import IMAGE_OPTIONS, tiny_tokenizer
+from training.data.augmentation import Augmentation
+from training.data.augmentation_config import AugmentationConfig
+from training.models.config import DualEncoderConfig, PreprocessingConfig
+from training.models.dual_encoder import build_dual_encoder
+from training.models.preprocessing import Preprocessing
+from training.objectives.critic import Critic
+from training.trainer.batches import Inputs
+from training.trainer.optimisation.gradients import gradient_norm
+from training.trainer.pixels import PixelPreparation
+
+TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
+NORMED = {"kind": "mlp", "hidden": 6, "norm": True}
+OPTIONS: dict[str, Any] = {"word_width": 5, "width": 8}
+GRU: dict[str, Any] = {"architecture": "gru", "options": OPTIONS, "pooling": "eos"}
+KINDS: dict[str, dict[str, Any]] = {
+    "one way": {"text": GRU},
+    "both ways": {"text": GRU | {"options": OPTIONS | {"bidirectional": True}, "pooling": "mean"}},
+    "batch norm over regions and sentences": {
+        "image": {"pooling": "mean", "head": NORMED},
+        "text": GRU | {"pooling": "attention", "head": NORMED},
+        "local_features": True,
+        "share_local_head": True,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_images_and_texts_are_encoded_and_learned_from(kind: str) -> None:
+    settings = KINDS[kind]
+    image = {"architecture": "resnet", "options": IMAGE_OPTIONS["resnet"]} | settings.get("image", {})
+    config = DualEncoderConfig.model_validate({"dim": 6} | settings | {"image": image})
+    tokenizer = tiny_tokenizer()
+    model = build_dual_encoder(config, tokenizer, load_pretrained=False).train().to("meta")
+    sentences = {"image": {"size": 32}, "text": {"sentences": config.local_features}}
+    preprocessing = Preprocessing(PreprocessingConfig.model_validate(sentences), tokenizer)
+    changes = AugmentationConfig(
+        flip=0.5, rotation=10, crop_scale=(0.5, 1.0), brightness=0.2, contrast=0.2, blur_kernel=3
+    )
+    prepare = PixelPreparation(preprocessing.image, Augmentation(changes, seed=0))
+    images = torch.zeros(len(TEXTS), 3, 32, 32, dtype=torch.uint8)
+    places = torch.arange(len(TEXTS))
+    inputs = Inputs(places, len(TEXTS), images, preprocessing.text(TEXTS)).to(torch.device("meta"))
+    features = model(prepare(inputs, step=3), inputs.tokens)
+    parts = [features["image"].embedding, features["text"].embedding]
+    parts += [local for name in ("image", "text") if (local := features[name].local) is not None]
+    torch.autograd.backward(torch.stack([part.square().sum() for part in parts]).sum())
+    assert prepare.frames(inputs, step=3).is_meta
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, gradient_norm(parameters))
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Names of the operations that were run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_critic_is_normalised_without_a_solver() -> None:
+    """On meta, solvers have no errors to look for; those of LAPACK are known by their names."""
+    critic = Critic(7, 5).to("meta")
+    with Operations() as operations:
+        scores = critic(torch.zeros(4, 7, device="meta"), torch.zeros(4, 5, device="meta"))
+        torch.autograd.backward(scores.sum())
+    assert not [name for name in operations.names if "linalg" in name and "power" not in name]
