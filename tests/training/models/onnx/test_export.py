@@ -33,6 +33,7 @@ from training.models.onnx.loading import load_onnx_encoder, load_query_encoder
 
 _SIMILAR = 1e-5
 _ATTENTION = {"pooling": "attention"}
+_NORMED = {"kind": "mlp", "hidden": 20, "norm": True}
 CONFIGS: dict[str, dict[str, Any]] = {
     f"{image} and {text}": {"image": image, "text": text}
     for image, text in zip(IMAGE_OPTIONS, cycle(TEXT_OPTIONS), strict=False)
@@ -44,7 +45,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "both branches": {"image": "vit", "text": "bert", "branches": {}, "retrieval": "concat"},
     "unique branch": {"image": "vit", "branches": {}, "retrieval": "unique"},
     "normal": {"branches": {"kind": "mlp"}, "retrieval": "normal", "dim": 13},
-    "heads with batch norm": {"image_settings": {"head": {"kind": "mlp", "hidden": 20, "norm": True}}},
+    "heads with batch norm": {"image_settings": {"head": _NORMED}},
+    "local features behind batch norm": {
+        "image_settings": {"pooling": "mean", "head": _NORMED},
+        "text_settings": {"pooling": "mean", "head": _NORMED},
+        "local_features": True,
+        "share_local_head": True,
+    },
 }
 
 
