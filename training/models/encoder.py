@@ -40,6 +40,7 @@ class Encoder(ImageInput):
         fixed_threads: Whether all its passes take the same number of threads.
         knows_only_its_texts: Whether it knows no words but those of the texts that it was trained with.
         device: Where it computes.
+        in_bfloat16: Whether towers compute in bfloat16; vectors are float32.
         dim: Width of the vectors.
         blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
@@ -55,9 +56,11 @@ class Encoder(ImageInput):
         device: torch.device | str = "cpu",
         *,
         info: BundleInfo | None = None,
+        in_bfloat16: bool = False,
     ) -> None:
         model.check_preprocessing(preprocessing.config)
         self.device = torch.device(device)
+        self.in_bfloat16 = in_bfloat16
         self.dim = model.config.vector_dim
         self.blades = model.config.blades
         self.unsigned = model.config.unsigned
@@ -75,7 +78,7 @@ class Encoder(ImageInput):
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
-        with _evaluation(self.model):
+        with self._evaluation():
             return _vectors(self._image_features(images).embedding)
 
     def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
@@ -85,7 +88,7 @@ class Encoder(ImageInput):
             MissingModalityError: The model was trained without texts.
         """
         batch = self.preprocessing.text(texts)
-        with _evaluation(self.model):
+        with self._evaluation():
             vectors = _vectors(self.model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations)
 
@@ -96,12 +99,12 @@ class Encoder(ImageInput):
 
     def image_entries(self, images: Pixels) -> list[Tensor]:
         """The regions (K, D) of each prepared image of (B, 3, S, S), for `compare`."""
-        with _evaluation(self.model):
+        with self._evaluation():
             return _entries(self._image_features(images))
 
     def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
         """The words (T_i, D) of each text, for `compare`."""
-        with _evaluation(self.model):
+        with self._evaluation():
             return _entries(self.model.encode_text(self.preprocessing.text(texts).to(self.device)))
 
     def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> NDArray[np.float32]:
@@ -134,22 +137,24 @@ class Encoder(ImageInput):
             MissingModalityError: The model was trained without sounds.
         """
         batch = pad_spectrograms(spectrograms)
-        with _evaluation(self.model):
+        with self._evaluation():
             return _vectors(self.model.encode_audio(batch.to(self.device)).embedding)
 
-
-@contextmanager
-def _evaluation(model: DualEncoder) -> Iterator[None]:
-    """Evaluation mode without gradients; a model in training goes on training afterwards."""
-    training = model.training
-    if training:
-        model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
+    @contextmanager
+    def _evaluation(self) -> Iterator[None]:
+        """Evaluation mode without gradients; a model in training goes on training afterwards."""
+        training = self.model.training
         if training:
-            model.train()
+            self.model.eval()
+        try:
+            with (
+                torch.inference_mode(),
+                torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_bfloat16),
+            ):
+                yield
+        finally:
+            if training:
+                self.model.train()
 
 
 def _vectors(embedding: Tensor) -> NDArray[np.float32]:
@@ -186,6 +191,9 @@ def load_encoder(
         for_pairs: Take also an encoder whose vectors do not tell which images and texts are alike.
         only: Load the tower of this modality alone, which takes less time and memory; None: all.
 
+    Returns:
+        The encoder; its towers compute in bfloat16 on a GPU that has it.
+
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release, or compares pairs.
         RecipeError: There is no such device.
@@ -198,7 +206,10 @@ def load_encoder(
         )
     model, preprocessing = load_trainable(info, only=only)
     model.drop_unused_branches()
-    return Encoder(model.eval().requires_grad_(False), preprocessing, choose_device(device), info=info)
+    chosen = choose_device(device)
+    return Encoder(
+        model.eval().requires_grad_(False), preprocessing, chosen, info=info, in_bfloat16=has_bfloat16(chosen)
+    )
 
 
 def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[DualEncoder, Preprocessing]:
@@ -263,3 +274,8 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise RecipeError(f"There is no device {name!r} here: choose 'auto', 'cpu' or 'cuda'.") from error
     return device
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device is a GPU with bfloat16; emulated, as before Ampere, it is slower than float32."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

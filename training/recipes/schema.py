@@ -1,6 +1,6 @@
 """The typed recipe: everything that a training run depends on besides the data."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -9,6 +9,12 @@ from training.frozen import Frozen
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.objectives.registry import ObjectiveSettings
 from training.shortcuts.config import ShortcutConfig
+
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+PRECISION_HELP: Final = (
+    "auto: bf16 on a GPU that has it, else float32. tf32: float32, with the products of towers rounded to 10 "
+    "bits on a GPU. Losses are computed in float32 in any case."
+)
 
 
 class CaptionsConfig(Frozen):
@@ -141,8 +147,11 @@ class TrainConfig(Frozen):
     )
     steps: int | None = Field(default=None, gt=0, description="Exactly one of steps and epochs.")
     epochs: int | None = Field(default=None, gt=0)
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 on a GPU that has it, else float32."
+    precision: Precision = Field(default="auto", description=PRECISION_HELP)
+    compile: bool = Field(
+        default=False,
+        description="Compile the towers by torch.compile: quicker steps on a GPU, after a minute or more at "
+        "the start. Needs a C++ compiler.",
     )
     sync_batch_norm: bool = Field(
         default=True,

@@ -1,11 +1,9 @@
 """Typed settings that all tasks have in common."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from training.frozen import Frozen
-from training.recipes.schema import NamedRecipe, OptimizerConfig, ScheduleConfig
+from training.recipes.schema import PRECISION_HELP, NamedRecipe, OptimizerConfig, Precision, ScheduleConfig
 
 
 class TaskDataConfig(Frozen):
@@ -37,9 +35,7 @@ class TaskTrainConfig(Frozen):
 
     batch_size: int = Field(default=32, gt=0)
     epochs: int = Field(default=3, gt=0)
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 on a GPU that has it, else float32."
-    )
+    precision: Precision = Field(default="auto", description=PRECISION_HELP)
     seed: int = Field(default=0, ge=0)
     checkpoint_minutes: float = Field(default=5.0, ge=0, description="At least this often; 0: every step.")
     log_every_steps: int = Field(default=20, gt=0)

@@ -24,12 +24,14 @@ from training.trainer.batches import BatchLoader, Targets, whole_text
 from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
+from training.trainer.optimisation.compilation import compile_towers
 from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
 from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_regions
 from training.trainer.run_state.checkpoint import seed_everything
+from training.trainer.run_state.devices import chosen_precision
 from training.trainer.run_state.processes import Processes
 from training.trainer.setup import (
     build_captions,
@@ -124,6 +126,8 @@ class Assembly:
         model.train()
         self._handle_batch_norm(model)
         task = TrainingTask(model, objective, recipe.train.ema_decay).to(device)
+        if recipe.train.compile:
+            compile_towers(model)
         self.processes.share_weights(task)
         if self.processes.rank:
             seed_everything(recipe.train.seed, self.processes.rank)
@@ -143,7 +147,8 @@ class Assembly:
         self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
         loop = self._loop(task, pairs, preprocessing)
         if splits.val.records:
-            encoder = Encoder(task.result, preprocessing, device)
+            mixed = chosen_precision(recipe.train.precision, device) == "bf16"
+            encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
             loop.validation = Validation(
                 recipe,
                 splits.val,

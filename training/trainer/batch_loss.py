@@ -17,6 +17,7 @@ from training.trainer.optimisation.cached_gradients import (
     even_chunks,
     joined_features,
 )
+from training.trainer.run_state.devices import full_products
 from training.trainer.task import TrainingTask
 
 _ALL: Final = slice(None)
@@ -96,7 +97,7 @@ class BatchLoss:
         return features
 
     def _loss(self, features: FeaturesBySource, rest: Features) -> LossOutput:
-        with self.fabric.autocast():
+        with self.fabric.autocast(), full_products():
             output: LossOutput = self.task(replace(rest, modalities=features))
         return output
 

@@ -13,6 +13,7 @@ from tests.training.models.tiny import (
     IMAGE_OPTIONS,
     TEXT_OPTIONS,
     TEXTS,
+    image_head,
     tiny_config,
     tiny_model,
     tiny_preprocessing,
@@ -109,6 +110,22 @@ def test_a_model_in_training_goes_on_training() -> None:
     assert np.array_equal(first.vectors, second.vectors)
     assert model.training
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_towers_in_bfloat16_give_nearly_the_same_vectors_of_float32() -> None:
+    model, kinds = tiny_model(), []
+    exact, mixed = (
+        Encoder(model, tiny_preprocessing()),
+        Encoder(model, tiny_preprocessing(), in_bfloat16=True),
+    )
+    expected = (exact.embed_images(images(exact)), exact.embed_texts(TEXTS).vectors)
+    image_head(model).register_forward_hook(lambda _, __, output: kinds.append(output.dtype))
+    found = (mixed.embed_images(images(mixed)), mixed.embed_texts(TEXTS).vectors)
+    assert kinds == [torch.bfloat16]
+    for vectors, others in zip(found, expected, strict=True):
+        assert vectors.dtype == np.float32
+        assert not np.array_equal(vectors, others)
+        assert (vectors * others).sum(axis=1).min() > 0.999
 
 
 def test_refuses_preprocessing_that_does_not_fit() -> None:

@@ -1,5 +1,7 @@
 """The loss of a batch in the precision of a run."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +16,13 @@ from training.trainer.batches import Batch, Inputs
 from training.trainer.pixels import PixelPreparation
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.task import TrainingTask
+
+
+@pytest.fixture
+def restored_products() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def batch() -> Batch:
@@ -64,3 +73,18 @@ def test_validation_takes_images_as_they_are_and_leaves_the_mode() -> None:
     torch.testing.assert_close(loss_of("fp32", 1).value(batch()), loss.value(batch()), rtol=1e-5, atol=0)
     assert loss.task.training
     assert not any(parameter.grad is not None for parameter in loss.task.parameters())
+
+
+def test_towers_may_round_products_that_losses_never_round(restored_products: None) -> None:
+    loss, rounded = loss_of("fp32", None), {}
+    build_fabric("tf32", "cpu")
+    for name, part in (("tower", loss.task.model), ("loss", loss.task.objective)):
+        part.register_forward_hook(
+            lambda *_, name=name: rounded.update({name: torch.backends.cuda.matmul.allow_tf32})
+        )
+    loss.backward(batch(), step=4)
+    assert rounded == {"tower": True, "loss": False}
+    assert torch.backends.cuda.matmul.allow_tf32
+    build_fabric("fp32", "cpu")
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32

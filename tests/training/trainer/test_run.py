@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from tests.training.runs import assert_same, lines
@@ -18,7 +20,8 @@ from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from training.data.manifest import Record, read_manifest, write_manifest
 from training.errors import RecipeError, RecoquestError
 from training.models.bundle import read_bundle
-from training.models.encoder import load_encoder
+from training.models.encoder import Encoder, load_encoder
+from training.models.inputs.images import Pixels
 from training.objectives.base import LossOutput
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
@@ -79,6 +82,22 @@ def test_resumed_run_is_bit_equal(
     assert read_bundle(out / "bundle").digest == read_bundle(straight / "bundle").digest
     steps = [(line["kind"], line["step"]) for line in lines(out)]
     assert steps == [(line["kind"], line["step"]) for line in lines(straight)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_validation_is_in_the_precision_of_the_run(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    measured: list[bool] = []
+    embed = Encoder.embed_images
+
+    def noted(encoder: Encoder, images: Pixels) -> NDArray[np.float32]:
+        measured.append(encoder.in_bfloat16)
+        return embed(encoder, images)
+
+    monkeypatch.setattr(Encoder, "embed_images", noted)
+    run(tiny_recipe(precision=precision, epochs=None, steps=1), scenes, tmp_path / "out")
+    assert set(measured) == {precision == "bf16"}
 
 
 def test_an_epoch_of_texts_is_resumed_bit_equal(

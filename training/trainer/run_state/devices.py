@@ -1,7 +1,9 @@
 """The device, the precision and the threads that a run computes with."""
 
 import os
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -9,27 +11,41 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 
 from training.errors import RecipeError
-from training.models.encoder import choose_device
+from training.models.encoder import choose_device, has_bfloat16
+from training.recipes.schema import Precision
 from training.trainer.run_state.processes import launched_processes
 
-_FABRIC_PRECISION: dict[str, Literal["bf16-mixed", "32-true"]] = {"bf16": "bf16-mixed", "fp32": "32-true"}
+FabricPrecision = Literal["bf16-mixed", "32-true"]
+_FABRIC_PRECISION: Final[dict[Precision, FabricPrecision]] = {
+    "bf16": "bf16-mixed",
+    "fp32": "32-true",
+    "tf32": "32-true",
+}
 
 
-def build_fabric(precision: Literal["auto", "fp32", "bf16"], device_name: str) -> Fabric:
+def chosen_precision(precision: Precision, device: torch.device) -> Precision:
+    """The precision that `auto` stands for on a device: bfloat16 on a GPU that has it, else float32."""
+    if precision != "auto":
+        return precision
+    return "bf16" if has_bfloat16(device) else "fp32"
+
+
+def build_fabric(precision: Precision, device_name: str) -> Fabric:
     """Fabric for one device, or for as many as torchrun has started processes.
 
+    Sets for the whole process whether products of float32 numbers on a GPU are rounded to 10 bits (TF32).
+
     Args:
-        precision: `auto` takes bfloat16 on a GPU that has it, else float32.
+        precision: As `chosen_precision` takes it.
         device_name: As `choose_device` takes it; "auto" and "cuda" give each process a GPU of its own.
 
     Raises:
         RecipeError: There is no such device, or not one for each process.
     """
     device = choose_device(device_name)
-    if precision == "auto":
-        # Emulated bfloat16, on GPUs before Ampere, is slower than float32.
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if has_bf16 else "fp32"
+    precision = chosen_precision(precision, device)
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
     if launched_processes() > 1:
         return _shared(_FABRIC_PRECISION[precision], device)
     return Fabric(
@@ -39,7 +55,18 @@ def build_fabric(precision: Literal["auto", "fp32", "bf16"], device_name: str) -
     )
 
 
-def _shared(precision: Literal["bf16-mixed", "32-true"], device: torch.device) -> Fabric:
+@contextmanager
+def full_products() -> Iterator[None]:
+    """Leave products of float32 numbers their 23 bits, as losses need for their small differences."""
+    rounded = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = rounded
+
+
+def _shared(precision: FabricPrecision, device: torch.device) -> Fabric:
     """Fabric for this process among those of torchrun."""
     here = int(os.environ["LOCAL_WORLD_SIZE"])
     on_gpu = device.type == "cuda"
