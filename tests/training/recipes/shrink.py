@@ -55,6 +55,8 @@ def shrunk(recipe: Recipe, sentence_encoder: Path) -> Recipe:
     }
     for tower in towers(tree):
         tower |= {"pretrained": None, "options": deepcopy(options[tower["architecture"]]), "frozen_layers": 0}
+        if tower["head"]["kind"] == "identity":
+            tower["options"]["width"] = DIM
         tower["head"]["hidden"] = None if tower["head"]["hidden"] is None else 2 * DIM
     model["dim"] = DIM
     model["concepts"] = None if model["concepts"] is None else 3

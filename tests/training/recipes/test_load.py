@@ -325,6 +325,13 @@ def test_vse_models_are_evaluated_on_the_centre_of_a_larger_image() -> None:
         assert (recipe.augmentation.crop_scale, recipe.augmentation.crop_ratio) == ((0.08, 1), (3 / 4, 4 / 3))
 
 
+def test_the_state_of_a_gru_is_the_embedding_but_where_two_outputs_leave_it() -> None:
+    for name in (name for name in NAMES if "-gru-" in name):
+        text = load_recipe(name).model.text
+        assert text is not None
+        assert text.head.kind == ("linear" if name.startswith("quest") else "identity")
+
+
 def test_dpc_ranks_from_the_middle_of_its_epochs_on() -> None:
     """By the captions of Karpathy's train splits."""
     for name, captions in (("dpc-flickr30k", 145_000), ("dpc-coco", 566_747)):
