@@ -21,6 +21,13 @@ Home = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N [RECOQUEST_DEVICE, auto].")
 ]
+Processes = Annotated[
+    int, typer.Option("--processes", min=0, help="Processes that train together; 0: one for each GPU.")
+]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")]
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Settings as NAME=value lines [RECOQUEST_ENV_FILE].")
 ]

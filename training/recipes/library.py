@@ -13,7 +13,7 @@ from typing import Any
 from training.errors import RecipeError
 from training.recipes.document import parse_document
 from training.recipes.merge import merge
-from training.recipes.variants import expand, pattern, summary
+from training.recipes.variants import OF_SWEEP, expand, listed, pattern, summary
 
 SUFFIX = ".yaml"
 
@@ -34,12 +34,14 @@ class RecipeFile:
         group: Its folder, which is named after a paper; empty at the top.
         pattern: The names of its recipes in a shell's notation.
         description: What they are.
-        recipes: Settings by name, without those of their bases.
+        listed: Description of each of its recipes by name, and its source where the file has one.
+        recipes: Settings by name, without those of their bases; in place of a sweep its runs.
     """
 
     group: str
     pattern: str
     description: str
+    listed: Mapping[str, Mapping[str, str]]
     recipes: Mapping[str, Mapping[str, Any]]
 
 
@@ -72,15 +74,23 @@ class Library:
 
     @property
     def names(self) -> list[str]:
-        """Every recipe, by group and file."""
-        return [name for file in self.files for name in file.recipes]
+        """Every recipe, by group and file; a sweep is one."""
+        return [name for file in self.files for name in file.listed]
+
+    def runs(self, name: str) -> list[str]:
+        """The runs of a sweep, by name; none of another recipe."""
+        return [run for run in self._recipes if run.startswith(name + OF_SWEEP)]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a recipe, sweep, or run of a sweep."""
+        return name in self._recipes or name in self.names
 
     def tree(self, name_or_path: str) -> dict[str, Any]:
         """All settings of a recipe, merged over those of its base, of that one's base, and so on.
 
         Args:
-            name_or_path: A recipe's name; the path of a `.yaml` file; or `PATH::NAME` where the file has
-                variants.
+            name_or_path: A recipe's name; the name of a sweep's run, `NAME::VALUES`; the path of a `.yaml`
+                file; or `PATH::NAME` where the file has variants, `PATH::NAME::VALUES` where it is a sweep.
 
         Raises:
             RecipeError: No such recipe, a wrong file, or bases that lead back to where they began.
@@ -100,6 +110,11 @@ class Library:
         path, _, variant = name_or_path.partition("::")
         if path.endswith((SUFFIX, ".yml")) or "/" in path:
             return _of_file(path, variant)
+        if runs := self.runs(name_or_path):
+            raise RecipeError(
+                f"{name_or_path} is a sweep of {len(runs)} runs: choose one that `recoquest recipes "
+                f"{name_or_path}` lists, such as {runs[0]}."
+            )
         if name_or_path not in self._recipes:
             close = nearest(name_or_path, list(self._recipes))
             hint = f" (the nearest is {close})" if close else ""
@@ -126,7 +141,9 @@ def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:
         if entry.name.endswith(SUFFIX):
             where = entry.name.removesuffix(SUFFIX)
             tree = parse_document(entry.read_text(encoding="utf-8"), where)
-            yield RecipeFile(group, pattern(tree, where), summary(tree, where), expand(tree, where))
+            yield RecipeFile(
+                group, pattern(tree, where), summary(tree, where), listed(tree, where), expand(tree, where)
+            )
         elif not group and entry.is_dir() and not entry.name.startswith("_"):
             yield from _files(entry, entry.name)
 
@@ -138,7 +155,7 @@ def _of_file(path: str, variant: str) -> dict[str, Any]:
         raise RecipeError(f"Recipe {path} cannot be read: {error}.") from None
     tree = parse_document(text, path)
     recipes = expand(tree, path)
-    if not variant and "variants" not in tree:
+    if not variant and len(recipes) == 1:
         return next(iter(recipes.values()))
     if variant not in recipes:
         names = ", ".join(recipes)

@@ -41,8 +41,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe that comes with the project, or a YAML file.
 
     Args:
-        name_or_path: A name that `list_recipes` gives, the path of a `.yaml` file, or `PATH::NAME` where that
-            file has variants.
+        name_or_path: As `Library.tree` takes it.
         overrides: `dotted.key=value` each; values are YAML, so `null`, `true`, `[1, 2]` and `1e-4` have their
             types.
 
@@ -83,13 +82,15 @@ def apply_overrides(tree: dict[str, Any], overrides: Sequence[str]) -> None:
 
 
 def list_recipes() -> list[RecipeSummary]:
-    """The recipes that come with the project, by group and file."""
+    """The recipes that come with the project, by group and file; a sweep is one."""
     library = shipped()
     return [
-        RecipeSummary(name, str(tree["description"]), str(tree.get("source", "")), file.group)
+        RecipeSummary(
+            name, texts["description"], str(texts.get("source", tree.get("source", ""))), file.group
+        )
         for file in library.files
-        for name in file.recipes
-        for tree in [library.tree(name)]
+        for name, texts in file.listed.items()
+        for tree in [library.tree(next(iter(library.runs(name)), name))]
     ]
 
 

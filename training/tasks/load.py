@@ -21,7 +21,7 @@ def task_tree(library: Library, kind: str, name_or_path: str, overrides: Sequenc
         RecipeError: No such recipe, not YAML, or an override of another form.
     """
     is_path = "/" in name_or_path or ".y" in name_or_path
-    if name_or_path not in library.names and not is_path:
+    if not library.has(name_or_path) and not is_path:
         patterns = "; ".join(file.pattern for file in library.files)
         raise RecipeError(f"There is no recipe {name_or_path!r} of {kind}; there are {patterns}.")
     tree = library.tree(name_or_path)

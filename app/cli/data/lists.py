@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(help="Print this recipe with all its settings, or list all recipes of this paper."),
+        typer.Argument(
+            help="Print this recipe with all its settings, or list all runs of this sweep or all recipes of "
+            "this paper."
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, as `recoquest train` takes it.")
     ] = None,
 ) -> None:
-    """List the recipes that come along, those of a paper one by one, or print one resolved as YAML."""
+    """List the recipes that come along, those of a paper or the runs of a sweep one by one, or print one.
+
+    What is printed is resolved, as YAML; of a sweep, a name a line.
+    """
     from training.classification import load as classification
     from training.language_models import load as language_models
     from training.recipes.library import PAPERS, shipped
@@ -34,13 +40,17 @@ def recipes(
             if recipe.group == name:
                 table.add_row(recipe.name, recipe.description, recipe.source)
         console().print(PAPERS[name], table, sep="\n")
-    elif name in classification.shipped().names:
-        resolved = classification.load_classification_recipe(str(name), overrides or [])
-        typer.echo(dump_recipe(resolved), nl=False)
-    elif name in language_models.shipped().names:
-        typer.echo(dump_recipe(language_models.load_language_recipe(str(name), overrides or [])), nl=False)
     elif name is not None:
-        typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
+        libraries = (shipped(), classification.shipped(), language_models.shipped())
+        if runs := [run for library in libraries for run in library.runs(name)]:
+            typer.echo("\n".join(runs))
+        elif classification.shipped().has(name):
+            resolved = classification.load_classification_recipe(name, overrides or [])
+            typer.echo(dump_recipe(resolved), nl=False)
+        elif language_models.shipped().has(name):
+            typer.echo(dump_recipe(language_models.load_language_recipe(name, overrides or [])), nl=False)
+        else:
+            typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
     else:
         for group, title in PAPERS.items():
             hint = f" (one by one: recoquest recipes {group})" if group else ""

@@ -6,21 +6,17 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import Data, Device, chosen_device
+from app.cli.options import Data, Device, Processes, Resume, Sets, chosen_device
 
 
 def train(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `recoquest recipes`) or a YAML file.")],
     data: Data,
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; the encoder goes to OUT/bundle.")],
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    overrides: Sets = None,
+    resume: Resume = False,
     device: Device = None,
-    processes: Annotated[
-        int, typer.Option("--processes", min=0, help="Processes that train together; 0: one for each GPU.")
-    ] = 1,
+    processes: Processes = 1,
 ) -> None:
     """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.
 
@@ -36,9 +32,9 @@ def train(
 
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):
-        if recipe in of_classification().names:
+        if of_classification().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
-        if recipe in of_language_models().names:
+        if of_language_models().has(recipe):
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides or [])
         place = chosen_device(device)

@@ -145,8 +145,8 @@ def test_what_a_user_can_mend_is_one_sentence(
     "command",
     [
         ["train", "demo-scenes", "--processes", "0"],
-        ["classify", "glue-rte-bert-base"],
-        ["language-model", "lm-small-ivae"],
+        ["classify", "glue-bert-base::rte"],
+        ["language-model", "lm-small::ivae"],
     ],
 )
 def test_what_trains_does_so_on_the_device_of_the_settings(
@@ -185,13 +185,22 @@ def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
 
 def test_recipes_of_a_paper_are_listed_one_by_one(runner: CliRunner) -> None:
     together, single = (runner.invoke(build(), ["recipes", *rest]).output for rest in ([], ["reco"]))
-    assert "reco-mimic-cxr-lambda-{0.1,0.2," in together
-    assert "reco-mimic-cxr-lambda-0.2" in single
-    assert "reco-mimic-cxr-lambda-0.2" not in together
+    assert "infonce-mimic-cxr-batch-{32,96}" in together
+    assert "infonce-mimic-cxr-batch-96" in single
+    assert "infonce-mimic-cxr-batch-96" not in together
+    assert "reco-mimic-cxr-lambda" in single
     assert "quest" not in single
     assert len(together.splitlines()) < 250
-    assert "glue-{cola," in together
-    assert "task: rte\n" in runner.invoke(build(), ["recipes", "glue-rte-bert-base"]).output
+    assert "27 runs over task x" in " ".join(together.split())
+    assert "task: rte\n" in runner.invoke(build(), ["recipes", "glue-bert-base::rte"]).output
+
+
+def test_the_runs_of_a_sweep_are_listed_for_a_shell(runner: CliRunner) -> None:
+    listed = runner.invoke(build(), ["recipes", "reco-mimic-cxr-lambda"]).output.splitlines()
+    assert listed == [f"reco-mimic-cxr-lambda::{value}" for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8)]
+    assert "negative_weight: 0.4\n" in runner.invoke(build(), ["recipes", listed[3]]).output
+    assert len(runner.invoke(build(), ["recipes", "glue-weight"]).output.splitlines()) == 27
+    assert "cycle_epochs: 5\n" in runner.invoke(build(), ["recipes", "lm-small::cyc-vae"]).output
 
 
 def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

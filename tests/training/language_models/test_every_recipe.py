@@ -16,8 +16,8 @@ from training.language_models.run import train_language_model
 from training.recipes.load import dump_recipe, parse_as
 from training.tasks.opening import RunOptions
 
-RECIPES = {name: load_language_recipe(name) for name in shipped().names}
-OF_TABLES = [name for name in RECIPES if not name.startswith("lm-small-")]
+RECIPES = {name: load_language_recipe(name) for file in shipped().files for name in file.recipes}
+OF_TABLES = [name for name in RECIPES if not name.startswith("lm-small::")]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -25,13 +25,13 @@ def test_written_out_it_loads_again(name: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_recipe(RECIPES[name]))
     assert load_language_recipe(str(path)) == RECIPES[name]
-    assert RECIPES[name].name == name
+    assert RECIPES[name].name == name.replace("::", "-")
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_settings_follow_from_the_name(name: str) -> None:
     recipe = RECIPES[name]
-    _, data, model = name.split("-", 2)
+    _, data, model = name.replace("::", "-").split("-", 2)
     assert (recipe.model.posterior == "implicit") is model.startswith("ivae")
     assert (recipe.model.refinement is not None) is (model == "sa-vae")
     assert (recipe.kl.cycle_epochs is not None) is model.startswith("cyc-vae")
@@ -88,4 +88,4 @@ def test_a_row_of_a_table_has_published_figures(name: str) -> None:
 
 
 def test_a_small_recipe_has_none() -> None:
-    assert published(RECIPES["lm-small-vae"]) == {}
+    assert published(RECIPES["lm-small::vae"]) == {}

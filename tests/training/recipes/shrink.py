@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS
+from training.recipes.library import Library
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 
@@ -32,6 +33,11 @@ HUB_OPTIONS: dict[str, dict[str, Any]] = {
     "openai/clip-vit-base-patch32": {},
     "MIT/ast-finetuned-audioset-10-10-0.4593": {},
 }
+
+
+def first_runs(library: Library) -> list[str]:
+    """Every recipe of a library, of a sweep its first run."""
+    return [next(iter(library.runs(name)), name) for name in library.names]
 
 
 def without_downloads(recipe: Recipe) -> Recipe:

@@ -10,8 +10,8 @@ import pytest
 from training.classification import load as classification
 from training.language_models import load as language_models
 from training.objectives.registry import parse_objective
-from training.recipes.library import PAPERS
-from training.recipes.load import list_recipes, load_recipe
+from training.recipes.library import PAPERS, shipped
+from training.recipes.load import load_recipe
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 TITLES = {"reco": "ReCo", "quest": "QUEST", "uniformity": "Local uniformity", "reclaim": "RECLAIM"}
@@ -55,18 +55,21 @@ def rows() -> dict[str, set[tuple[str, str]]]:
 
 
 ROWS = rows()
-SUMMARIES = {summary.name: summary for summary in list_recipes()}
-TASKS = {
-    **{name: classification.load_classification_recipe(name) for name in classification.shipped().names},
-    **{name: language_models.load_language_recipe(name) for name in language_models.shipped().names},
+GROUPS = {name: file.group for file in shipped().files for name in file.recipes}
+# Descriptions of what tasks train, by name.
+TASKS: dict[str, str] = {
+    name: library.tree(name)["description"]
+    for library in (classification.shipped(), language_models.shipped())
+    for file in library.files
+    for name in file.recipes
 }
 # Those of this project, and a task that its table leaves out, are in the text alone.
 IN_TEXT_ALONE = (
     "glue-small-",
-    "glue-rte-base-share-",
-    "glue-rte-reclaim-share-",
+    "glue-share-base::rte-",
+    "glue-share-reclaim::rte-",
     "labels-",
-    "lm-small-",
+    "lm-small::",
     "vqa-small-",
 )
 
@@ -78,22 +81,23 @@ def test_papers_have_a_chapter_each() -> None:
 
 
 def test_every_name_is_a_recipe() -> None:
-    assert set(ROWS) <= set(SUMMARIES) | set(TASKS)
+    assert set(ROWS) <= set(GROUPS) | set(TASKS)
 
 
 @pytest.mark.parametrize("paper", TITLES)
 def test_every_recipe_of_a_paper_has_a_row_of_its_table(paper: str) -> None:
-    for name, summary in SUMMARIES.items():
-        if summary.group == paper and name not in BASELINES:
+    for name, group in GROUPS.items():
+        if group == paper and name not in BASELINES:
             own = {table for where, table in ROWS[name] if where == TITLES[paper]}
-            assert any(numbers(table) & numbers(summary.source) for table in own), name
+            source = shipped().tree(name)["source"]
+            assert any(numbers(table) & numbers(source) for table in own), name
 
 
 def test_every_recipe_of_a_task_has_a_row_of_its_table() -> None:
-    for name, recipe in TASKS.items():
+    for name, description in TASKS.items():
         if not name.startswith(IN_TEXT_ALONE):
             tables = {table for _, table in ROWS[name]}
-            assert any(numbers(table) & numbers(recipe.description) for table in tables), name
+            assert any(numbers(table) & numbers(description) for table in tables), name
 
 
 def numbers(text: str) -> set[str]:
@@ -104,13 +108,28 @@ def numbers(text: str) -> set[str]:
     return found
 
 
+def examples(folder: Path) -> list[Path]:
+    """The files that the page shows."""
+    shown = re.findall(r"^    base: .*?(?=^\S)", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    paths = [folder / f"{number}.yaml" for number, _ in enumerate(shown)]
+    for path, text in zip(paths, shown, strict=True):
+        path.write_text(dedent(text), encoding="utf-8")
+    return paths
+
+
 def test_file_of_many_recipes_is_one(tmp_path: Path) -> None:
-    (example,) = re.findall(r"^    base: .*?(?=^\S)", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    path = tmp_path / "sweep.yaml"
-    path.write_text(dedent(example), encoding="utf-8")
+    path, _ = examples(tmp_path)
     for name in expand("{infonce,reco}-clip-{flickr30k,coco}-eager"):
         assert load_recipe(f"{path}::{name}").train.epochs == 2
         assert load_recipe(f"{path}::{name}").objective == parse_objective({"name": name.partition("-")[0]})
+
+
+def test_file_of_a_sweep_has_its_runs(tmp_path: Path) -> None:
+    _, path = examples(tmp_path)
+    for weight, seed in ((0.2, 0), (0.4, 1), (0.8, 1)):
+        recipe = load_recipe(f"{path}::my-lambda::{weight}-{seed}")
+        assert recipe.objective.model_dump()["negative_weight"] == weight
+        assert (recipe.name, recipe.train.seed) == (f"my-lambda-{weight}-{seed}", seed)
 
 
 def test_patterns_are_those_of_a_shell() -> None:
@@ -122,7 +141,8 @@ def test_patterns_are_those_of_a_shell() -> None:
 def test_a_swept_value_is_in_the_row_and_in_the_recipe(setting: str) -> None:
     """The last number of a swept recipe's name is its setting."""
     ends = {"negative_weight": "lambda", "uniformity_temperature": "tau", "uniformity_weight": "eta"}
-    swept = [name for name in ROWS if re.search(rf"-{ends[setting]}-[\d.]+$", name)]
+    swept = [name for name in ROWS if re.search(rf"-{ends[setting]}(-|::|::[\d.]+-)[\d.]+$", name)]
     assert len(swept) >= 8
     for name in swept:
-        assert getattr(load_recipe(name).objective, setting) == float(name.rpartition("-")[2])
+        value = float(re.split("-|::", name)[-1])
+        assert getattr(load_recipe(name).objective, setting) == value

@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from tests.training.recipes.shrink import HUB_OPTIONS, kinds, shrunk, without_downloads
+from tests.training.recipes.shrink import HUB_OPTIONS, first_runs, kinds, shrunk, without_downloads
 from training.models.dual_encoder import build_dual_encoder
 from training.objectives.base import ObjectiveContext
-from training.recipes.load import list_recipes, load_recipe
+from training.recipes.library import shipped
+from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer.requirements import check_requirements, used_modalities
 from training.trainer.run import train
 
-RECIPES = {summary.name: load_recipe(summary.name) for summary in list_recipes()}
+RECIPES = {name: load_recipe(name) for name in first_runs(shipped())}
 
 
 def one_of_each(kinds: Mapping[str, set[str]]) -> list[str]:
@@ -32,7 +33,7 @@ def one_of_each(kinds: Mapping[str, set[str]]) -> list[str]:
 
 MODELS = one_of_each({name: {repr(recipe.model)} for name, recipe in RECIPES.items()})
 KINDS = one_of_each({name: kinds(recipe) for name, recipe in RECIPES.items()})
-REST = [name for name in RECIPES if name not in KINDS]
+REST = [name for file in shipped().files for name in file.recipes if name not in KINDS]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -67,7 +68,7 @@ def test_recipe_of_the_same_parts_trains(
 
 def check_trains(name: str, items: Path, sentence_encoder: Path, folder: Path) -> None:
     """Two steps at small scale end in a bundle and a finite loss."""
-    recipe = shrunk(RECIPES[name], sentence_encoder)
+    recipe = shrunk(load_recipe(name), sentence_encoder)
     result = train(recipe, items, folder / "run", device="cpu", show_progress=False)
     assert (result.bundle / "model.safetensors").is_file()
     assert math.isfinite(result.metrics["loss"])

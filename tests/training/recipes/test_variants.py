@@ -6,7 +6,7 @@ import yaml
 from training.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import load_recipe
-from training.recipes.variants import expand, pattern, summary
+from training.recipes.variants import expand, listed, pattern, summary
 
 SWEEP = {
     "base": "demo-scenes",
@@ -57,6 +57,31 @@ def test_mappings_are_combined() -> None:
     assert recipes["quest-x-flickr"]["train"] == {"epochs": 5}
 
 
+GRID = {
+    "name": "grid-{term}",
+    "description": "{term}, for {train.epochs} epochs.",
+    "train": {"seed": 3},
+    "variants": {"term": {"base": {}, "reco": {"objective": {"name": "reco"}}}},
+    "sweep": {"train.epochs": [1, 2], "end": {"cut": {"train": {"steps": 1}}, "whole": {}}},
+}
+
+
+def test_combinations_of_a_sweep_are_runs_of_each_recipe() -> None:
+    runs = expand(GRID, "here")
+    ends = ("1-cut", "1-whole", "2-cut", "2-whole")
+    assert list(runs) == [f"grid-{term}::{end}" for term in ("base", "reco") for end in ends]
+    assert runs["grid-reco::2-cut"] == {
+        "name": "grid-reco-2-cut",
+        "description": "reco, for 2 epochs.",
+        "train": {"seed": 3, "epochs": 2, "steps": 1},
+        "objective": {"name": "reco"},
+    }
+    assert pattern(GRID, "here") == "grid-{base,reco}"
+    assert summary(GRID, "here") == "..., for ... epochs. 4 runs over train.epochs x end."
+    texts = {"description": "base, for ... epochs. 4 runs over train.epochs x end."}
+    assert listed(GRID, "here")["grid-base"] == texts
+
+
 def test_names_are_abbreviated_as_a_shell_does() -> None:
     assert pattern(SWEEP, "here") == "sweep-{0.1,0.01}"
     assert pattern(PRODUCT, "here") == "{reco,quest}-x-{coco,flickr}{,-cut}"
@@ -75,6 +100,8 @@ def test_names_are_abbreviated_as_a_shell_does() -> None:
         ({"variants": {"optimizer.lr": 3}}, r"variants\.optimizer\.lr is a list of values"),
         ({"variants": {"optimizer.lr": {"a": 3}}}, r"variants\.optimizer\.lr\.a is a mapping"),
         ({"variants": {"optimizer.lr": {"a": None}}}, r"variants\.optimizer\.lr\.a is a mapping"),
+        ({"sweep": {"train.epochs": 3}}, r"sweep\.train\.epochs is a list of values"),
+        ({"sweep": {"train.epochs": [3]}, "name": "{train.epochs}"}, r"\{train\.epochs\} is none of its"),
     ],
 )
 def test_wrong_variants_are_named(changes: dict[str, object], message: str) -> None:
@@ -89,6 +116,16 @@ def test_file_of_several_recipes_is_asked_for_one(tmp_path: Path) -> None:
     for wrong in (str(path), f"{path}::sweep-3"):
         with pytest.raises(RecipeError, match=r"holds sweep-0\.1, sweep-0\.01: name one of them"):
             load_recipe(wrong)
+
+
+def test_a_run_of_a_sweep_of_an_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    tree = {"base": "demo-scenes", "name": "mine", "description": "Mine.", "sweep": {"train.seed": [1, 2]}}
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    recipe = load_recipe(f"{path}::mine::2")
+    assert (recipe.name, recipe.train.seed) == ("mine-2", 2)
+    with pytest.raises(RecipeError, match=r"holds mine::1, mine::2: name one of them"):
+        load_recipe(str(path))
 
 
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, dict[str, object]]) -> Library:
@@ -116,6 +153,7 @@ def test_folders_are_groups_after_those_of_none(tmp_path: Path, monkeypatch: pyt
         ("quest", "a"),
     ]
     assert library.names == ["z", "m-1", "m-2", "m-3", "a"]
+    assert library.runs("m-1") == []
     assert library.tree("m-3") == {"name": "m-3", "train": {"epochs": 1, "steps": 3}}
     assert library.tree("a") == {"name": "a", "train": {"epochs": 1, "steps": 2}}
 

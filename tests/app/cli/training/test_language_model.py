@@ -44,8 +44,8 @@ def test_a_row_of_a_table_has_the_published_figures_beside_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("command", "recipe", "message"),
     [
-        ("language-model", "lm-ptb", "lm-small-"),
-        ("train", "lm-small-vae", "give it to `recoquest language-model`"),
+        ("language-model", "lm-ptb", "lm-small"),
+        ("train", "lm-small::vae", "give it to `recoquest language-model`"),
     ],
 )
 def test_a_wrong_recipe_is_a_plain_sentence(tmp_path: Path, command: str, recipe: str, message: str) -> None:

@@ -19,11 +19,12 @@ from training.tasks.opening import RunOptions
 
 RECIPES = {
     name: recipe
-    for name in shipped().names
+    for file in shipped().files
+    for name in file.recipes
     if isinstance(recipe := load_classification_recipe(name), ImageRecipe)
 }
 # Shares and lengths are numbers; what else recipes do is in these.
-KINDS = [name for name in RECIPES if not name.endswith(("-1", "-100"))]
+KINDS = [name for name in RECIPES if not name.endswith(("::1", "::100"))]
 REST = [name for name in RECIPES if name not in KINDS]
 
 

@@ -30,7 +30,7 @@ def rows_of(name: str, *overrides: str) -> dict[str, float]:
 @pytest.mark.parametrize(("percent", "place"), [("1", 0), ("10", 1), ("100", 2)])
 def test_figures_are_the_table_s(protocol: str, column: int, percent: str, place: int) -> None:
     table = PAGE.read_text(encoding="utf-8").partition("\n### Table 2\n")[2].partition("\n### ")[0]
-    found = rows_of(f"chexpert-bundle-{protocol}-{percent}")
+    found = rows_of(f"chexpert-bundle-{protocol}::{percent}")
     assert found.keys() == ROWS.keys()
     for row, title in ROWS.items():
         line = re.search(rf"^\| {re.escape(title)} \|.*$", table, re.M)
@@ -41,6 +41,6 @@ def test_figures_are_the_table_s(protocol: str, column: int, percent: str, place
 
 def test_other_data_stand_alone() -> None:
     assert rows_of("labels-small-linear") == {}
-    assert rows_of("chexpert-random-linear-10", "data.share=0.2") == {}
-    assert rows_of("chexpert-random-linear-10", "data.labels=[Edema]") == {}
-    assert rows_of("chexpert-random-linear-10", "data.test_split=test") == {}
+    assert rows_of("chexpert-random-linear::10", "data.share=0.2") == {}
+    assert rows_of("chexpert-random-linear::10", "data.labels=[Edema]") == {}
+    assert rows_of("chexpert-random-linear::10", "data.test_split=test") == {}

@@ -19,7 +19,7 @@ from training.tasks.opening import RunOptions
 RECIPES = {
     name: recipe
     for name in shipped().names
-    if isinstance(recipe := load_classification_recipe(name), QuestionRecipe)
+    if name.startswith("vqa-") and isinstance(recipe := load_classification_recipe(name), QuestionRecipe)
 }
 
 

@@ -16,7 +16,7 @@ SHARES = "0.01", "0.05", "0.1", "0.2", "0.3", "0.5"
 
 @pytest.mark.parametrize("task", sorted(GLUE))
 def test_every_row_has_a_figure_for_each_name(task: str) -> None:
-    names, rows = published(text_recipe(f"glue-{task}-bert-base"))
+    names, rows = published(text_recipe(f"glue-bert-base::{task}"))
     metrics, sets = GLUE[task].metrics, GLUE[task].dev
     given = {f"{name}/{metric}" for name in sets for metric in metrics} if len(sets) > 1 else set(metrics)
     assert set(names) <= given
@@ -29,10 +29,10 @@ def test_every_row_has_a_figure_for_each_name(task: str) -> None:
 def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
     page = (DOCS / "recipes.md").read_text()
     for kind in ("base", "reclaim"):
-        found = re.search(rf"`glue-{task}-{kind}-share-.*` \| (.*) \|", page)
+        found = re.search(rf"`glue-share-{kind}::{task}-.*` \| (.*) \|", page)
         assert found is not None
         for share, figures in zip(SHARES, found[1].split(", "), strict=True):
-            names, (row,) = published(text_recipe(f"glue-{task}-{kind}-share-{share}"))
+            names, (row,) = published(text_recipe(f"glue-share-{kind}::{task}-{share}"))
             ours = row.base if kind == "base" else row.reclaim
             assert len(names) == len(ours)
             # The paper has MRPC's accuracy first.
@@ -43,11 +43,11 @@ def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "glue-rte-base-share-0.1",
-        "glue-small-cola-base",
-        "glue-cola-bert-reclaim-weight-0.5",
-        "glue-cola-bert-reclaim-neighbours-10",
-        "glue-cola-bert-reclaim-cl",
+        "glue-share-base::rte-0.1",
+        "glue-small-base::cola",
+        "glue-weight::cola-0.5",
+        "glue-neighbours::cola-10",
+        "glue-bert-reclaim-cl::cola",
     ],
 )
 def test_what_the_tables_do_not_have_stands_alone(name: str) -> None:
@@ -55,7 +55,7 @@ def test_what_the_tables_do_not_have_stands_alone(name: str) -> None:
 
 
 def test_a_share_of_another_size_stands_alone() -> None:
-    recipe = text_recipe("glue-cola-bert-base", ["data.share=0.4"])
+    recipe = text_recipe("glue-bert-base::cola", ["data.share=0.4"])
     assert published(recipe) == ((), ())
 
 
@@ -67,10 +67,10 @@ def test_the_page_names_the_recipes_that_there_are() -> None:
     tasks = re.findall(r"`(.*?)`", listed[1])
     assert sorted(tasks) == sorted(GLUE)
     named = {
-        f"glue-{task}-{term}-share-{share}"
+        f"glue-share-{term}::{task}-{share}"
         for task in tasks
         if task != shares[2]
         for term in ("base", "reclaim")
         for share in re.findall(r"[\d.]+", shares[1])
     }
-    assert named == {name for name in shipped().names if "-share-" in name}
+    assert named == {run for term in ("base", "reclaim") for run in shipped().runs(f"glue-share-{term}")}
