@@ -43,6 +43,17 @@ def gather_detached(rows: Tensor) -> Tensor:
     return _all_rows(rows.detach()) if process_count() > 1 else rows.detach()
 
 
+def gather_uneven(rows: Tensor) -> Tensor:
+    """The same, of processes that may differ in how many rows they have."""
+    if process_count() == 1:
+        return rows.detach()
+    counts = _all_rows(torch.tensor([len(rows)], device=rows.device)).tolist()
+    padded = rows.new_zeros((max(counts), *rows.shape[1:]))
+    padded[: len(rows)] = rows.detach()
+    parts = torch.split(_all_rows(padded), max(counts))
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
 def of_first_process(values: Tensor) -> Tensor:
     """The first process's values in all processes, such as random numbers that they share; no gradient."""
     shared = values.detach().clone()

@@ -1,4 +1,4 @@
-"""One of the processes that train together: `recoquest train` until its launcher ends."""
+"""One of the processes that train together: a command that trains, until its launcher ends."""
 
 import sys
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from training.host import keep_order_of_sums
 
 
 def main(parent: int, arguments: Sequence[str]) -> None:
-    """Train with the others, and leave the process with the command's exit code."""
+    """Run a command with the others, and leave the process with the command's exit code."""
     end_with_parent(parent)
     keep_order_of_sums()
-    ended(lambda: build()(["train", *arguments]))
+    ended(lambda: build()(list(arguments)))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import torch
 
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
+from training.recipes.tasks import TaskRecipe
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import launched_processes
 
 
-def process_count(wanted: int, recipe: Recipe, out: Path, *, resume: bool, device: str) -> int:
+def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
     """Number of processes for a training; 1 if it is launched as one of several already.
 
     Args:
@@ -44,9 +45,17 @@ def process_count(wanted: int, recipe: Recipe, out: Path, *, resume: bool, devic
 
 
 def train_together(
-    count: int, recipe: str, data: Path, out: Path, overrides: Sequence[str], *, resume: bool, device: str
+    count: int,
+    recipe: str,
+    data: Path,
+    out: Path,
+    overrides: Sequence[str],
+    *,
+    resume: bool,
+    device: str,
+    command: str = "train",
 ) -> None:
-    """Run `recoquest train` in several processes, which end with this one.
+    """Run a command that trains in several processes, which end with this one.
 
     They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
 
@@ -58,16 +67,18 @@ def train_together(
         overrides: Overrides of the recipe, `key=value` each.
         resume: Go on from the run's last checkpoint.
         device: Without a number: each takes a GPU of its own.
+        command: Name of the command.
 
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.
     """
     sets = [part for override in overrides for part in ("--set", override)]
     goes_on = ["--resume"] if resume else []
-    command = [recipe, "--data", str(data), "--out", str(out), *sets, *goes_on, "--device", device]
+    files = ["--data", str(data), "--out", str(out)]
+    arguments = [command, recipe, *files, *sets, *goes_on, "--device", device]
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.launch.launcher", str(os.getpid()), str(count), *command],
+        [sys.executable, "-m", "app.launch.launcher", str(os.getpid()), str(count), *arguments],
         env={"OMP_NUM_THREADS": str(threads), **os.environ},
         # Ctrl-C at a terminal is passed on below, once.
         start_new_session=True,

@@ -1,7 +1,8 @@
 """What a run had to leave out, and when that is too much."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from training.errors import DataError
@@ -80,6 +81,13 @@ class Rejections:
         later._counted = counted
         later._before = self
         return later
+
+    def joined(self, others: Iterable["Rejections"]) -> "Rejections":
+        """The tally of all who went through these lines, with each line that any of them left out."""
+        whole = copy(self)
+        found = {(item.line, item.table): item for tally in (self, *others) for item in tally.items}
+        whole._items = list(found.values())
+        return whole
 
     def add(self, line: int, reason: str, table: str = "") -> None:
         """Leave one line out.

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from training.frozen import Frozen
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
-from training.tasks.config import TaskRecipe
+from training.recipes.tasks import TaskRecipe
 
 
 class RefinementConfig(Frozen):

@@ -13,6 +13,7 @@ from torch import Tensor
 from training.data.rejections import Rejections
 from training.errors import DataError
 from training.tasks.loader import ItemLoader
+from training.trainer.run_state.processes import Processes
 
 PAD: Final = 0
 UNKNOWN: Final = 1
@@ -127,6 +128,7 @@ class SentenceLoader(ItemLoader[SentenceBatch]):
         max_words: Longest sentence in words; longer ones are cut.
         batch_size: Sentences of a batch.
         seed: Seed of the order, which differs in every epoch.
+        processes: Whose share of each batch is drawn.
     """
 
     def __init__(
@@ -136,8 +138,9 @@ class SentenceLoader(ItemLoader[SentenceBatch]):
         max_words: int,
         batch_size: int,
         seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
-        super().__init__(len(sentences), batch_size, seed)
+        super().__init__(len(sentences), batch_size, seed, processes)
         self._sentences = sentences
         self._vocabulary = vocabulary
         self._max_words = max_words

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from training.distributed import gather_uneven, of_first_process
 from training.language_models.config import RatioConfig
 from training.language_models.posterior import Latent, Posterior, Reconstruct
 from training.objectives.similarity import full_precision
@@ -58,7 +59,7 @@ class ImplicitPosterior(Posterior):
         state = full_precision(state.detach())
         with torch.autocast(state.device.type, enabled=False):
             if self.training:
-                self._fit(codes.detach(), state)
+                self._fit(codes, state)
             prior = torch.randn_like(codes)
             kl = _divergence(self.of_sentence, torch.cat([codes, state], 1), torch.cat([prior, state], 1))
             information = (kl - _divergence(self.of_all, codes, prior)).detach()
@@ -73,10 +74,11 @@ class ImplicitPosterior(Posterior):
         self._optimizer.load_state_dict(state)
 
     def _fit(self, codes: Tensor, state: Tensor) -> None:
-        """Raise both divergences by some steps of the networks."""
+        """Raise both divergences by some steps of the networks; those of all processes stay the same."""
+        codes, state = gather_uneven(codes), gather_uneven(state)
         self._learn_ratios(True)
         for _ in range(self._updates):
-            prior = torch.randn_like(codes)
+            prior = of_first_process(torch.randn_like(codes))
             found = _divergence(self.of_sentence, torch.cat([codes, state], 1), torch.cat([prior, state], 1))
             loss = -(found + _divergence(self.of_all, codes, prior)).mean()
             self._optimizer.zero_grad()

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from training.errors import RecipeError
 from training.language_models.config import AnnealingConfig, LanguageModelRecipe
 from training.language_models.corpus import (
     SentenceBatch,
@@ -18,11 +19,11 @@ from training.language_models.corpus import (
 from training.language_models.measures import ELBO, measure
 from training.language_models.model import SentenceVae
 from training.language_models.task import LanguageModelTask
-from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import RunOptions, open_run
+from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
 from training.tasks.share import kept_share
-from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
+from training.trainer.run_state.processes import Processes
 
 _SPLITS = ("train", "valid", "test")
 
@@ -57,51 +58,65 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
-    run: OpenRun[SentenceBatch] = open_run(recipe, options)
-    corpora = {
-        name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
-    }
-    rejected = report(*(corpus.rejections for corpus in corpora.values()))
-    train = kept_share(corpora["train"].sentences, recipe.data)
-    vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
-    vae = SentenceVae(recipe.model, len(vocabulary))
-    loader = partial(
-        SentenceLoader,
-        vocabulary=vocabulary,
-        max_words=recipe.model.max_words,
-        batch_size=recipe.train.batch_size,
-    )
-    measured = partial(measure, vae, run.fabric, seed=recipe.train.seed)
-    batches = loader(train, seed=recipe.train.seed)
-    valid = loader(corpora["valid"].sentences)
-    problem = Problem(
-        module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
-        batches=batches,
-        inputs=partial(_inputs, recipe.kl, batches.batches_per_epoch, run.fabric.device),
-        measure=lambda: measured(valid, draws=1),
-        chosen_by=ELBO,
-        fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
-    )
-    loop = run.fit(problem)
-    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
-    loop.task.eval()
-    test = measured(
-        loader(corpora["test"].sentences), draws=recipe.test_draws, show_progress=options.show_progress
-    )
-    sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
-    run.folder.write_results(
-        {
-            "recipe": recipe.name,
-            "task": recipe.task,
-            "test": test,
-            "validation": loop.metrics,
-            "steps": loop.position.step,
-            "vocabulary": len(vocabulary),
-            "examples": {**sizes, "train": len(train)},
-            "rejected": rejected,
+    with open_run(recipe, options) as run:
+        _check_shareable(recipe, run.processes)
+        corpora = {
+            name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
         }
-    )
-    return LanguageModelResult(test, loop.metrics, run.folder.best, rejected)
+        rejected = report(run.processes, *(corpus.rejections for corpus in corpora.values()))
+        train = kept_share(corpora["train"].sentences, recipe.data)
+        vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
+        vae = SentenceVae(recipe.model, len(vocabulary))
+        loader = partial(
+            SentenceLoader,
+            vocabulary=vocabulary,
+            max_words=recipe.model.max_words,
+            batch_size=recipe.train.batch_size,
+        )
+        measured = partial(measure, vae, run.fabric, seed=recipe.train.seed)
+        batches = loader(train, seed=recipe.train.seed, processes=run.processes)
+        valid, test = (loader(corpora[name].sentences) for name in _SPLITS[1:])
+        problem = TaskProblem(
+            module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
+            batches=batches,
+            inputs=partial(_inputs, recipe.kl, batches.batches_per_epoch, run.fabric.device),
+            validate=lambda: measured(valid, draws=1),
+            chosen_by=ELBO,
+            fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
+            fabric=run.fabric,
+            processes=run.processes,
+        )
+        loop = run.fit(problem)
+        figures = problem.measured(
+            lambda: measured(test, draws=recipe.test_draws, show_progress=run.show_progress)
+        )
+        sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
+        run.write_results(
+            {
+                "recipe": recipe.name,
+                "task": recipe.task,
+                "test": figures,
+                "validation": loop.metrics,
+                "steps": loop.position.step,
+                "vocabulary": len(vocabulary),
+                "examples": {**sizes, "train": len(train)},
+                "rejected": rejected,
+            }
+        )
+    return LanguageModelResult(figures, loop.metrics, run.folder.best, rejected)
+
+
+def _check_shareable(recipe: LanguageModelRecipe, processes: Processes) -> None:
+    """Make sure that several processes can share the batches of a model.
+
+    Raises:
+        RecipeError: They cannot.
+    """
+    if recipe.model.refinement is not None and processes.count > 1:
+        raise RecipeError(
+            "SA-VAE refines the codes of a whole batch by one gradient: train it in one process, or set "
+            "model.refinement to null."
+        )
 
 
 def _inputs(

@@ -5,7 +5,7 @@ from torch import Tensor
 from training.language_models.config import SentenceVaeConfig
 from training.language_models.model import SentenceVae
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
-from training.tasks.loop import TaskModule
+from training.tasks.problem import TaskModule
 
 
 class LanguageModelTask(TaskModule):

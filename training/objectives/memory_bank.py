@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from training.distributed import gather_detached, of_first_process, process_rank
+from training.distributed import gather_uneven, of_first_process, process_rank
 from training.errors import RecipeError
 from training.objectives.similarity import NORM_EPS, full_precision
 
@@ -101,11 +101,11 @@ class MemoryBank(nn.Module):
 
     def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
         """The features of the whole batch, none of a query's own image; nothing is taken from memory."""
-        everyone = gather_detached(queries)
+        everyone = gather_uneven(queries)
         own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
         found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
         if items is not None:
-            found = self.groups[items].unsqueeze(1) != self.groups[gather_detached(items)]
+            found = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
         return Neighbours(everyone.unsqueeze(0), found)
 
     def update(self, items: Tensor, features: Tensor) -> None:
@@ -116,9 +116,9 @@ class MemoryBank(nn.Module):
 
         Args:
             items: (b,), local.
-            features: (b, D), local, as many on every process.
+            features: (b, D), local.
         """
-        everyone, new = gather_detached(items), gather_detached(full_precision(features))
+        everyone, new = gather_uneven(items), gather_uneven(full_precision(features))
         with torch.no_grad():
             rows, place = torch.unique(everyone, return_inverse=True)
             total = new.new_zeros((len(rows), new.shape[1])).index_add_(0, place, new)

@@ -1,1 +1,1 @@
-"""Runs whose result is metrics, not an encoder: settings, loop and start of a run."""
+"""Runs whose result is metrics, not an encoder: their problems for the loop, and the start of a run."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from training.errors import DataError
-from training.tasks.config import ChoosingDataConfig
+from training.recipes.tasks import ChoosingDataConfig
 from training.tasks.share import kept_share
 
 Item = TypeVar("Item")

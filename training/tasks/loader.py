@@ -6,10 +6,13 @@ from itertools import count
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.data.pairs import Position
+from training.trainer.run_state.processes import Processes
 
 Drawn = TypeVar("Drawn")
+Places = NDArray[np.int64]
 
 
 class ItemLoader(ABC, Generic[Drawn]):
@@ -17,15 +20,19 @@ class ItemLoader(ABC, Generic[Drawn]):
 
     Args:
         items: Number of items.
-        batch_size: Items of a batch.
+        batch_size: Items of a batch, over all processes together.
         seed: Seed of the order, which differs in every epoch.
+        processes: Whose share of each batch is drawn.
     """
 
-    def __init__(self, items: int, batch_size: int, seed: int = 0) -> None:
+    def __init__(
+        self, items: int, batch_size: int, seed: int = 0, processes: Processes | None = None
+    ) -> None:
         self.batches_per_epoch = -(-items // batch_size)
         self._items = items
         self._batch_size = batch_size
         self._seed = seed
+        self._processes = processes or Processes()
 
     def __len__(self) -> int:
         """Number of items."""
@@ -41,9 +48,23 @@ class ItemLoader(ABC, Generic[Drawn]):
             order = np.random.default_rng((self._seed, epoch)).permutation(self._items)
             first = position.index if epoch == position.epoch else 0
             for index in range(first, self.batches_per_epoch):
-                yield self.batch(order[index * self._batch_size : (index + 1) * self._batch_size].tolist())
+                whole = order[index * self._batch_size : (index + 1) * self._batch_size]
+                yield self.batch(_share(whole, self._processes).tolist())
+
+    @property
+    def smallest_share(self) -> int:
+        """Fewest items that a process has of a batch."""
+        last = self._items % self._batch_size or self._batch_size
+        return min(size // self._processes.count or size for size in (last, self._batch_size))
 
     def in_order(self) -> Iterator[Drawn]:
-        """Every item once."""
+        """Every item once, all in each process."""
         for start in range(0, self._items, self._batch_size):
             yield self.batch(range(start, min(start + self._batch_size, self._items)))
+
+
+def _share(places: Places, processes: Processes) -> Places:
+    """Neighbouring items, one more or less than other processes have; all, of fewer items than processes."""
+    if len(places) < processes.count:
+        return places
+    return np.array_split(places, processes.count)[processes.rank]

@@ -1,21 +1,25 @@
-"""Start of a run of any task: folder, device and loop."""
+"""Start of a run of any task: folder, device, processes and loop."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Any
 
 from lightning_fabric import Fabric
+from torch import nn
 
-from training.errors import RecipeError
-from training.tasks.config import TaskRecipe
-from training.tasks.loop import Problem, TaskLoop
+from training.recipes.load import dump_recipe
+from training.recipes.tasks import TaskRecipe
+from training.tasks.problem import TaskProblem
+from training.trainer.loop import Drawn, TrainingLoop
+from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.parameter_groups import adam
 from training.trainer.run_state.checkpoint import Checkpoint, seed_everything
 from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
-from training.trainer.run_state.metrics_log import MetricsLog
-from training.trainer.steps import Drawn
+from training.trainer.run_state.processes import Processes, check_divisible, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,81 +42,101 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class OpenRun(Generic[Drawn]):
+class OpenRun:
     """A run that may begin or go on.
 
     Attributes:
         recipe: Resolved.
         folder: Folder of the run.
         fabric: Device and precision.
+        processes: That train together, each on its share of every batch.
         checkpoint: Checkpoint to resume from; None: a new run.
-        show_progress: Show bars on standard error.
+        show_progress: Show bars on standard error; the leading process alone does.
     """
 
     recipe: TaskRecipe
     folder: RunFolder
     fabric: Fabric
+    processes: Processes
     checkpoint: Checkpoint | None
     show_progress: bool
 
-    def fit(self, problem: Problem[Drawn]) -> TaskLoop[Drawn]:
-        """Train to the end; the folder then holds the best checkpoint.
+    def handle_batch_norm(self, module: nn.Module, *, smallest: int) -> None:
+        """Take the statistics of batch norm that is trained over all GPUs; on CPUs of each process's share.
+
+        Args:
+            module: In training mode.
+            smallest: Fewest items of a share.
+
+        Raises:
+            RecipeError: Batch norm would see a single item.
+        """
+        several = self.processes.count > 1
+        synchronised = several and self.fabric.device.type == "cuda"
+        check_batch_norm(module, smallest=smallest)
+        warn_of_batch_norm(module, chunks=False, shares=several and not synchronised)
+        if synchronised:
+            synchronise(module)
+
+    def fit(self, problem: TaskProblem[Drawn]) -> TrainingLoop[Drawn]:
+        """Train to the end; the module then has the weights of the best checkpoint.
 
         Raises:
             TrainingError: The checkpoint is of other data, or the run went wrong.
             TrainingInterruptedError: The run was asked to stop.
         """
+        self.processes.check_alike(problem.fingerprint + dump_recipe(self.recipe), "recipes or training data")
+        self.processes.share_weights(problem.module.to(self.fabric.device))
+        if self.processes.rank:
+            seed_everything(self.recipe.train.seed, self.processes.rank)
         loop = self._loop(problem)
-        if self.checkpoint is None:
-            loop.save(self.folder.last.name)
-            self.folder.write_recipe(self.recipe)
-        elif self.checkpoint.data != loop.fingerprint:
+        loop.start(self.checkpoint)
+        loop.run(show_progress=self.show_progress)
+        if not loop.metrics:
             raise TrainingError(
-                "The training data or the encoder are not those that the run in "
-                f"{self.folder.path} was started with: give the same, or start a new run in another folder."
+                f"The {problem.chosen_by} of the validation examples was never a number, so there is no best "
+                "checkpoint: try a lower optimizer.lr."
             )
-        else:
-            loop.restore(self.checkpoint)
-        with MetricsLog(self.folder.path, loop.position.step) as log:
-            loop.run(log, show_progress=self.show_progress)
+        loop.load_best()
         return loop
 
-    def _loop(self, problem: Problem[Drawn]) -> TaskLoop[Drawn]:
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        """Write `results.json`, once."""
+        if self.processes.leads:
+            self.folder.write_results(results)
+
+    def _loop(self, problem: TaskProblem[Drawn]) -> TrainingLoop[Drawn]:
         tower = [] if problem.module.tower is None else list(problem.module.tower.parameters())
         inside = {id(parameter) for parameter in tower}
         others = [parameter for parameter in problem.module.parameters() if id(parameter) not in inside]
         trained = [parameter for parameter in tower if parameter.requires_grad]
-        optimizer = adam(trained, others, self.recipe.optimizer, self.fabric.device)
-        task, wrapped = self.fabric.setup(problem.module, optimizer)
-        return TaskLoop(
+        return TrainingLoop(
             recipe=self.recipe,
-            optimizer=optimizer,
-            batches=problem.batches,
-            folder=self.folder.checkpoints,
-            fingerprint=problem.fingerprint,
-            total_steps=self.recipe.train.epochs * problem.batches.batches_per_epoch,
-            fabric=self.fabric,
             problem=problem,
-            task=task,
-            stepping=wrapped,
+            optimizer=adam(trained, others, self.recipe.optimizer, self.fabric.device),
+            device=self.fabric.device,
+            folder=self.folder,
+            total_steps=self.recipe.train.epochs * problem.batches.batches_per_epoch,
+            processes=self.processes,
         )
 
 
-def open_run(recipe: TaskRecipe, options: RunOptions) -> OpenRun[Drawn]:
-    """Check the folder before any data are read, choose the device, and seed the global generators.
+@contextmanager
+def open_run(recipe: TaskRecipe, options: RunOptions) -> Iterator[OpenRun]:
+    """Check the folder before any data are read, join the other processes, and seed the global generators.
+
+    Started by torchrun, all processes train one model together; the first one writes and reports.
 
     Raises:
         TrainingError: The folder is not empty, or has no checkpoint of this recipe to resume from.
-        RecipeError: The device does not exist, or there are several processes.
+        RecipeError: The device does not exist, or the processes cannot split a batch evenly.
     """
     pin_threads()
-    folder, checkpoint = RunFolder(options.out), None
-    if options.resume:
-        checkpoint = folder.read_checkpoint(recipe)
-    else:
-        folder.check_unused()
     fabric = build_fabric(recipe.train.precision, options.device)
-    if fabric.world_size > 1:
-        raise RecipeError("This command runs in one process: start it without torchrun.")
-    seed_everything(recipe.train.seed)
-    return OpenRun(recipe, folder, fabric, checkpoint, options.show_progress)
+    with joined(fabric) as processes:
+        check_divisible(recipe.train.batch_size, processes.count)
+        folder = RunFolder(options.out)
+        checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=options.resume)
+        seed_everything(recipe.train.seed)
+        shown = options.show_progress and processes.leads
+        yield OpenRun(recipe, folder, fabric, processes, checkpoint, shown)

@@ -3,13 +3,15 @@
 import logging
 
 from training.data.rejections import Rejections
+from training.trainer.run_state.processes import Processes
 
 logger = logging.getLogger(__name__)
 
 
-def report(*parts: Rejections) -> int:
-    """Name what was left out, and count it."""
-    for rejections in parts:
+def report(processes: Processes, *parts: Rejections) -> int:
+    """Name what any process left out, and count it."""
+    whole = [part.joined(processes.gathered(part)) for part in parts]
+    for rejections in whole:
         if rejections.items:
             logger.warning("%s", rejections.summary())
-    return sum(map(len, parts))
+    return sum(map(len, whole))

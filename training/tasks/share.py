@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from training.tasks.config import TaskDataConfig
+from training.recipes.tasks import TaskDataConfig
 
 Item = TypeVar("Item")
 

@@ -20,7 +20,8 @@ from training.models.texts.sentence_encoder import SentenceEncoder
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import BatchLoader, Targets, whole_text
+from training.trainer.batches import Batch, BatchLoader, Targets, whole_text
+from training.trainer.encoder_problem import EncoderProblem
 from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
@@ -32,6 +33,7 @@ from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_regions
 from training.trainer.run_state.checkpoint import seed_everything
 from training.trainer.run_state.devices import chosen_precision
+from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes
 from training.trainer.setup import (
     build_captions,
@@ -67,12 +69,14 @@ class Assembled:
 
     Attributes:
         loop: At step 0.
+        problem: Of the loop.
         model: Measured and kept: that it trains, or the average of its weights.
         preprocessing: Of what the model sees.
         broken: Files of the train split that cannot be read, as this process has found so far.
     """
 
-    loop: TrainingLoop
+    loop: TrainingLoop[Batch]
+    problem: EncoderProblem
     model: DualEncoder
     preprocessing: Preprocessing
     broken: Rejections
@@ -87,7 +91,7 @@ class Assembly:
         modalities: That the objective uses.
         fabric: Device and precision.
         processes: That train together.
-        checkpoints: Folder of the run's checkpoints.
+        folder: Of the run.
         resources: Ends the threads that decode when it is closed.
     """
 
@@ -95,7 +99,7 @@ class Assembly:
     modalities: frozenset[Modality]
     fabric: Fabric
     processes: Processes
-    checkpoints: Path
+    folder: RunFolder
     resources: ExitStack
 
     def assemble(self, splits: Splits, *, load_pretrained: bool, show_progress: bool) -> Assembled:
@@ -145,19 +149,19 @@ class Assembly:
         broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
         self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
-        loop = self._loop(task, pairs, preprocessing)
+        problem = self._problem(task, pairs, preprocessing)
         if splits.val.records:
             mixed = chosen_precision(recipe.train.precision, device) == "bf16"
             encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
-            loop.validation = Validation(
+            problem.validation = Validation(
                 recipe,
                 splits.val,
                 encoder,
                 self._loss_batches(splits.val, opener),
-                loop.loss.value,
+                problem.loss.value,
                 self.processes,
             )
-        return Assembled(loop, task.result, preprocessing, broken)
+        return Assembled(self._loop(problem), problem, task.result, preprocessing, broken)
 
     def _sentence_encoder(self) -> SentenceEncoder | None:
         name = self.recipe.data.target_encoder
@@ -178,21 +182,30 @@ class Assembly:
         if synchronised:
             synchronise(model)
 
-    def _loop(self, task: TrainingTask, pairs: SplitData, preprocessing: Preprocessing) -> TrainingLoop:
+    def _problem(self, task: TrainingTask, pairs: SplitData, preprocessing: Preprocessing) -> EncoderProblem:
         recipe = self.recipe
         shortcuts = pairs.batches.shortcuts
         digits = None if shortcuts is None else shortcuts.overlay()
         augmentation = Augmentation(recipe.augmentation, recipe.train.seed)
         prepare = PixelPreparation(preprocessing.image, augmentation, digits)
+        return EncoderProblem(
+            recipe=recipe,
+            loss=BatchLoss(task, self.fabric, prepare, recipe.train.chunk_size),
+            batches=pairs.batches,
+            fingerprint=pairs.fingerprint,
+            processes=self.processes,
+        )
+
+    def _loop(self, problem: EncoderProblem) -> TrainingLoop[Batch]:
+        recipe, device = self.recipe, self.fabric.device
         epochs = recipe.train.epochs or 0
         return TrainingLoop(
             recipe=recipe,
-            loss=BatchLoss(task, self.fabric, prepare, recipe.train.chunk_size),
-            optimizer=build_optimizer(task, recipe.optimizer, self.fabric.device),
-            batches=pairs.batches,
-            folder=self.checkpoints,
-            fingerprint=pairs.fingerprint,
-            total_steps=recipe.train.steps or epochs * pairs.batches.batches_per_epoch,
+            problem=problem,
+            optimizer=build_optimizer(problem.loss.task, recipe.optimizer, device),
+            device=device,
+            folder=self.folder,
+            total_steps=recipe.train.steps or epochs * problem.batches.batches_per_epoch,
             processes=self.processes,
         )
 

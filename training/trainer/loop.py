@@ -1,123 +1,279 @@
-"""The loop of encoders, which knows neither their objective nor their architecture."""
+"""The loop of every run: batches in, steps, measurements, checkpoints, until it is done or asked to stop."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
-from training.errors import DataError
-from training.recipes.schema import Recipe, TrainConfig
-from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import Batch, without_missing
+from training.data.pairs import Position
+from training.objectives.base import LossOutput
+from training.progress import ProgressBar, progress_bar
+from training.recipes.load import dump_recipe
+from training.recipes.schema import Recipe
+from training.recipes.tasks import TaskRecipe
+from training.trainer.batches import prefetched
 from training.trainer.optimisation.gradients import average_gradients, gradient_norm
 from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
+from training.trainer.run_state.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    load_weights,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.metric_sums import LossFigures
 from training.trainer.run_state.metrics_log import MetricsLog
 from training.trainer.run_state.processes import Processes
-from training.trainer.steps import StepLoop
-from training.trainer.validation import Validation, is_better
+from training.trainer.run_state.stopping import StopSignal
+from training.trainer.task import TrainedModule
+from training.trainer.validation import is_better
+
+Drawn = TypeVar("Drawn")
+DrawnAlone = TypeVar("DrawnAlone", covariant=True)
+
+
+class Batches(Protocol[DrawnAlone]):
+    """The training batches of a run."""
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many there are in each epoch."""
+
+    def from_position(self, position: Position) -> Iterator[DrawnAlone]:
+        """All batches from a position on, without an end."""
+
+
+class Problem(ABC, Generic[Drawn]):
+    """What a run trains: the loss of its batches, and figures that tell how good its weights are.
+
+    Attributes:
+        module: Trained; its weights are in the checkpoints.
+        batches: Of the train split, this process's share.
+        fingerprint: Digest of the data and the encoder that a resumed run must find unchanged.
+        chosen_by: Figure of `measure` that decides the best checkpoint.
+        measured_at_start: Training begins with weights that may stay the best.
+    """
+
+    module: TrainedModule
+    batches: Batches[Drawn]
+    fingerprint: str
+    chosen_by: str
+    measured_at_start: bool = False
+
+    @abstractmethod
+    def backward(self, batch: Drawn, step: int) -> tuple[LossOutput, int]:
+        """Add the gradient of the loss of a training step to the parameters.
+
+        Args:
+            batch: This process's share.
+            step: Number of the step, from 0.
+
+        Returns:
+            The loss, whose mean over the processes is that of the whole batch, and the share's samples.
+        """
+
+    @abstractmethod
+    def measure(self) -> dict[str, float]:
+        """Figures of the validation split, the same in every process; none where there is no such split."""
 
 
 @dataclass(kw_only=True)
-class TrainingLoop(StepLoop[Batch]):
-    """A run that trains an encoder, in one process or several.
+class TrainingLoop(Generic[Drawn]):
+    """A run, in one process or several: its parts, and where it stands.
 
     Attributes:
         recipe: Resolved.
-        loss: Of the model and the objective that are trained.
-        validation: None without a validation split.
+        problem: Module, batches and measurements.
+        optimizer: Of the parameters that are trained.
+        device: Where the module is.
+        folder: Of the run.
+        total_steps: Length of the run.
+        processes: That train together; the leading one writes and reports.
+        position: Where it stands.
+        metrics: Of the best checkpoint so far; empty before the first.
     """
 
-    recipe: Recipe
-    loss: BatchLoss
-    validation: Validation | None = None
+    recipe: Recipe | TaskRecipe
+    problem: Problem[Drawn]
+    optimizer: Optimizer
+    device: torch.device
+    folder: RunFolder
+    total_steps: int
+    processes: Processes = field(default_factory=Processes)
+    position: Position = field(default_factory=Position)
+    metrics: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._parameters = [parameter for parameter in self.trained.parameters() if parameter.requires_grad]
+        module = self.problem.module
+        self._recipe_yaml = dump_recipe(self.recipe)
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._figures = LossFigures(self.device, self.processes)
+        self._saved_at = time.monotonic()
+        self._log: MetricsLog | None = None
 
-    @property
-    def trained(self) -> nn.Module:
-        """Model and objective."""
-        return self.loss.task
+    def start(self, checkpoint: Checkpoint | None) -> None:
+        """Begin at step 0 with a first checkpoint, or where a checkpoint ends.
 
-    @property
-    def device(self) -> torch.device:
-        """Where they are."""
-        return self.loss.fabric.device
+        Raises:
+            TrainingError: The checkpoint is of other data or of another model.
+        """
+        if checkpoint is None:
+            self.save(self.folder.last.name)
+            if self.processes.leads:
+                self.folder.write_recipe(self.recipe)
+            return
+        if checkpoint.data != self.problem.fingerprint:
+            raise TrainingError(
+                "The training data or the encoder are not those that the run in "
+                f"{self.folder.path} was started with: give the same, or start a new run in another folder."
+            )
+        if checkpoint.metrics and self.processes.leads:
+            # It is needed at the end, too late to learn that it cannot be used.
+            self.load_best()
+        self.restore(checkpoint)
 
-    @property
-    def bookkeeping(self) -> TrainConfig:
-        """The recipe's."""
-        return self.recipe.train
+    def run(self, *, show_progress: bool = True) -> None:
+        """Go on from where the run stands to its end.
 
-    def _begin(self, log: MetricsLog | None) -> None:
-        if not self.position.step and self.recipe.train.start_from is not None:
-            # What the run starts from is the best until a step makes it better.
-            self._validate(log)
+        Args:
+            show_progress: Show a bar on standard error.
+
+        Raises:
+            TrainingInterruptedError: The user or the system asked to stop; the checkpoint is written.
+            TrainingError: A loss or a gradient is not finite.
+        """
+        if not self.processes.leads:
+            self._run(show_progress)
+            return
+        with MetricsLog(self.folder.path, self.position.step) as self._log:
+            self._run(show_progress)
+
+    def _run(self, show_progress: bool) -> None:
+        self.problem.module.train()
+        if not self.position.step and self.problem.measured_at_start:
+            self._measure()
         self._figures.restart_clock()
+        with (
+            StopSignal() as stop,
+            prefetched(self.problem.batches.from_position(self.position)) as batches,
+            progress_bar("training", self.total_steps, done=self.position.step, shown=show_progress) as bar,
+        ):
+            while self.position.step < self.total_steps:
+                self._step(next(batches))
+                self.position = self.position.next(self.problem.batches.batches_per_epoch)
+                self._report(bar)
+                measured = self._measure_if_due()
+                stopped, due = self.processes.any_of([stop.received is not None, self._checkpoint_due()])
+                if measured or stopped or due:
+                    self._figures.check()
+                    self.save(self.folder.last.name)
+                if stopped and self.position.step < self.total_steps:
+                    raise TrainingInterruptedError(
+                        f"Stopped after step {self.position.step:,} of {self.total_steps:,}; the checkpoint "
+                        "is written. Repeat the command with --resume to go on.",
+                        stop.received,
+                    )
 
-    def _check_finite(self) -> None:
-        self._figures.check()
+    def save(self, name: str) -> None:
+        """Write the checkpoint of this moment; all processes return when it is written."""
+        states = self.processes.gathered(random_state(self.device))
+        if self.processes.leads:
+            checkpoint = Checkpoint(
+                position=self.position,
+                task=self.problem.module.state_dict(),
+                optimizer=self.optimizer.state_dict(),
+                random=states,
+                metrics=self.metrics,
+                recipe=self._recipe_yaml,
+                data=self.problem.fingerprint,
+            )
+            save_checkpoint(self.folder.checkpoints / name, checkpoint)
+        self.processes.of_leader(None)
+        self._saved_at = time.monotonic()
 
-    def _step(self, batch: Batch) -> None:
-        batch = without_missing(batch, self.processes)
-        _check_size(batch, self.processes)
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take the state of a checkpoint.
+
+        Raises:
+            TrainingError: It is that of another model.
+        """
+        load_weights(self.problem.module, checkpoint, self.folder.last)
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        restore_random_state(checkpoint.random[self.processes.rank], self.device)
+        self.position = checkpoint.position
+        self.metrics = checkpoint.metrics
+
+    def load_best(self) -> Checkpoint:
+        """Read the best checkpoint, and give the module its weights.
+
+        Raises:
+            TrainingError: It cannot be read, or is of another run.
+        """
+        best = load_checkpoint(self.folder.best)
+        if best.data != self.problem.fingerprint:
+            raise TrainingError(f"{self.folder.best} is from a run on other data: start the run anew.")
+        load_weights(self.problem.module, best, self.folder.best)
+        return best
+
+    def _step(self, batch: Drawn) -> None:
+        """Do a step of the optimizer."""
         step = self.position.step
         set_learning_rate(self.optimizer, learning_rate_factor(self.recipe.schedule, step, self.total_steps))
         self.optimizer.zero_grad()
-        output = self.loss.backward(batch, step)
+        output, samples = self.problem.backward(batch, step)
         average_gradients(self._parameters, self.processes)
         norm = gradient_norm(self._parameters)
-        self._figures.add(step + 1, len(batch.inputs), output, norm)
+        self._figures.add(step + 1, samples, output, norm)
         if self.device.type == "cpu":
             self._figures.check()
         limit = self.recipe.optimizer.max_grad_norm
         if limit is not None:
             nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
-        self.loss.task.after_step()
+        self.problem.module.after_step()
 
-    def _read_figures(self) -> dict[str, float]:
-        return self._figures.read()
+    def _report(self, bar: ProgressBar) -> None:
+        step = self.position.step
+        if step % self.recipe.train.log_every_steps and step != self.total_steps:
+            bar.advance()
+            return
+        figures = self._figures.read()
+        figures["learning_rate"] = self.optimizer.param_groups[-1]["lr"]
+        if self._log is not None:
+            self._log.write(step, "train", figures)
+        bar.advance(note=f"loss {figures['loss']:.4g}, {figures['samples_per_second']:,.0f} samples/s")
 
-    def _note(self, figures: Mapping[str, float]) -> str:
-        return f"{super()._note(figures)}, {figures['samples_per_second']:,.0f} samples/s"
-
-    def _measure_if_due(self, log: MetricsLog | None) -> bool:
+    def _measure_if_due(self) -> bool:
+        """Measure after the epochs of the recipe and at the end; return whether it was time."""
         due = self.position.index == 0 and self.position.epoch % self.recipe.train.evaluate_every_epochs == 0
         if not due and self.position.step < self.total_steps:
             return False
         self._figures.check()
-        self._validate(log)
+        self._measure()
         self._figures.restart_clock()
         return True
 
-    def _validate(self, log: MetricsLog | None) -> None:
+    def _measure(self) -> None:
         """Measure on the validation split, and keep the weights if they are the best so far."""
-        if self.validation is None:
+        # The figures are those of the weights that are kept, and of those that a resumed run has.
+        self.processes.share_statistics(self.problem.module)
+        figures = self.problem.measure()
+        if not figures:
             return
-        # The loss is that of the weights that are kept, and of those that a resumed run has.
-        self.processes.share_statistics(self.loss.task)
-        figures = self.validation.measure()
-        if log is not None:
-            log.write(self.position.step, "validation", figures)
-        if is_better(self.recipe.train.select_by, figures, self.metrics):
+        if self._log is not None:
+            self._log.write(self.position.step, "validation", figures)
+        if is_better(self.problem.chosen_by, figures, self.metrics):
             self.metrics = figures
-            self.save("best.pt")
+            self.save(self.folder.best.name)
 
-
-def _check_size(batch: Batch, processes: Processes) -> None:
-    """Make sure that broken files left enough of a batch to tell items apart, and to normalise them.
-
-    Raises:
-        DataError: They did not.
-    """
-    share = batch.inputs.batch_size // processes.count
-    if len(batch.inputs) < min(2, share):
-        raise DataError(
-            "Fewer than two items of a batch can be read: mend the data, or set data.cache_images to true, "
-            "which leaves broken images out from the start."
-        )
+    def _checkpoint_due(self) -> bool:
+        since = time.monotonic() - self._saved_at
+        return self.processes.leads and since >= 60 * self.recipe.train.checkpoint_minutes

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.manifest import Manifest, Rejection, Rejections, read_manifest
+from training.data.manifest import Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
@@ -14,15 +14,11 @@ from training.recipes.load import dump_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
-from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.lora import merge_lora
 from training.trainer.requirements import used_modalities, warn_of_slow_random_towers
-from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint, load_weights
 from training.trainer.run_state.devices import build_fabric, pin_threads
-from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
-from training.trainer.run_state.metrics_log import MetricsLog
-from training.trainer.run_state.processes import Processes, check_divisible, joined
+from training.trainer.run_state.processes import check_divisible, joined
 from training.trainer.setup import thaw_random_towers, usable_records, with_temperature
 from training.trainer.validation import Validation, check_selectable
 
@@ -85,20 +81,19 @@ def train(
     fabric = build_fabric(recipe.train.precision, device)
     with ExitStack() as resources:
         processes = resources.enter_context(joined(fabric))
-        checkpoint = _checkpoint(folder, recipe, processes, resume=resume)
+        check_divisible(recipe.train.batch_size, processes.count)
+        checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=resume)
         manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
         splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
         _check_validation(recipe, splits, modalities)
         shown = show_progress and processes.leads
-        assembly = Assembly(recipe, modalities, fabric, processes, folder.checkpoints, resources)
+        assembly = Assembly(recipe, modalities, fabric, processes, folder, resources)
         parts = assembly.assemble(splits, load_pretrained=checkpoint is None, show_progress=shown)
-        loop = parts.loop
-        _start(loop, folder, checkpoint)
-        log = resources.enter_context(MetricsLog(out, loop.position.step)) if processes.leads else None
-        loop.run(log, show_progress=shown)
-        metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
-        broken = _found_broken(parts, splits.train, processes)
-    left_out = _report(manifest.rejections, broken, _unreadable(loop.validation, str(data)))
+        parts.loop.start(checkpoint)
+        parts.loop.run(show_progress=shown)
+        metrics = processes.of_leader(_write_bundle(parts, recipe, folder) if processes.leads else {})
+        broken = parts.broken.joined(processes.gathered(parts.broken))
+    left_out = _report(manifest.rejections, broken, _unreadable(parts.problem.validation, str(data)))
     return TrainResult(folder.bundle, metrics, left_out)
 
 
@@ -117,18 +112,6 @@ def _prepared(recipe: Recipe) -> Recipe:
     return with_temperature(recipe)
 
 
-def _checkpoint(
-    folder: RunFolder, recipe: Recipe, processes: Processes, *, resume: bool
-) -> Checkpoint | None:
-    """The checkpoint to go on from, if there is one, after all that can be checked before the data."""
-    check_divisible(recipe.train.batch_size, processes.count)
-    if resume:
-        return folder.read_checkpoint(recipe, processes.count)
-    if processes.leads:
-        folder.check_unused()
-    return None
-
-
 def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Modality]) -> None:
     if splits.val.records:
         check_selectable(recipe.train.select_by, splits.val, modalities)
@@ -136,57 +119,20 @@ def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Moda
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 
 
-def _start(loop: TrainingLoop, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-    """Begin at step 0 with a first checkpoint, or where a checkpoint ends."""
-    if checkpoint is None:
-        loop.save(folder.last.name)
-        if loop.processes.leads:
-            folder.write_recipe(loop.recipe)
-        return
-    if checkpoint.data != loop.fingerprint:
-        raise TrainingError(
-            f"The training data are not those that the run in {folder.path} was started with: give the same "
-            "--data, or start a new run in another folder."
-        )
-    if checkpoint.metrics and loop.processes.leads:
-        # It is needed at the end, too late to learn that it cannot be used.
-        _load_best(loop, folder)
-    loop.restore(checkpoint)
-
-
-def _load_best(loop: TrainingLoop, folder: RunFolder) -> Checkpoint:
-    """Read the best checkpoint, and give the model its weights."""
-    best = load_checkpoint(folder.best)
-    if best.data != loop.fingerprint:
-        raise TrainingError(f"{folder.best} is from a run on other data: start the run anew.")
-    load_weights(loop.trained, best, folder.best)
-    return best
-
-
-def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
+def _write_bundle(parts: Assembled, recipe: Recipe, folder: RunFolder) -> dict[str, float]:
     """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
-    loop = parts.loop
-    metrics = _load_best(loop, folder).metrics if loop.metrics else {}
-    if loop.recipe.train.lora is not None:
+    metrics = parts.loop.load_best().metrics if parts.loop.metrics else {}
+    if recipe.train.lora is not None:
         merge_lora(parts.model)
     save_bundle(
         folder.bundle,
-        name=loop.recipe.name,
+        name=recipe.name,
         model=parts.model,
         preprocessing=parts.preprocessing,
         metrics=metrics,
-        recipe_yaml=dump_recipe(loop.recipe),
+        recipe_yaml=dump_recipe(recipe),
     )
     return metrics
-
-
-def _found_broken(parts: Assembled, split: Manifest, processes: Processes) -> Rejections:
-    """The files of the train split that any process found broken."""
-    found = {item.line: item.reason for items in processes.gathered(parts.broken.items) for item in items}
-    rejections = Rejections(len(split.records), max_share=1.0, source=str(split.folder))
-    for line, reason in found.items():
-        rejections.add(line, reason)
-    return rejections
 
 
 def _unreadable(validation: Validation | None, source: str) -> Rejections:

@@ -10,7 +10,14 @@ from training.objectives.base import LossOutput, Objective
 from training.trainer.optimisation.momentum import AveragedWeights, MomentumCopy
 
 
-class TrainingTask(nn.Module):
+class TrainedModule(nn.Module):
+    """A module that may have something to do behind every step of its optimizer."""
+
+    def after_step(self) -> None:
+        """Update what no gradient teaches, once after every step of the optimizer; most need nothing."""
+
+
+class TrainingTask(TrainedModule):
     """Encodes aligned items, and computes the loss of their features."""
 
     def __init__(self, model: DualEncoder, objective: Objective, ema_decay: float | None = None) -> None:

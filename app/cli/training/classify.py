@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, chosen_device
+from app.cli.options import Device, Processes, Resume, Sets, chosen_device
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 def classify(
     recipe: Annotated[
         str,
-        typer.Argument(help="Recipe, such as glue-rte-bert-base, or a YAML file."),
+        typer.Argument(help="Recipe, such as glue-bert-base::rte, or a YAML file."),
     ],
     data: Annotated[
         Path,
         typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="key=value, such as encoder=runs/cxr/bundle; may be repeated."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    overrides: Sets = None,
+    resume: Resume = False,
     device: Device = None,
+    processes: Processes = 1,
 ) -> None:
-    """Train a classifier: labels of images behind an encoder, a task of GLUE, or answers to questions."""
+    """Train a classifier: labels of images behind an encoder, a task of GLUE, or answers to questions.
+
+    Started by torchrun, as on several machines, it is one of the processes that train together.
+    """
+    from app.launch.process_group import process_count, train_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
@@ -43,10 +45,18 @@ def classify(
     from training.classification.questions.run import answer_questions
     from training.classification.texts.run import classify_texts
     from training.tasks.opening import RunOptions
+    from training.trainer.run_state.processes import one_voice
 
-    resolved = load_classification_recipe(recipe, overrides or [])
-    options = RunOptions(out, resume=resume, device=chosen_device(device))
-    with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
+    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
+    with one_voice() as speaks, stoppable(stopped):
+        resolved, sets = load_classification_recipe(recipe, overrides or []), overrides or []
+        options = RunOptions(out, resume=resume, device=chosen_device(device))
+        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        if count > 1:
+            train_together(
+                count, recipe, data, out, sets, resume=resume, device=options.device, command="classify"
+            )
+            return
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)
             rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
@@ -59,6 +69,8 @@ def classify(
             of_texts = classify_texts(resolved, data, options)
             rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
             tables = [_text_table(resolved, of_texts.metrics)]
+    if not speaks:
+        return
     if rejected:
         typer.echo(f"Left out: {rejected:,} {what} that cannot be used.")
     console().print(*tables, sep="\n")

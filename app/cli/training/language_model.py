@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, chosen_device
+from app.cli.options import Device, Processes, Resume, Sets, chosen_device
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -20,21 +20,34 @@ def language_model(
     recipe: Annotated[str, typer.Argument(help="Recipe, such as lm-ptb-vae, or a YAML file.")],
     data: Annotated[Path, typer.Option("--data", help="Folder with train.txt, valid.txt and test.txt.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    overrides: Sets = None,
+    resume: Resume = False,
     device: Device = None,
+    processes: Processes = 1,
 ) -> None:
-    """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes."""
+    """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes.
+
+    Started by torchrun, as on several machines, it is one of the processes that train together.
+    """
+    from app.launch.process_group import process_count, train_together
     from training.language_models.load import load_language_recipe
     from training.language_models.run import train_language_model
     from training.tasks.opening import RunOptions
+    from training.trainer.run_state.processes import one_voice
 
-    resolved = load_language_recipe(recipe, overrides or [])
-    options = RunOptions(out, resume=resume, device=chosen_device(device))
-    with stoppable(f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."):
+    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
+    with one_voice() as speaks, stoppable(stopped):
+        resolved, sets = load_language_recipe(recipe, overrides or []), overrides or []
+        options = RunOptions(out, resume=resume, device=chosen_device(device))
+        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        if count > 1:
+            train_together(
+                count, recipe, data, out, sets, resume=resume, device=options.device, command="language-model"
+            )
+            return
         result = train_language_model(resolved, data, options)
+    if not speaks:
+        return
     if result.rejected:
         typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
     console().print(_table(resolved, result.test))

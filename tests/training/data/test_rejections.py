@@ -63,3 +63,14 @@ def test_a_part_of_the_lines_is_measured_by_itself() -> None:
     assert split.share == pytest.approx(0.01)
     with pytest.raises(DataError):
         split.add(20, "no image")
+
+
+def test_what_several_went_through_is_joined_line_by_line() -> None:
+    first, second = (Rejections(10, 1, source="a.txt", unit="image") for _ in range(2))
+    first.add(2, "it is cut off")
+    second.add(2, "it is cut off")
+    second.add(5, "it is empty")
+    whole = first.joined([first, second])
+    assert [item.line for item in whole.items] == [2, 5]
+    assert whole.summary().startswith("2 of 10 images of a.txt")
+    assert len(first) == 1

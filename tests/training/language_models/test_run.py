@@ -13,8 +13,8 @@ from training.errors import DataError, RecipeError
 from training.language_models.config import LanguageModelRecipe
 from training.language_models.load import load_language_recipe
 from training.language_models.run import LanguageModelResult, train_language_model
-from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
+from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
@@ -65,7 +65,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
         straight = tmp_path / "straight"
         run(recipe, sentences, straight)
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step 9 of {STEPS}.*--resume")
-    with before_step(TaskLoop, 9, terminate), stopped:
+    with before_step(TrainingLoop, 9, terminate), stopped:
         run(recipe, sentences, out)
     torch.manual_seed(99)
     run(recipe, sentences, out, resume=True)
@@ -128,6 +128,6 @@ def test_wrong_resumes_and_missing_files_are_refused(sentences: Path, straight: 
 )
 def test_wrong_recipes_are_named(overrides: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        load_language_recipe("lm-small-vae", overrides)
-    with pytest.raises(RecipeError, match="no recipe 'glue-rte-bert-base' of language models; there are lm-"):
-        load_language_recipe("glue-rte-bert-base")
+        load_language_recipe("lm-small::vae", overrides)
+    with pytest.raises(RecipeError, match=r"no recipe 'glue-bert-base::rte' of language models; .* lm-"):
+        load_language_recipe("glue-bert-base::rte")

@@ -3,7 +3,7 @@
 import pytest
 
 from training.errors import DataError
-from training.tasks.config import ChoosingDataConfig
+from training.recipes.tasks import ChoosingDataConfig
 from training.tasks.held_out import train_and_validation, whole_groups
 
 ITEMS = tuple((group, number) for group in range(25) for number in range(4))

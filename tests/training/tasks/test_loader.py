@@ -5,6 +5,7 @@ from itertools import chain, islice
 
 from training.data.pairs import Position
 from training.tasks.loader import ItemLoader
+from training.trainer.run_state.processes import Processes
 
 
 class Numbers(ItemLoader[list[int]]):
@@ -38,3 +39,16 @@ def test_any_position_goes_on_where_it_was() -> None:
 
 def test_in_order_goes_through_all() -> None:
     assert list(Numbers(11, 5).in_order()) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10]]
+
+
+def test_processes_share_a_batch_in_its_order_and_all_have_one_that_is_too_small() -> None:
+    whole = Numbers(9, 4)
+    first, second = (Numbers(9, 4, processes=Processes(rank, 2)) for rank in range(2))
+    assert first.batches_per_epoch == second.batches_per_epoch == 3
+    batches = zip(*(drawn(source, Position(), 3) for source in (whole, first, second)), strict=True)
+    for number, (together, left, right) in enumerate(batches):
+        assert (left == right == together) if number == 2 else (left + right == together)
+    assert (whole.smallest_share, first.smallest_share, Numbers(11, 4).smallest_share) == (1, 1, 3)
+    assert list(second.in_order()) == list(whole.in_order())
+    uneven = [Numbers(11, 4, processes=Processes(rank, 2)) for rank in range(2)]
+    assert [len(drawn(source, Position(), 3)[-1]) for source in uneven] == [2, 1]

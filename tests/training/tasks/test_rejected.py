@@ -4,6 +4,7 @@ import pytest
 
 from training.data.rejections import Rejections
 from training.tasks.rejected import report
+from training.trainer.run_state.processes import Processes
 
 
 def test_what_was_left_out_is_named_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -12,7 +13,7 @@ def test_what_was_left_out_is_named_and_counted(caplog: pytest.LogCaptureFixture
     lines.add(4, "it is not UTF-8")
     images.add(2, "it is cut off")
     images.add(3, "it is cut off")
-    assert report(lines, whole, images) == 3
+    assert report(Processes(), lines, whole, images) == 3
     assert "Line 4: it is not UTF-8." in caplog.text
     assert "2 of 3 images of the images" in caplog.text
     assert "b.txt" not in caplog.text

@@ -1,6 +1,6 @@
 """A share of the training examples."""
 
-from training.tasks.config import TaskDataConfig
+from training.recipes.tasks import TaskDataConfig
 from training.tasks.share import kept_share
 
 ITEMS = tuple("abcdefghijk")

@@ -27,11 +27,15 @@ def test_the_bundle_is_the_average_of_the_steps(
     states: list[dict[str, torch.Tensor]] = []
     step = TrainingLoop._step
 
-    def recorded(loop: TrainingLoop, batch: Any) -> None:
+    def recorded(loop: Any, batch: Any) -> None:
         if not states:
-            states.append({name: value.clone() for name, value in loop.loss.task.model.state_dict().items()})
+            states.append(
+                {name: value.clone() for name, value in loop.problem.loss.task.model.state_dict().items()}
+            )
         step(loop, batch)
-        states.append({name: value.clone() for name, value in loop.loss.task.model.state_dict().items()})
+        states.append(
+            {name: value.clone() for name, value in loop.problem.loss.task.model.state_dict().items()}
+        )
 
     monkeypatch.setattr(TrainingLoop, "_step", recorded)
     run(tiny_recipe(epochs=None, steps=5, ema_decay=0.3), scenes, tmp_path / "out")

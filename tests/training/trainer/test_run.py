@@ -45,7 +45,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.
     """Send this process a signal in the middle of the step with this number, from 1."""
     original: Callable[..., None] = TrainingLoop._step
 
-    def step_and_signal(loop: TrainingLoop, batch: Any) -> None:
+    def step_and_signal(loop: Any, batch: Any) -> None:
         if loop.position.step + 1 == step:
             os.kill(os.getpid(), number)
         original(loop, batch)
@@ -124,7 +124,7 @@ def test_killed_run_goes_on_from_its_last_checkpoint(
     out = tmp_path / "out"
     original: Callable[..., None] = TrainingLoop._step
 
-    def die(loop: TrainingLoop, batch: Any) -> None:
+    def die(loop: Any, batch: Any) -> None:
         original(loop, batch)
         if loop.position.step == 4:
             raise MemoryError
@@ -227,7 +227,7 @@ def test_resumes_with_a_recipe_that_was_only_reworded(scenes: Path, straight: Pa
 
 def test_refuses_to_resume_with_other_data(straight: Path, tmp_path: Path) -> None:
     other = write_scenes(tmp_path / "other", train=15)
-    with pytest.raises(TrainingError, match="data are not those"):
+    with pytest.raises(TrainingError, match="data or the encoder are not those"):
         run(tiny_recipe(), other, straight, resume=True)
 
 

@@ -22,6 +22,8 @@ from training.trainer.run_state.errors import AnotherProcessFailedError, Trainin
 from training.trainer.run_state.processes import joined, one_voice
 
 PROCESSES = 2
+# What each does with a new folder and the data, by name.
+Scenarios = dict[str, Callable[[Path, Path], Any]]
 
 
 def exact_recipe(**train_settings: object) -> Recipe:
@@ -65,12 +67,14 @@ def repeated(data: Path) -> Path:
     return data.with_name("repeated")
 
 
-def run(folder: Path, data: Path) -> None:
+def run(folder: Path, data: Path, scenarios: Scenarios | None = None) -> None:
     """Run every scenario in two processes; what each finds is in `folder/RANK.pt`."""
+    scenarios = SCENARIOS if scenarios is None else scenarios
     # As torchrun does, this process holds what they meet over: a port that is only thought free may be taken.
-    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in SCENARIOS]
+    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in scenarios]
     ports = [store.port for store in stores]
-    spawn(_work, args=(str(folder), str(data), ports), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
+    arguments = (str(folder), str(data), ports, scenarios)
+    spawn(_work, args=arguments, nprocs=PROCESSES)  # type: ignore[no-untyped-call]
 
 
 def _exact(out: Path, data: Path) -> Any:
@@ -156,7 +160,7 @@ def _both_fail(out: Path, data: Path) -> Any:
     return _failure(tiny_recipe(batch_size=5), data, out)
 
 
-SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
+SCENARIOS: Scenarios = {
     "exact": _exact,
     "summed": _summed,
     "remembering": _remembering,
@@ -174,7 +178,7 @@ SCENARIOS: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-def _work(rank: int, folder: str, data: str, ports: list[int]) -> None:
+def _work(rank: int, folder: str, data: str, ports: list[int], scenarios: Scenarios) -> None:
     torch.set_num_threads(1)
     os.environ |= {
         "GLOO_SOCKET_IFNAME": "lo",
@@ -187,17 +191,21 @@ def _work(rank: int, folder: str, data: str, ports: list[int]) -> None:
         "LOCAL_RANK": str(rank),
     }
     found = {}
-    for (name, scenario), port in zip(SCENARIOS.items(), ports, strict=True):
+    for (name, scenario), port in zip(scenarios.items(), ports, strict=True):
         os.environ["MASTER_PORT"] = str(port)
         found[name] = scenario(Path(folder) / name, Path(data))
         torch.save(found, Path(folder) / f"{rank}.pt")
 
 
 def _failure(recipe: Recipe, data: Path, out: Path) -> str:
+    return failure(lambda: train(recipe, data, out, device="cpu", show_progress=False))
+
+
+def failure(work: Callable[[], object]) -> str:
     """What a process says that fails to train; nothing when another says it."""
     try:
         with one_voice():
-            train(recipe, data, out, device="cpu", show_progress=False)
+            work()
     except AnotherProcessFailedError:
         return ""
     except (RecoquestError, TrainingInterruptedError) as error:

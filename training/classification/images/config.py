@@ -8,7 +8,7 @@ from training.data.augmentation_config import AugmentationConfig
 from training.frozen import Frozen
 from training.models.config import ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
 from training.recipes.schema import ScheduleConfig
-from training.tasks.config import TaskDataConfig, TaskRecipe
+from training.recipes.tasks import TaskDataConfig, TaskRecipe
 
 
 class ImageDataConfig(TaskDataConfig):

@@ -13,7 +13,7 @@ from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_image_tower
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
-from training.tasks.loop import TaskModule
+from training.tasks.problem import TaskModule
 
 
 class ImageClassifier(TaskModule):

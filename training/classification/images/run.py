@@ -11,12 +11,9 @@ from training.classification.images.splits import LabelledSplits, labelled_split
 from training.classification.images.training_images import opened
 from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
-from training.tasks.loop import Problem
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import RunOptions, open_run
+from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
-from training.trainer.batches import Batch
-from training.trainer.optimisation.batch_norm import check_batch_norm
-from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +47,30 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
-    run: OpenRun[Batch] = open_run(recipe, options)
-    start = build_start(recipe, load_pretrained=run.checkpoint is None)
-    manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
-    splits = labelled_splits(manifest, recipe.data)
-    classifier = ImageClassifier(start.tower, len(splits.labels), frozen=recipe.frozen)
-    scorer = Scorer(
-        classifier,
-        start.preprocessing,
-        run.fabric,
-        splits.labels,
-        recipe.train.batch_size,
-    )
-    broken = splits.train.rejections.continued(len(splits.train.records))
-    with opened(
-        splits.train,
-        splits.labels,
-        recipe,
-        start.preprocessing,
-        run.fabric.device,
-        broken,
-        show_progress=options.show_progress,
-    ) as images:
-        check_batch_norm(classifier, smallest=images.batch_size)
-        problem = Problem(
-            module=classifier,
-            batches=images.batches,
-            inputs=images.inputs,
-            measure=lambda: scorer.measure(splits.val).figures,
-            chosen_by=MEAN_AUC,
-            fingerprint=splits.fingerprint + start.digest,
-        )
-        loop = run.fit(problem)
-    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
-    loop.task.eval()
-    test = scorer.measure(splits.test, show_progress=options.show_progress)
-    left_out = report(manifest.rejections, broken, _unscored(scorer, splits))
-    result = ImageResult(test, loop.metrics, run.folder.best, left_out)
-    run.folder.write_results(_written(recipe, start, splits, result, loop.position.step))
+    with open_run(recipe, options) as run:
+        start = build_start(recipe, load_pretrained=run.checkpoint is None)
+        manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
+        splits = labelled_splits(manifest, recipe.data)
+        classifier = ImageClassifier(start.tower, len(splits.labels), frozen=recipe.frozen)
+        scorer = Scorer(classifier, start.preprocessing, run.fabric, splits.labels, recipe.train.batch_size)
+        broken = splits.train.rejections.continued(len(splits.train.records))
+        with opened(splits.train, splits.labels, recipe, start.preprocessing, broken, run) as images:
+            run.handle_batch_norm(classifier, smallest=images.smallest_share)
+            problem = TaskProblem(
+                module=classifier,
+                batches=images.batches,
+                inputs=images.inputs,
+                validate=lambda: scorer.measure(splits.val).figures,
+                chosen_by=MEAN_AUC,
+                fingerprint=splits.fingerprint + start.digest,
+                fabric=run.fabric,
+                processes=run.processes,
+            )
+            loop = run.fit(problem)
+        test = problem.measured(lambda: scorer.measure(splits.test, show_progress=run.show_progress))
+        left_out = report(run.processes, manifest.rejections, broken, _unscored(scorer, splits))
+        result = ImageResult(test, loop.metrics, run.folder.best, left_out)
+        run.write_results(_written(recipe, start, splits, result, loop.position.step))
     return result
 
 

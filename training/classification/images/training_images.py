@@ -15,7 +15,8 @@ from training.data.manifest import Manifest, Rejections
 from training.data.pairs import PairSampler
 from training.errors import DataError
 from training.models.preprocessing import ImagePreprocessing
-from training.trainer.batches import Batch, BatchLoader
+from training.tasks.opening import OpenRun
+from training.trainer.batches import Batch, BatchLoader, without_missing
 from training.trainer.pixels import PixelPreparation
 
 
@@ -25,23 +26,24 @@ class TrainingImages:
 
     Attributes:
         batches: Every image once an epoch in random order; the first of it fill the last batch up.
-        batch_size: Images of a batch: those of the recipe, or all images where there are fewer.
+        smallest_share: Images that a process has of a batch.
         targets: (N, L), 1 where an image of the split has a label.
         prepare: Makes pixels of images in the way of a step.
-        device: Device of the training step.
+        run: That trains on them.
     """
 
     batches: BatchLoader
-    batch_size: int
+    smallest_share: int
     targets: Tensor
     prepare: PixelPreparation
-    device: torch.device
+    run: OpenRun
 
     def inputs(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, S, S), changed at random in the way of a step, and targets (B, L)."""
+        batch, device = without_missing(batch, self.run.processes), self.run.fabric.device
         assert batch.items is not None
-        pixels = self.prepare(batch.inputs.to(self.device), step)
-        return pixels, self.targets[batch.items].to(self.device)
+        pixels = self.prepare(batch.inputs.to(device), step)
+        return pixels, self.targets[batch.items].to(device)
 
 
 @contextmanager
@@ -50,10 +52,8 @@ def opened(
     labels: tuple[str, ...],
     recipe: ImageRecipe,
     preprocessing: ImagePreprocessing,
-    device: torch.device,
     broken: Rejections,
-    *,
-    show_progress: bool,
+    run: OpenRun,
 ) -> Iterator[TrainingImages]:
     """Read the images of a split, or decode them as they are needed while the block runs.
 
@@ -62,35 +62,37 @@ def opened(
         labels: Labels in the order of the classifier's outputs.
         recipe: Recipe of the run.
         preprocessing: Preprocessing of the classifier's images.
-        device: Device of the training steps.
         broken: Counts images that cannot be read.
-        show_progress: Show a bar on standard error.
+        run: That trains on them.
 
     Raises:
         DataError: Too many images are broken, or there is none.
     """
-    data, train = recipe.data, recipe.train
+    data, train, processes = recipe.data, recipe.train, run.processes
     seen = preprocessing.whole() if recipe.augmentation.crops else preprocessing
     images = open_images(
         Decoder(split, seen.to_uint8, seen.config.size, seen.config.min_side),
         broken,
         cache=data.cache_images,
         threads=data.workers,
-        device=device,
-        show_progress=show_progress,
+        device=run.fabric.device,
+        show_progress=run.show_progress,
     )
     try:
         records = [split.records[row] for row in images.readable]
         if not records:
             raise DataError(f"No training image of {split.folder} can be read: mend the data.")
-        size = min(train.batch_size, len(records))
+        count = processes.count
+        size = max(count, min(train.batch_size, len(records) // count * count))
         sampler = PairSampler(records, size, train.seed, text_unit=None, fill_up=True)
         yield TrainingImages(
-            batches=BatchLoader(sampler, images, None, rows=images.readable, training=True),
-            batch_size=size,
+            batches=BatchLoader(
+                sampler, images, None, rows=images.readable, training=True, processes=processes
+            ),
+            smallest_share=size // count,
             targets=torch.from_numpy(positives(split.records, labels)).float(),
             prepare=PixelPreparation(preprocessing, Augmentation(recipe.augmentation, train.seed)),
-            device=device,
+            run=run,
         )
     finally:
         images.close()

@@ -18,6 +18,7 @@ from training.data.rejections import Rejections
 from training.errors import DataError
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.tasks.loader import ItemLoader
+from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class QuestionLoader(ItemLoader[QuestionBatch]):
         answers: Places of the answers to choose from.
         batch_size: Questions of a batch.
         seed: Seed of the order, which differs in every epoch.
+        processes: Whose share of each batch is drawn.
     """
 
     def __init__(
@@ -142,8 +144,9 @@ class QuestionLoader(ItemLoader[QuestionBatch]):
         answers: Mapping[str, int],
         batch_size: int,
         seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
-        super().__init__(len(seen.items), batch_size, seed)
+        super().__init__(len(seen.items), batch_size, seed, processes)
         self._seen = seen
         self._text = text
         self._answers = answers

@@ -14,7 +14,7 @@ from training.models.preprocessing import TokenBatch
 from training.models.texts.towers import build_text_tower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
 from training.objectives.similarity import full_precision
-from training.tasks.loop import TaskModule
+from training.tasks.problem import TaskModule
 
 
 @dataclass(frozen=True, slots=True)

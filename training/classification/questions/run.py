@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,11 +22,9 @@ from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
-from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
-from training.trainer.optimisation.batch_norm import check_batch_norm
-from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 SCORE: Final = "vqa_score"
 
@@ -62,40 +61,42 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
-    run: OpenRun[QuestionBatch] = open_run(recipe, options)
-    whole, val = (
-        read_questions(data, part, max_rejected=recipe.data.max_rejected) for part in ("train2014", "val2014")
-    )
-    train, chosen = train_and_validation(whole.items, lambda question: question.image, recipe.data)
-    answers = _answers(train, recipe)
-    device_of_run = run.fabric.device
-    with (
-        opened((*train, *chosen), data, recipe, device_of_run, show_progress=options.show_progress) as seen,
-        opened(val.items, data, recipe, device_of_run, show_progress=options.show_progress) as reported,
-    ):
+    with ExitStack() as resources:
+        run = resources.enter_context(open_run(recipe, options))
+        whole, val = (
+            read_questions(data, part, max_rejected=recipe.data.max_rejected)
+            for part in ("train2014", "val2014")
+        )
+        train, chosen = train_and_validation(whole.items, lambda question: question.image, recipe.data)
+        answers = _answers(train, recipe)
+        seen, reported = (
+            resources.enter_context(
+                opened(questions, data, recipe, run.fabric.device, show_progress=run.show_progress)
+            )
+            for questions in ((*train, *chosen), val.items)
+        )
         training, validation = (seen.of({question.image for question in part}) for part in (train, chosen))
-        learning = _build(recipe, training, answers, run.fabric, load_pretrained=run.checkpoint is None)
-        loop = run.fit(learning.problem(training, validation))
-        load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
-        loop.task.eval()
-        metrics = learning.measure(reported)
-    rejected = report(whole.rejections, val.rejections, seen.broken, reported.broken)
-    run.folder.write_results(
-        {
-            "recipe": recipe.name,
-            "task": recipe.task,
-            "metrics": metrics,
-            "validation": loop.metrics,
-            "steps": loop.position.step,
-            "answers": len(answers),
-            "examples": {
-                "train": len(training.items),
-                "validation": len(validation.items),
-                "val2014": len(reported.items),
-            },
-            "rejected": rejected,
-        }
-    )
+        learning = _build(recipe, training, answers, run)
+        problem = learning.problem(training, validation)
+        loop = run.fit(problem)
+        metrics = problem.measured(lambda: learning.measure(reported))
+        rejected = report(run.processes, whole.rejections, val.rejections, seen.broken, reported.broken)
+        run.write_results(
+            {
+                "recipe": recipe.name,
+                "task": recipe.task,
+                "metrics": metrics,
+                "validation": loop.metrics,
+                "steps": loop.position.step,
+                "answers": len(answers),
+                "examples": {
+                    "train": len(training.items),
+                    "validation": len(validation.items),
+                    "val2014": len(reported.items),
+                },
+                "rejected": rejected,
+            }
+        )
     return QuestionResult(metrics, loop.metrics, run.folder.best, rejected)
 
 
@@ -116,45 +117,43 @@ class _Learning:
     """A model with what turns questions into its inputs."""
 
     recipe: QuestionRecipe
-    fabric: Fabric
+    run: OpenRun
     model: AnswerModel
     images: ImagePreprocessing
     text: TextPreprocessing
     answers: Mapping[str, int]
 
-    def problem(self, training: SeenQuestions, validation: SeenQuestions) -> Problem[QuestionBatch]:
+    def problem(self, training: SeenQuestions, validation: SeenQuestions) -> TaskProblem[QuestionBatch]:
         """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
-        train = self.recipe.train
-        return Problem(
+        train, fabric, processes = self.recipe.train, self.run.fabric, self.run.processes
+        batches = QuestionLoader(training, self.text, self.answers, train.batch_size, train.seed, processes)
+        self.run.handle_batch_norm(self.model, smallest=batches.smallest_share)
+        return TaskProblem(
             module=AnswerTask(self.model, self.recipe.reclaim, training.rows),
-            batches=QuestionLoader(training, self.text, self.answers, train.batch_size, train.seed),
-            inputs=lambda batch, _: batch.tensors(self.images, self.fabric.device),
-            measure=lambda: self.measure(validation),
+            batches=batches,
+            inputs=lambda batch, _: batch.tensors(self.images, fabric.device),
+            validate=lambda: self.measure(validation),
             chosen_by=SCORE,
             fingerprint=fingerprint((*training.items, *validation.items)),
+            fabric=fabric,
+            processes=processes,
         )
 
     def measure(self, questions: SeenQuestions) -> dict[str, float]:
         """The figures of questions, the model in evaluation mode."""
         loader = QuestionLoader(questions, self.text, self.answers, self.recipe.train.batch_size)
-        return score(self.model, self.images, self.fabric, loader)
+        return score(self.model, self.images, self.run.fabric, loader)
 
 
 def _build(
-    recipe: QuestionRecipe,
-    training: SeenQuestions,
-    answers: tuple[str, ...],
-    fabric: Fabric,
-    *,
-    load_pretrained: bool,
+    recipe: QuestionRecipe, training: SeenQuestions, answers: tuple[str, ...], run: OpenRun
 ) -> _Learning:
-    config, size = recipe.model.question, recipe.train.batch_size
+    config = recipe.model.question
     tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
     text = TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer)
-    model = AnswerModel(recipe.model, tokenizer, len(answers), load=load_pretrained)
-    check_batch_norm(model, smallest=len(training.items) % size or size)
+    model = AnswerModel(recipe.model, tokenizer, len(answers), load=run.checkpoint is None)
     places = {answer: place for place, answer in enumerate(answers)}
-    return _Learning(recipe, fabric, model, ImagePreprocessing(recipe.preprocessing), text, places)
+    return _Learning(recipe, run, model, ImagePreprocessing(recipe.preprocessing), text, places)
 
 
 def score(

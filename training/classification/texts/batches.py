@@ -11,6 +11,7 @@ from torch import Tensor
 from training.classification.texts.glue import Example
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.tasks.loader import ItemLoader
+from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,18 @@ class ExampleLoader(ItemLoader[ExampleBatch]):
         tokenizer: Tokenizer of rows.
         batch_size: Rows of a batch.
         seed: Seed of the order, which differs in every epoch.
+        processes: Whose share of each batch is drawn.
     """
 
     def __init__(
-        self, examples: Sequence[Example], tokenizer: PairTokenizer, batch_size: int, seed: int = 0
+        self,
+        examples: Sequence[Example],
+        tokenizer: PairTokenizer,
+        batch_size: int,
+        seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
-        super().__init__(len(examples), batch_size, seed)
+        super().__init__(len(examples), batch_size, seed, processes)
         self._examples = examples
         self._tokenizer = tokenizer
 

@@ -9,7 +9,7 @@ from training.frozen import Frozen
 from training.models.config import TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
-from training.tasks.config import ChoosingDataConfig, TaskRecipe
+from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 
 
 class TextClassifierConfig(Frozen):

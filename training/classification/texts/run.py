@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from training.classification.texts.batches import ExampleBatch, ExampleLoader, fingerprint
@@ -18,10 +17,9 @@ from training.classification.texts.tasks import GLUE
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
-from training.tasks.loop import Problem
 from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
-from training.trainer.run_state.checkpoint import load_checkpoint, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +53,34 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextR
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
-    run: OpenRun[ExampleBatch] = open_run(recipe, options)
-    names = ("train", *GLUE[recipe.task].dev)
-    tables = {
-        name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
-        for name in names
-    }
-    rejected = report(*(table.rejections for table in tables.values()))
-    train, chosen = train_and_validation(tables["train"].examples, lambda example: example.first, recipe.data)
-    parts = {name: tables[name].examples for name in GLUE[recipe.task].dev}
-    learning = _build(recipe, train, run.fabric, load_pretrained=run.checkpoint is None)
-    loop = run.fit(learning.problem(train, chosen))
-    load_weights(loop.task, load_checkpoint(run.folder.best), run.folder.best)
-    loop.task.eval()
-    metrics = learning.measure(parts)
-    examples = {"train": len(train), "validation": len(chosen)}
-    examples |= {name: len(part) for name, part in parts.items()}
-    run.folder.write_results(
-        {
-            "recipe": recipe.name,
-            "task": recipe.task,
-            "metrics": metrics,
-            "validation": loop.metrics,
-            "steps": loop.position.step,
-            "examples": examples,
-            "rejected": rejected,
+    with open_run(recipe, options) as run:
+        names = ("train", *GLUE[recipe.task].dev)
+        tables = {
+            name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
+            for name in names
         }
-    )
+        rejected = report(run.processes, *(table.rejections for table in tables.values()))
+        train, chosen = train_and_validation(
+            tables["train"].examples, lambda example: example.first, recipe.data
+        )
+        parts = {name: tables[name].examples for name in GLUE[recipe.task].dev}
+        learning = _build(recipe, train, run)
+        problem = learning.problem(train, chosen)
+        loop = run.fit(problem)
+        metrics = problem.measured(lambda: learning.measure(parts))
+        examples = {"train": len(train), "validation": len(chosen)}
+        examples |= {name: len(part) for name, part in parts.items()}
+        run.write_results(
+            {
+                "recipe": recipe.name,
+                "task": recipe.task,
+                "metrics": metrics,
+                "validation": loop.metrics,
+                "steps": loop.position.step,
+                "examples": examples,
+                "rejected": rejected,
+            }
+        )
     return TextResult(metrics, loop.metrics, run.folder.best, rejected)
 
 
@@ -90,25 +89,28 @@ class _Learning:
     """A classifier with what turns examples into its rows."""
 
     recipe: TextRecipe
-    fabric: Fabric
+    run: OpenRun
     classifier: TextClassifier
     rows: PairTokenizer
 
-    def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> Problem[ExampleBatch]:
+    def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> TaskProblem[ExampleBatch]:
         """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         recipe, task = self.recipe, GLUE[self.recipe.task]
-        return Problem(
+        fabric, processes = self.run.fabric, self.run.processes
+        return TaskProblem(
             module=TextTask(
                 self.classifier,
                 regression=not task.labels,
                 reclaim=recipe.reclaim,
                 instances=len(train),
             ),
-            batches=ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed),
-            inputs=lambda batch, _: batch.tensors(self.fabric.device),
-            measure=lambda: self.measure({"validation": chosen}),
+            batches=ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed, processes),
+            inputs=lambda batch, _: batch.tensors(fabric.device),
+            validate=lambda: self.measure({"validation": chosen}),
             chosen_by=task.chosen_by,
             fingerprint=fingerprint((*train, *chosen)),
+            fabric=fabric,
+            processes=processes,
         )
 
     def measure(self, parts: Mapping[str, Sequence[Example]]) -> dict[str, float]:
@@ -126,21 +128,19 @@ class _Learning:
         return figures
 
     def _outputs(self, tokens: PairTokens) -> Tensor:
-        with torch.inference_mode(), self.fabric.autocast():
-            outputs: Tensor = self.classifier(tokens.to(self.fabric.device)).logits.float().cpu()
+        with torch.inference_mode(), self.run.fabric.autocast():
+            outputs: Tensor = self.classifier(tokens.to(self.run.fabric.device)).logits.float().cpu()
         return outputs
 
 
-def _build(
-    recipe: TextRecipe, train: Sequence[Example], fabric: Fabric, *, load_pretrained: bool
-) -> _Learning:
+def _build(recipe: TextRecipe, train: Sequence[Example], run: OpenRun) -> _Learning:
     tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
     rows = PairTokenizer(
         tokenizer, recipe.model.max_tokens, separators=2 if recipe.model.architecture == "roberta" else 1
     )
     outputs = GLUE[recipe.task].outputs
-    classifier = TextClassifier(recipe.model, tokenizer, outputs, load=load_pretrained)
-    return _Learning(recipe, fabric, classifier, rows)
+    classifier = TextClassifier(recipe.model, tokenizer, outputs, load=run.checkpoint is None)
+    return _Learning(recipe, run, classifier, rows)
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:

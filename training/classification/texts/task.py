@@ -8,7 +8,7 @@ from training.classification.texts.model import TextClassifier
 from training.classification.texts.text_pairs import PairTokens
 from training.models.texts.towers import TextTower
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
-from training.tasks.loop import TaskModule
+from training.tasks.problem import TaskModule
 
 
 class TextTask(TaskModule):

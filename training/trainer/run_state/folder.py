@@ -14,6 +14,7 @@ from training.recipes.load import dump_recipe, first_difference, parse_as
 from training.recipes.schema import NamedRecipe
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
 from training.trainer.run_state.errors import TrainingError
+from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,20 @@ class RunFolder:
             raise TrainingError(
                 f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
             )
+
+    def checkpoint_to_resume(
+        self, recipe: NamedRecipe, processes: Processes, *, resume: bool
+    ) -> Checkpoint | None:
+        """The checkpoint to go on from, if a run is resumed; else make sure that a new one can start here.
+
+        Raises:
+            TrainingError: There is no such checkpoint, or something is here already.
+        """
+        if resume:
+            return self.read_checkpoint(recipe, processes.count)
+        if processes.leads:
+            self.check_unused()
+        return None
 
     def read_checkpoint(self, recipe: NamedRecipe, processes: int = 1) -> Checkpoint:
         """The newest checkpoint of the run in this folder.

@@ -1,12 +1,14 @@
 """`recoquest classify` from the command line."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from tests.e2e.work import COMMAND
 from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
 from tests.training.classification.images.samples import write_squares
 from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
@@ -15,6 +17,7 @@ from tests.training.classification.texts.samples import tiny_recipe, write_sst
 from training.classification.load import shipped
 from training.errors import RecipeError
 from training.recipes.load import dump_recipe
+from training.trainer.run_state.checkpoint import load_checkpoint
 
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
@@ -59,6 +62,20 @@ def test_answers_questions_and_says_how_well(tmp_path: Path) -> None:
     assert f"{100 * found['metrics']['vqa_score']:.2f}" in result.output
     assert "100.00" in result.output
     assert "published" not in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_several_processes_are_started_and_speak_once(tmp_path: Path) -> None:
+    data = write_sst(tmp_path / "data")
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(dump_recipe(tiny_recipe(reclaim=True)))
+    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
+    settings = ["--device", "cpu", "--processes", "2", "--set", "train.epochs=1"]
+    ended = subprocess.run([*COMMAND, *arguments, *settings], capture_output=True, text=True, check=True)
+    assert len(load_checkpoint(tmp_path / "out/checkpoints/last.pt").random) == 2
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert ended.stdout.count(f"{100 * found['metrics']['accuracy']:.2f}") == 1
 
 
 def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from tests.training.classification.images.samples import tiny_recipe, tiny_tree, write_squares
 from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_preprocessing
-from tests.training.runs import assert_same, before_step, lines, terminate
+from tests.training.runs import assert_same, before_step, lines, measured_lines, terminate
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
@@ -23,8 +23,8 @@ from training.models.bundle_writer import save_bundle
 from training.models.images.towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
-from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
+from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
@@ -102,7 +102,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
 ) -> None:
     recipe, out = tiny_recipe(data={"cache_images": cached}), tmp_path / "out"
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
-    with before_step(TaskLoop, step, terminate), stopped:
+    with before_step(TrainingLoop, step, terminate), stopped:
         run(recipe, squares, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)
@@ -110,7 +110,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
     for name in ("last.pt", "best.pt"):
         ours, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (out, straight))
         assert_same({**vars(ours), "recipe": ""}, {**vars(theirs), "recipe": ""})
-    assert lines(out) == lines(straight)
+    assert measured_lines(out) == measured_lines(straight)
     assert (out / "results.json").read_text() == (straight / "results.json").read_text()
 
 
@@ -189,7 +189,7 @@ def test_a_label_without_images_in_the_test_split_has_no_figure(tmp_path: Path) 
 def test_weights_of_another_module_are_told(squares: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(tiny_recipe(), squares, out)
-    for name in ("best.pt", "last.pt"):
+    for name in ("last.pt", "best.pt"):
         path = out / "checkpoints" / name
         whole = load_checkpoint(path)
         save_checkpoint(path, replace(whole, task={"head.weight": whole.task["head.weight"]}))

@@ -13,8 +13,8 @@ from training.classification.load import load_classification_recipe
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.errors import DataError, RecipeError
-from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
+from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 STEPS = 8  # two epochs of the 48 questions of 64 that are not held out, by 12
@@ -51,7 +51,7 @@ def test_stopped_and_resumed_it_is_bit_equal(
 ) -> None:
     recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
-    with before_step(TaskLoop, step, terminate), stopped:
+    with before_step(TrainingLoop, step, terminate), stopped:
         run(recipe, squares, out)
     torch.manual_seed(99)
     run(recipe, squares, out, resume=True)

@@ -16,8 +16,8 @@ from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
 from training.errors import DataError
-from training.tasks.loop import TaskLoop
 from training.tasks.opening import RunOptions
+from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
@@ -58,7 +58,7 @@ def test_learns_scores_of_pairs(tmp_path: Path) -> None:
 def test_stopped_and_resumed_it_is_bit_equal(sst: Path, straight: Path, tmp_path: Path, step: int) -> None:
     recipe, out = tiny_recipe(reclaim=True), tmp_path / "out"
     stopped = pytest.raises(TrainingInterruptedError, match=f"after step {step} of {STEPS}.*--resume")
-    with before_step(TaskLoop, step, terminate), stopped:
+    with before_step(TrainingLoop, step, terminate), stopped:
         run(recipe, sst, out)
     assert not (out / "results.json").exists()
     torch.manual_seed(99)
@@ -71,7 +71,7 @@ def test_killed_it_goes_on_from_its_last_checkpoint(sst: Path, straight: Path, t
         raise MemoryError
 
     out = tmp_path / "out"
-    with before_step(TaskLoop, 10, die), pytest.raises(MemoryError):
+    with before_step(TrainingLoop, 10, die), pytest.raises(MemoryError):
         run(tiny_recipe(reclaim=True), sst, out)
     assert load_checkpoint(out / "checkpoints/last.pt").position.step == 6
     run(tiny_recipe(reclaim=True), sst, out, resume=True)

@@ -33,10 +33,11 @@ class ChoosingDataConfig(TaskDataConfig):
 class TaskTrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 
-    batch_size: int = Field(default=32, gt=0)
+    batch_size: int = Field(default=32, gt=0, description="Examples of a step, over all processes together.")
     epochs: int = Field(default=3, gt=0)
     precision: Precision = Field(default="auto", description=PRECISION_HELP)
     seed: int = Field(default=0, ge=0)
+    evaluate_every_epochs: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(default=5.0, ge=0, description="At least this often; 0: every step.")
     log_every_steps: int = Field(default=20, gt=0)
 

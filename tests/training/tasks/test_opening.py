@@ -1,0 +1,81 @@
+"""Runs of a task of one weight: what chooses the best checkpoint, and what a report has."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training.classification.texts.samples import tiny_recipe
+from tests.training.runs import lines
+from training.tasks.loader import ItemLoader
+from training.tasks.opening import RunOptions, open_run
+from training.tasks.problem import TaskModule, TaskProblem
+from training.trainer.loop import TrainingLoop
+from training.trainer.run_state.errors import TrainingError
+
+
+class Line(TaskModule):
+    """Learns to give half of a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, numbers: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        error = ((self.layer(numbers) - numbers / 2) ** 2).mean()
+        return error, {"root": error.detach().sqrt()}
+
+
+class Numbers(ItemLoader[Tensor]):
+    """The numbers of the items themselves."""
+
+    def batch(self, places: Sequence[int]) -> Tensor:
+        return torch.tensor(places, dtype=torch.float32).unsqueeze(1)
+
+
+def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> TrainingLoop[Tensor]:
+    """A run whose figure is a function of how often it was measured before."""
+    measured: list[float] = []
+
+    def validate() -> dict[str, float]:
+        measured.append(figure(len(measured)))
+        return {"figure": measured[-1]}
+
+    recipe = tiny_recipe(epochs=4, log_every_steps=2, evaluate_every_epochs=every)
+    with open_run(recipe, RunOptions(out, device="cpu", show_progress=False)) as run:
+        problem = TaskProblem(
+            module=Line(),
+            batches=Numbers(20, 8),
+            inputs=lambda batch, _: (batch,),
+            validate=validate,
+            chosen_by="figure",
+            fingerprint="",
+            fabric=run.fabric,
+            processes=run.processes,
+        )
+        return run.fit(problem)
+
+
+def test_the_best_is_the_first_of_the_highest_and_no_number_never_is(tmp_path: Path) -> None:
+    loop = fit(tmp_path / "out", [math.nan, 2.0, 1.0, 2.0].__getitem__)
+    assert loop.metrics == {"figure": 2.0}
+    assert loop.load_best().position.epoch == 2
+
+
+def test_a_figure_that_is_never_a_number_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="figure of the validation examples was never a number"):
+        fit(tmp_path / "out", lambda _: math.nan)
+
+
+def test_a_report_is_that_of_encoders(tmp_path: Path) -> None:
+    fit(tmp_path / "out", float, every=3)
+    training = [line for line in lines(tmp_path / "out") if line["kind"] == "train"]
+    assert [(line["step"], line["averaged_steps"]) for line in training] == [
+        (step, 2) for step in range(2, 13, 2)
+    ]
+    assert {"loss", "root", "gradient_norm", "samples_per_second", "learning_rate"} <= training[0].keys()
+    # After three epochs, and at the end.
+    assert [line["step"] for line in lines(tmp_path / "out") if line["kind"] == "validation"] == [9, 12]

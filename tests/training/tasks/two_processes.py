@@ -1,0 +1,135 @@
+"""What two real processes do together of tasks; all in one go, to start them once."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
+from tests.training.classification.questions.samples import tiny_tree as tiny_question_tree
+from tests.training.classification.texts.samples import tiny_recipe as tiny_text_recipe
+from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
+from tests.training.language_models.samples import tiny_tree as tiny_language_tree
+from tests.training.runs import before_step, terminate
+from tests.training.trainer.two_processes import Scenarios, failure
+from training.classification.images.config import ImageRecipe
+from training.classification.images.run import classify_images
+from training.classification.questions.config import QuestionRecipe
+from training.classification.questions.run import answer_questions
+from training.classification.texts.config import TextRecipe
+from training.classification.texts.run import classify_texts
+from training.language_models.config import LanguageModelRecipe
+from training.language_models.gaussian import Gaussian
+from training.language_models.run import LanguageModelResult, train_language_model
+from training.recipes.load import parse_as
+from training.tasks.opening import RunOptions
+from training.trainer.loop import TrainingLoop
+
+IMPLICIT = tiny_language_recipe(reclaim=True, posterior="implicit")
+REFINED = tiny_language_recipe(refinement={"steps": 2})
+
+
+def text_recipe(negatives: str) -> TextRecipe:
+    """A text classifier without dropout, whose negatives are those of the whole batch or of memory."""
+    tree = tiny_text_recipe(reclaim=True, epochs=1).model_dump(mode="json")
+    # Adam would make full steps of the rounding in gradients that are 0, as those of biases of keys are.
+    tree["optimizer"]["eps"] = 1e-5
+    tree["model"] |= {"dropout": 0.0, "options": tree["model"]["options"] | {"dropout": 0.0}}
+    tree["reclaim"]["negatives"] = negatives
+    return parse_as(TextRecipe, tree, "The recipe of texts")
+
+
+def image_recipe() -> ImageRecipe:
+    """An image classifier without batch norm; its images are decoded when they are needed."""
+    options = {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "patch_size": 2}
+    model = {"architecture": "convnext", "options": options}
+    changes = {"data": {"cache_images": False, "workers": 1}, "train": {"epochs": 1}, "augmentation": {}}
+    return tiny_image_recipe(model=model, **changes)
+
+
+def question_recipe() -> QuestionRecipe:
+    """Answers to questions without dropout, the batch norm of the tower frozen; batches do not fill up."""
+    tree = tiny_question_tree(reclaim=True)
+    tree["model"] |= {"dropout": 0.0, "last_dropout": 0.0}
+    tree["model"]["image"] = tree["model"]["image"] | {"frozen": True}
+    tree["train"] |= {"batch_size": 14, "epochs": 1}
+    return parse_as(QuestionRecipe, tree, "The recipe of questions")
+
+
+def language_recipe() -> LanguageModelRecipe:
+    """A language model without dropout; batches do not fill up."""
+    tree = tiny_language_tree(reclaim=True, dropout=0.0, word_dropout=0.0)
+    tree["train"] |= {"batch_size": 10, "epochs": 1}
+    return parse_as(LanguageModelRecipe, tree, "The recipe of sentences")
+
+
+def options(out: Path, *, resume: bool = False) -> RunOptions:
+    """On a CPU, without bars."""
+    return RunOptions(out, resume=resume, device="cpu", show_progress=False)
+
+
+def texts(out: Path, data: Path) -> Any:
+    """The nearest of the memory as negatives."""
+    return classify_texts(text_recipe("nearest"), data / "sst", options(out)).metrics
+
+
+def batch_negatives(out: Path, data: Path) -> Any:
+    """The others of the batch as negatives."""
+    return classify_texts(text_recipe("batch"), data / "sst", options(out)).metrics
+
+
+def images(out: Path, data: Path) -> Any:
+    """Labels of images."""
+    return classify_images(image_recipe(), data / "squares", options(out)).test.figures
+
+
+def questions(out: Path, data: Path) -> Any:
+    """Answers to questions."""
+    return answer_questions(question_recipe(), data / "vqa", options(out)).metrics
+
+
+def sentences(out: Path, data: Path) -> Any:
+    """A language model whose codes are the means of its posteriors, so that processes have the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gaussian, "sample", lambda posterior: posterior.mean)
+        return train_language_model(language_recipe(), data / "sentences", options(out)).test
+
+
+def implicit(out: Path, data: Path, *, resume: bool = False) -> LanguageModelResult:
+    """A language model with dropout and networks beside it."""
+    return train_language_model(IMPLICIT, data / "sentences", options(out, resume=resume))
+
+
+def _straight(out: Path, data: Path) -> Any:
+    return implicit(out, data).test
+
+
+def _stopped(out: Path, data: Path) -> Any:
+    """The second process alone is asked to stop in its eighth step; then both go on."""
+    second = int(os.environ["RANK"]) == 1
+    with before_step(TrainingLoop, 8, lambda: terminate() if second else None):
+        said = failure(lambda: implicit(out, data))
+    implicit(out, data, resume=True)
+    return said
+
+
+def _refined(out: Path, data: Path) -> Any:
+    return failure(lambda: train_language_model(REFINED, data / "sentences", options(out)))
+
+
+# Those whose result is that of one process.
+EXACT: Scenarios = {
+    "texts": texts,
+    "batch_negatives": batch_negatives,
+    "images": images,
+    "questions": questions,
+    "sentences": sentences,
+}
+SCENARIOS: Scenarios = {
+    **EXACT,
+    "straight": _straight,
+    "stopped": _stopped,
+    # The last: a process that fails ends.
+    "refined": _refined,
+}
