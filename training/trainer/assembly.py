@@ -197,7 +197,7 @@ class Assembly:
         )
 
     def _loop(self, problem: EncoderProblem) -> TrainingLoop[Batch]:
-        recipe, device = self.recipe, self.fabric.device
+        recipe, device = problem.recipe, self.fabric.device
         epochs = recipe.train.epochs or 0
         return TrainingLoop(
             recipe=recipe,

@@ -91,7 +91,7 @@ def train(
         parts = assembly.assemble(splits, load_pretrained=checkpoint is None, show_progress=shown)
         parts.loop.start(checkpoint)
         parts.loop.run(show_progress=shown)
-        metrics = processes.of_leader(_write_bundle(parts, recipe, folder) if processes.leads else {})
+        metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
         broken = parts.broken.joined(processes.gathered(parts.broken))
     left_out = _report(manifest.rejections, broken, _unreadable(parts.problem.validation, str(data)))
     return TrainResult(folder.bundle, metrics, left_out)
@@ -119,8 +119,9 @@ def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Moda
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 
 
-def _write_bundle(parts: Assembled, recipe: Recipe, folder: RunFolder) -> dict[str, float]:
+def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
     """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
+    recipe = parts.problem.recipe
     metrics = parts.loop.load_best().metrics if parts.loop.metrics else {}
     if recipe.train.lora is not None:
         merge_lora(parts.model)
