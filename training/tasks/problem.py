@@ -66,7 +66,7 @@ class TaskProblem(Problem[Drawn]):
         return self.measured(self.validate)
 
     def measured(self, figures: Callable[[], Found]) -> Found:
-        """What the leading process finds with the module in evaluation mode; the others wait for it."""
+        """Figures that the leading process finds, the module in evaluation mode; the others wait for them."""
         self.module.eval()
         (found,) = self.processes.of_leader([figures()] if self.processes.leads else [])
         self.module.train()

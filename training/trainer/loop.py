@@ -52,7 +52,7 @@ class Batches(Protocol[DrawnAlone]):
 
 
 class Problem(ABC, Generic[Drawn]):
-    """What a run trains: the loss of its batches, and figures that tell how good its weights are.
+    """Subject of a run: a module, the loss of its batches, and figures that tell how good its weights are.
 
     Attributes:
         module: Trained; its weights are in the checkpoints.
@@ -136,7 +136,7 @@ class TrainingLoop(Generic[Drawn]):
                 f"{self.folder.path} was started with: give the same, or start a new run in another folder."
             )
         if checkpoint.metrics and self.processes.leads:
-            # It is needed at the end, too late to learn that it cannot be used.
+            # Its file is needed at the end, too late to learn that it cannot be used.
             self.load_best()
         self.restore(checkpoint)
 

@@ -42,7 +42,7 @@ def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
-    """What each process has found, by scenario."""
+    """Findings of each process, by scenario."""
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
@@ -57,7 +57,7 @@ def test_weights_and_figures_are_those_of_one_process(
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=0, atol=SAME, msg=name)
-    # What a batch tells of the code of a sentence depends on how many there are.
+    # An estimate within a process's rows.
     skipped = {"kind", "samples_per_second", "mutual_information"}
     for line, expected in zip(lines(folder / scenario), lines(tmp_path / "one"), strict=True):
         assert line.keys() == expected.keys()

@@ -1,4 +1,4 @@
-"""What two real processes do together of tasks; all in one go, to start them once."""
+"""Two real processes that train tasks; all scenarios in one go, to start once."""
 
 import os
 from pathlib import Path
@@ -118,7 +118,7 @@ def _refined(out: Path, data: Path) -> Any:
     return failure(lambda: train_language_model(REFINED, data / "sentences", options(out)))
 
 
-# Those whose result is that of one process.
+# Scenarios whose result is that of one process.
 EXACT: Scenarios = {
     "texts": texts,
     "batch_negatives": batch_negatives,

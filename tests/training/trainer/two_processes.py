@@ -22,7 +22,7 @@ from training.trainer.run_state.errors import AnotherProcessFailedError, Trainin
 from training.trainer.run_state.processes import joined, one_voice
 
 PROCESSES = 2
-# What each does with a new folder and the data, by name.
+# Functions of a new folder and the data, by name.
 Scenarios = dict[str, Callable[[Path, Path], Any]]
 
 
