@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from functools import cache
 from inspect import isabstract
 from typing import Annotated
 
@@ -12,7 +13,8 @@ import training.objectives
 from training.objectives.base import ObjectiveConfig
 
 
-def objective_types() -> dict[str, type[ObjectiveConfig]]:
+@cache
+def objective_types() -> Mapping[str, type[ObjectiveConfig]]:
     """The settings class of every objective by its name; a module in the package is enough to be found."""
     package = training.objectives
     found = {}

@@ -36,7 +36,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder.mkdir()
     (folder / "siglip.py").write_text(block("python"), encoding="utf-8")
     monkeypatch.setattr(training.objectives, "__path__", [*training.objectives.__path__, str(folder)])
+    objective_types.cache_clear()
     yield
+    objective_types.cache_clear()
     sys.modules.pop("training.objectives.siglip", None)
     vars(training.objectives).pop("siglip", None)
 
@@ -45,6 +47,10 @@ def test_every_objective_is_in_the_table() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("## Which there are")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \|", table, re.M)
     assert sorted(rows) == sorted(objective_types())
+
+
+def test_the_package_is_searched_once() -> None:
+    assert objective_types() is objective_types()
 
 
 def by_loops(batch: Features) -> Tensor:
