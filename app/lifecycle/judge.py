@@ -7,6 +7,7 @@ import yaml
 
 from app.lifecycle.verdict import ModelVerdict
 from training.data.manifest import Manifest, Split
+from training.data.pairs import draw_units
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import measure
@@ -61,12 +62,16 @@ def _shorten(tree: dict[str, Any]) -> None:
 
 
 def with_filled_batches(recipe: Recipe, manifest: Manifest) -> Recipe:
-    """The recipe with smaller batches where a collection has fewer pairs to learn from than one holds.
+    """The recipe with smaller batches where an epoch of a collection has fewer pairs than one holds.
 
     Raises:
         DataError: The collection has no pair to learn from.
     """
-    pairs = len(usable_records(recipe, manifest.split("train"), used_modalities(recipe)).records)
+    records = usable_records(recipe, manifest.split("train"), used_modalities(recipe)).records
+    if recipe.data.epoch_of == "texts":
+        pairs = sum(len(record.texts) for record in records)
+    else:
+        pairs = len(draw_units(records, recipe.data.one_image_per))
     if pairs >= recipe.train.batch_size:
         return recipe
     # A power of two, which processes can share.

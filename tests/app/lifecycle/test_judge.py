@@ -96,3 +96,23 @@ def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path
     filled = with_filled_batches(recipe, manifest)
     assert filled.train.batch_size == batch
     assert filled.model_copy(update={"train": recipe.train}) == recipe
+
+
+def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
+    """One image of each study, or every text."""
+    records = tuple(
+        Record(
+            id=str(number),
+            image="a.png",
+            split="train",
+            texts=("a dog", "two dogs"),
+            metadata={"study": str(number // 4)},
+        )
+        for number in range(40)
+    )
+    manifest = Manifest(tmp_path, records, Rejections(0))
+    settings = ["train.batch_size=20", "data.epoch_of=images"]
+    studies = load_recipe("reco-flickr-small", [*settings, "data.one_image_per=study"])
+    assert with_filled_batches(studies, manifest).train.batch_size == 8
+    texts = load_recipe("reco-flickr-small", ["train.batch_size=64", "data.epoch_of=texts"])
+    assert with_filled_batches(texts, manifest) == texts
