@@ -15,7 +15,7 @@ LOWEST_COSINE: Final = 0.9999
 TEXTS: Final = (
     "",
     "a dog",
-    "TWO DOGS Run On The Beach",
+    "TWO DOGS Run On The Beach!",
     "No pleural effusion; the heart isn't enlarged (see above).",
     "Ein Café in Zürich, naïve señor",
     "12.5 mm nodule, 3/4 of 100 %",

@@ -65,10 +65,10 @@ def save(folder: Path, model: Any, processor: str, settings: Mapping[str, Any]) 
     (folder / "preprocessor_config.json").write_text(json.dumps(content))
 
 
-def clip(folder: Path) -> None:
+def clip(folder: Path, *, pad_token: str = "<|endoftext|>") -> None:
     """CLIP with its byte-pair tokenizer."""
     vocabulary, merges = _byte_pairs("</w>")
-    tokenizer = transformers.CLIPTokenizer(vocabulary, merges, model_max_length=24)
+    tokenizer = transformers.CLIPTokenizer(vocabulary, merges, model_max_length=24, pad_token=pad_token)
     _clip_like(folder, tokenizer, transformers.CLIPConfig, transformers.CLIPModel, 24)
 
 

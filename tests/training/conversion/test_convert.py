@@ -288,6 +288,27 @@ def test_pixels_without_rescaling_keep_their_statistics(tmp_path: Path) -> None:
     assert made.bundle.preprocessing.image.mean == (0.5,) * 3
 
 
+def test_the_settings_of_an_older_release_are_read_as_transformers_does(tmp_path: Path) -> None:
+    folders.clip(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    content = json.loads(path.read_text())
+    for name in ("text_config", "vision_config"):
+        content |= {name: None, f"{name}_dict": content[name]}
+    path.write_text(json.dumps(content))
+    assert convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine").parity is not None
+
+
+def test_a_character_that_fills_batches_is_read_in_texts(tmp_path: Path) -> None:
+    """The padding of some CLIPs is "!"."""
+    folders.clip(tmp_path / "model", pad_token="!")
+    convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    texts = ["!!!", "a dog!!! runs", "! a dog", "a dog"]
+    vectors = load_encoder(tmp_path / "bundle", "cpu").embed_texts(texts).vectors
+    expected = Reference(tmp_path / "model").embed_texts(texts, 24)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+    assert (expected @ expected.T).min() < 0.99
+
+
 def test_the_files_of_an_older_release_are_read(tmp_path: Path) -> None:
     """Sizes as plain numbers, and a feature extractor in place of the image processor."""
     folders.clip(tmp_path / "model")

@@ -82,17 +82,29 @@ def pretrained_configuration(
         RecipeError: The folder holds a model of another architecture.
     """
     content = read_json(folder / "config.json")
-    found = content.get("model_type")
+    found = str(content.get("model_type"))
     if found != kind.model_type:
-        parts = COMPOSITES.get(str(found), {})
-        part = next((name for name, architecture in parts.items() if architecture == kind.model_type), "")
-        if not isinstance(content.get(part), dict):
+        parts = COMPOSITES.get(found, {})
+        part = next((name for name, architecture in parts.items() if architecture == kind.model_type), None)
+        if part is None:
             raise RecipeError(
                 f"{folder} holds a model of type {found!r}: choose the architecture that fits it."
             )
-        content = content[part]
+        content = _composite(folder)[part]
     names = _option_names(kind)
     return configuration(kind, {name: value for name, value in content.items() if name in names})
+
+
+def _composite(folder: Path) -> dict[str, Any]:
+    """The settings of a model for images and texts, complete, from all the names that they once had."""
+    auto: Any = transformers.AutoConfig
+    try:
+        with quiet():
+            config = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, StrictDataclassError, TypeError, ValueError) as error:
+        raise RecipeError(f"{folder / 'config.json'} does not fit its type of models: {error}") from error
+    settings: dict[str, Any] = config.to_dict()
+    return settings
 
 
 def load_pretrained(

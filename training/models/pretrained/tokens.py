@@ -1,5 +1,6 @@
 """The tokenizer of a pretrained model."""
 
+import json
 import string
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,10 @@ from training.models.pretrained.folder import read_json
 from training.models.pretrained.quiet import quiet
 
 _FILES: Final = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")
+# Definition of Final_Sigma in chapter 3.13 of the Unicode Standard.
+_FINAL_SIGMA: Final = (
+    r"[\p{Cased}&&\P{Case_Ignorable}]\p{Case_Ignorable}*\KΣ(?!\p{Case_Ignorable}*+\p{Cased})"
+)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -30,12 +35,20 @@ def converted(pretrained: Any, folder: Path) -> Tokenizer:
     if isinstance(pretrained, transformers.SiglipTokenizer):
         backend = _siglip_backend(pretrained)
     else:
-        backend = BackendTokenizer.from_str(pretrained.backend_tokenizer.to_str())
+        backend = _backend(pretrained)
         if knows_lower_case_only(folder):
             backend.normalizer = normalizers.Sequence(
-                [normalizers.Lowercase(), normalizers.Strip(), *_present(backend.normalizer)]
+                [*_lower_case(), normalizers.Strip(), *_present(backend.normalizer)]
             )
     return Tokenizer(backend, pretrained.pad_token_id)
+
+
+def _backend(pretrained: Any) -> BackendTokenizer:
+    """The tokenizer without transformers; a padding token of one character, as "!" of some CLIPs, is read."""
+    content = json.loads(pretrained.backend_tokenizer.to_str())
+    for token in content["added_tokens"]:
+        token["special"] = token["special"] and len(token["content"]) > 1
+    return BackendTokenizer.from_str(json.dumps(content))
 
 
 def knows_lower_case_only(folder: Path) -> bool:
@@ -45,6 +58,11 @@ def knows_lower_case_only(folder: Path) -> bool:
     """
     config = folder / "config.json"
     return config.is_file() and read_json(config).get("model_type") == "siglip"
+
+
+def _lower_case() -> list[normalizers.Normalizer]:
+    """Lower case as Python's, where a sigma at the end of a word has a form of its own."""
+    return [normalizers.Replace(Regex(_FINAL_SIGMA), "ς"), normalizers.Lowercase()]
 
 
 def _present(normalizer: normalizers.Normalizer | None) -> list[normalizers.Normalizer]:
@@ -69,9 +87,7 @@ def transformers_tokenizer(folder: Path) -> Any:
             )
     except Exception as error:
         # The library of tokenizers raises plain exceptions for files that it cannot read.
-        raise RecipeError(
-            f"No usable tokenizer in {folder}: put a tokenizer.json there. ({error})"
-        ) from error
+        raise RecipeError(f"No usable tokenizer in {folder}: {_mend(folder)}. ({error})") from error
     if not (tokenizer.is_fast or isinstance(tokenizer, transformers.SiglipTokenizer)):
         raise RecipeError(
             f"The tokenizer in {folder} is a {type(tokenizer).__name__}, which needs a tokenizer.json: put "
@@ -84,6 +100,19 @@ def transformers_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+def _mend(folder: Path) -> str:
+    """Advice on a tokenizer that cannot be read."""
+    settings = folder / "tokenizer_config.json"
+    named = read_json(settings).get("tokenizer_class") if settings.is_file() else None
+    of_siglip = named == "SiglipTokenizer" or (named is None and knows_lower_case_only(folder))
+    needed = "spiece.model" if of_siglip else "tokenizer.json"
+    if (folder / needed).is_file():
+        return f"its {needed} is damaged or of another kind, so fetch it again"
+    if of_siglip:
+        return "SigLIP's cleans texts in a way that no tokenizer.json tells, so put its spiece.model there"
+    return "put a tokenizer.json there"
+
+
 def _siglip_backend(tokenizer: Any) -> BackendTokenizer:
     """SigLIP's tokenizer, which cleans texts in Python before SentencePiece, as one of `tokenizers`."""
     pieces = tokenizer.sp_model
@@ -92,7 +121,7 @@ def _siglip_backend(tokenizer: Any) -> BackendTokenizer:
     backend = BackendTokenizer(models.Unigram(vocabulary, pieces.unk_id()))
     backend.normalizer = normalizers.Sequence(
         [
-            *([normalizers.Lowercase()] if tokenizer.do_lower_case else []),
+            *(_lower_case() if tokenizer.do_lower_case else []),
             normalizers.Replace(Regex(f"[{_escaped(string.punctuation)}]"), ""),
             # Separators of files and records are white space in Python, but not here.
             normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "),

@@ -201,3 +201,41 @@ def test_sentencepiece_of_siglip_has_the_ids_of_transformers(
 ) -> None:
     ours, theirs = siglip
     assert ours.encode([text])[0].ids == theirs(text)["input_ids"]
+
+
+@pytest.fixture(scope="module")
+def siglip_2(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("models") / "siglip-2"
+    folders.siglip_2(folder)
+    return load_tokenizer(folder)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ΑΣσςaZß1 .,'·-\n\u0301\u0345\u02b0\u200d两", max_size=20))
+def test_the_lower_case_of_siglip_is_python_s(siglip_2: Tokenizer, text: str) -> None:
+    """The end of a Greek word included."""
+    ours, lower = siglip_2.encode([text, text.lower()])
+    assert ours.ids == lower.ids
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_siglip_without_its_pieces_is_told_what_is_missing(named: bool, tmp_path: Path) -> None:
+    folders.siglip(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text(load_tokenizer(tmp_path / "model").to_json())
+    (tmp_path / "model" / "spiece.model").unlink()
+    if not named:
+        (tmp_path / "model" / "tokenizer_config.json").unlink()
+    with pytest.raises(RecipeError, match=r"so put its spiece\.model there"):
+        load_tokenizer(tmp_path / "model")
+
+
+def test_advice_on_a_tokenizer_is_about_files_that_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"put a tokenizer\.json there"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(RecipeError, match=r"its tokenizer\.json is damaged or of another kind, so fetch it"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "SiglipTokenizer"}))
+    (tmp_path / "spiece.model").write_bytes(b"damaged")
+    with pytest.raises(RecipeError, match=r"its spiece\.model is damaged or of another kind, so fetch it"):
+        load_tokenizer(tmp_path)
