@@ -35,6 +35,7 @@ class EncoderProblem(Problem[Batch]):
     def __post_init__(self) -> None:
         self.module = self.loss.task
         self.chosen_by = self.recipe.train.select_by
+        self.in_one_pass = self.loss.chunk_size is None
         self.measured_at_start = self.recipe.train.start_from is not None
 
     def backward(self, batch: Batch, step: int) -> tuple[LossOutput, int]:

@@ -17,7 +17,7 @@ from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
 from training.trainer.batches import prefetched
-from training.trainer.optimisation.gradients import average_gradients, gradient_norm
+from training.trainer.optimisation.gradients import GradientAverage, gradient_norm
 from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
 from training.trainer.run_state.checkpoint import (
     Checkpoint,
@@ -60,6 +60,7 @@ class Problem(ABC, Generic[Drawn]):
         fingerprint: Digest of the data and the encoder that a resumed run must find unchanged.
         chosen_by: Figure of `measure` that decides the best checkpoint.
         measured_at_start: Training begins with weights that may stay the best.
+        in_one_pass: Each parameter has its whole gradient in a single backward pass.
     """
 
     module: TrainedModule
@@ -67,6 +68,7 @@ class Problem(ABC, Generic[Drawn]):
     fingerprint: str
     chosen_by: str
     measured_at_start: bool = False
+    in_one_pass: bool = True
 
     @abstractmethod
     def backward(self, batch: Drawn, step: int) -> tuple[LossOutput, int]:
@@ -115,6 +117,7 @@ class TrainingLoop(Generic[Drawn]):
         module = self.problem.module
         self._recipe_yaml = dump_recipe(self.recipe)
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._average = GradientAverage(self._parameters, self.processes)
         self._figures = LossFigures(self.device, self.processes)
         self._saved_at = time.monotonic()
         self._log: MetricsLog | None = None
@@ -228,8 +231,9 @@ class TrainingLoop(Generic[Drawn]):
         step = self.position.step
         set_learning_rate(self.optimizer, learning_rate_factor(self.recipe.schedule, step, self.total_steps))
         self.optimizer.zero_grad()
+        self._average.begin(overlap=self.problem.in_one_pass)
         output, samples = self.problem.backward(batch, step)
-        average_gradients(self._parameters, self.processes)
+        self._average.finish()
         norm = gradient_norm(self._parameters)
         self._figures.add(step + 1, samples, output, norm)
         if self.device.type == "cpu":

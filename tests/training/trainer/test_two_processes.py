@@ -84,11 +84,17 @@ def test_an_epoch_of_texts_trains_as_in_one_process(folder: Path, scenes: Path, 
 
 def test_gradients_are_averaged_and_one_that_some_lack_counts_as_zero_there(found: Found) -> None:
     for of_process in found:
-        both, one, none, wide = of_process["gradients"]
-        assert torch.equal(both, torch.full((2, 3), 2.0))
-        assert torch.equal(one, torch.full((2, 3), 0.5))
-        assert none is None
-        assert torch.equal(wide, torch.arange(4.0, dtype=torch.float64) / 2)
+        for overlap, passes in (("True", 1), ("False", 2)):
+            both, one, none, wide = of_process["gradients"][overlap]
+            assert torch.equal(both, torch.full((2, 3), 2.0 * passes))
+            assert torch.equal(one, torch.full((2, 3), 0.5 * passes))
+            assert none is None
+            assert torch.equal(wide, torch.arange(4.0, dtype=torch.float64) / 2 * passes)
+
+
+def test_sums_begin_while_the_backward_pass_runs_unless_there_are_several(found: Found) -> None:
+    for of_process in found:
+        assert of_process["gradients"]["begun"] == [1, 0, 0]
 
 
 def test_chunks_change_nothing(folder: Path) -> None:

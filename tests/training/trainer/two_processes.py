@@ -15,7 +15,7 @@ from training.errors import DataError, RecoquestError
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
-from training.trainer.optimisation.gradients import average_gradients
+from training.trainer.optimisation.gradients import GradientAverage
 from training.trainer.run import train
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
@@ -142,17 +142,31 @@ def _one_fails(out: Path, data: Path) -> Any:
 
 
 def _gradients(out: Path, data: Path) -> Any:
-    """The averages of gradients of which some processes have none."""
+    """The averages of gradients of which some processes have none, of one backward pass and of two."""
     rank = int(os.environ["RANK"])
     both, one, none = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
     wide = torch.nn.Parameter(torch.zeros(4, dtype=torch.float64))
-    both.grad = torch.full((2, 3), 1.0 + 2 * rank)
-    wide.grad = torch.arange(4.0, dtype=torch.float64) * rank
-    if rank == 1:
-        one.grad = torch.ones(2, 3)
+    found: dict[str, Any] = {"begun": []}
     with joined(build_fabric("fp32", "cpu")) as processes:
-        average_gradients([both, one, none, wide], processes)
-    return [parameter.grad for parameter in (both, one, none, wide)]
+        average = GradientAverage([both, one, none, wide], processes, numbers_at_once=6)
+        both.register_hook(  # type: ignore[no-untyped-call]
+            lambda _: found["begun"].append(average.begun)
+        )
+        for overlap in (True, False):
+            for parameter in (both, one, none, wide):
+                parameter.grad = None
+            average.begin(overlap=overlap)
+            for _ in range(1 if overlap else 2):
+                # What is used last has its gradient first.
+                used = both * (1.0 + 2 * rank) + (one if rank else 0)
+                last = (wide * torch.arange(4.0, dtype=torch.float64) * rank).sum()
+                torch.autograd.backward(used.sum() + last)
+            average.finish()
+            found[str(overlap)] = [
+                None if parameter.grad is None else parameter.grad.clone()
+                for parameter in (both, one, none, wide)
+            ]
+    return found
 
 
 def _both_fail(out: Path, data: Path) -> Any:
