@@ -22,7 +22,7 @@ OF_A_KIND: Final = {"training/objectives"}
 # Each room may import from itself and from those before it.
 ORDER: Final = {
     "training": (
-        "errors atomic frozen host progress distributed models data objectives losses evaluation samples "
+        "errors atomic frozen host memory progress distributed models data objectives losses evaluation samples "
         "shortcuts recipes conversion trainer tasks classification language_models"
     ),
     "index": (

@@ -31,6 +31,12 @@ def keep_freed_memory() -> bool:
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
 
 
+def return_freed_memory() -> None:
+    """Give the kernel what the C library has kept of freed memory, so that it counts as free again."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_order_of_sums() -> None:
     """Ask MKL to add up in the same order in every run, as a resumed run has to equal a straight one.
 

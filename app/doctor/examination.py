@@ -12,7 +12,7 @@ from app.doctor.home import examine_home
 from app.doctor.indexed import examine_indexed
 from app.doctor.versions import examine_versions
 from app.settings import GONE, PREFIX, Settings, unknown_variables
-from index.views.memory import free_memory
+from training.memory import free_memory
 from training.errors import RecoquestError
 from training.models.encoder import choose_device
 

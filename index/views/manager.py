@@ -29,7 +29,7 @@ from index.views.calibration_queries import stored_queries
 from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
 from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
-from index.views.memory import free_memory
+from training.memory import free_memory
 from index.views.snapshots import (
     SnapshotOf,
     StoredSnapshot,

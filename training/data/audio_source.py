@@ -5,12 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from training.data.decoding.audio import decode_audio
 from training.data.manifest import Manifest, Rejections
 from training.errors import AudioError, DataError
+from training.memory import check_cache
 from training.models.sounds.spectrogram import (
     AudioPreprocessing,
     SpectrogramBatch,
@@ -18,7 +20,6 @@ from training.models.sounds.spectrogram import (
     pad_spectrograms,
 )
 
-_SHARE_OF_MEMORY = 0.7
 _BYTES_A_NUMBER = 4
 
 
@@ -67,6 +68,9 @@ class AudioSource:
 
     `places` count the readable images only, so `manifest_rows = numpy.array(image_source.readable)[places]`.
 
+    Attributes:
+        cache_bytes: Bytes that the cache may grow to.
+
     Args:
         decoder: Reads one.
         rejections: Where broken sounds are counted, each once.
@@ -80,8 +84,10 @@ class AudioSource:
     def __init__(
         self, decoder: AudioDecoder, rejections: Rejections, *, cache: bool = True, threads: int = 0
     ) -> None:
-        if cache:
-            _check_memory(decoder)
+        config = decoder.preprocessing.config
+        spectrogram = config.mels * frame_count(config) * _BYTES_A_NUMBER
+        self.cache_bytes = len(decoder.manifest.records) * spectrogram if cache else 0
+        check_cache("The spectrograms", self.cache_bytes)
         self._decoder = decoder
         self._rejections = rejections
         self._cached: dict[int, Tensor] | None = {} if cache else None
@@ -111,6 +117,14 @@ class AudioSource:
             raise self._rejections.error("No sound of a whole batch can be read: mend the data.")
         return pad_spectrograms(spectrograms), kept
 
+    def longest(self, count: int) -> SpectrogramBatch:
+        """Made spectrograms (count, M, T) of silence, as long as a sound can be."""
+        config = self._decoder.preprocessing.config
+        frames = frame_count(config)
+        return SpectrogramBatch(
+            torch.zeros(1).expand(count, config.mels, frames), torch.ones(count, frames, dtype=torch.bool)
+        )
+
     def close(self) -> None:
         """End the threads that decode; nothing can be loaded afterwards."""
         self._pool.shutdown(cancel_futures=True)
@@ -122,14 +136,3 @@ class AudioSource:
     def _reject(self, row: int, error: AudioError) -> None:
         record = self._decoder.manifest.records[row]
         self._rejections.add(record.line, f"{record.audio or record.image}: {error}".rstrip("."))
-
-
-def _check_memory(decoder: AudioDecoder) -> None:
-    config = decoder.preprocessing.config
-    needed = len(decoder.manifest.records) * config.mels * frame_count(config) * _BYTES_A_NUMBER
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY
-    if needed > free:
-        raise DataError(
-            f"The spectrograms may need {needed / 2**30:.1f} GiB of memory, more than this machine can give: "
-            "set data.cache_images to false."
-        )

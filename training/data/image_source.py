@@ -14,11 +14,11 @@ from torch import Tensor
 
 from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest, Rejections
-from training.errors import DataError, ImageError
+from training.errors import ImageError
+from training.memory import check_cache
 from training.progress import progress_bar
 
 _CHUNK = 256
-_SHARE_OF_MEMORY = 0.7
 
 ToUint8 = Callable[[Image.Image], Tensor]
 
@@ -173,10 +173,4 @@ def _reject(decoder: Decoder, row: int, error: ImageError, rejections: Rejection
 
 
 def _check_memory(decoder: Decoder) -> None:
-    needed = len(decoder.manifest.records) * 3 * decoder.size**2
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY
-    if needed > free:
-        raise DataError(
-            f"The resized images need {needed / 2**30:.1f} GiB of memory, more than this machine can give: "
-            "set data.cache_images to false."
-        )
+    check_cache("The resized images", len(decoder.manifest.records) * 3 * decoder.size**2)

@@ -139,6 +139,11 @@ class PairSampler:
         fixed = None if self._turns is None else drawn[own]
         return Pairs(rows[own], texts[own], positive_mask(choices, texts, own), fixed)
 
+    def longest_text(self) -> Text | None:
+        """The text of most characters; None where no texts are drawn."""
+        texts = (text for record in self.records for text in self._choices(record))
+        return None if self._text_unit is None else max(texts, key=_characters)
+
     def _choices(self, record: Record) -> tuple[Text, ...]:
         return (record.texts,) if self._text_unit == "report" else record.texts
 
@@ -162,6 +167,10 @@ class PairSampler:
                 order = self._hard_negatives.bring_together(order, texts, self.batch_size, generator)
             self._plan = epoch, order, turns[order]
         return self._plan[1], self._plan[2]
+
+
+def _characters(text: Text) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
 
 
 def _places_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -140,10 +140,10 @@ class TrainConfig(Frozen):
     """Length, batch, precision and bookkeeping of a run."""
 
     batch_size: int = Field(gt=1, description="Pairs of a step, over all processes together.")
-    chunk_size: int | None = Field(
-        default=None,
-        gt=0,
-        description="Pairs that a process encodes at once, for batches larger than its memory; None: all.",
+    chunk_size: Annotated[int, Field(gt=0)] | Literal["auto"] | None = Field(
+        default="auto",
+        description="Pairs that a process encodes at once, for batches larger than its memory; None: all. "
+        "auto: all that fit, by a trial before the first step; the recipe in the run's folder says how many.",
     )
     steps: int | None = Field(default=None, gt=0, description="Exactly one of steps and epochs.")
     epochs: int | None = Field(default=None, gt=0)
@@ -190,6 +190,11 @@ class TrainConfig(Frozen):
     )
     log_every_steps: int = Field(default=20, gt=0, description="Steps between two lines of metrics.")
 
+    @property
+    def encoded_at_once(self) -> int:
+        """Most items that are encoded at once, as far as it is settled."""
+        return self.chunk_size if isinstance(self.chunk_size, int) else self.batch_size
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if (self.steps is None) == (self.epochs is None):
@@ -228,6 +233,14 @@ class Recipe(NamedRecipe):
         if not isinstance(image, dict):
             return value
         return {**value, "preprocessing": {**preprocessing, "image": {"scaled_decoding": True, **image}}}
+
+    def settled_as(self, kept: Self) -> Self:
+        """The recipe with the number of items that a run encodes at once, which its kept recipe tells."""
+        return self.with_chunk_size(kept.train.chunk_size) if self.train.chunk_size == "auto" else self
+
+    def with_chunk_size(self, size: int | Literal["auto"] | None) -> Self:
+        """The recipe with another `train.chunk_size`."""
+        return self.model_copy(update={"train": self.train.model_copy(update={"chunk_size": size})})
 
     @property
     def draws_texts(self) -> bool:

@@ -1,7 +1,7 @@
 """A training loop and all that it needs, put together from a recipe and the data."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, BatchLoader, Targets, whole_text
 from training.trainer.encoder_problem import EncoderProblem
 from training.trainer.loop import TrainingLoop
+from training.trainer.memory.plan import settled_chunk_size
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.optimisation.compilation import compile_towers
@@ -128,7 +129,7 @@ class Assembly:
         if recipe.train.gradient_checkpointing:
             checkpoint_gradients(model)
         model.train()
-        self._handle_batch_norm(model)
+        self._synchronise_batch_norm(model)
         task = TrainingTask(model, objective, recipe.train.ema_decay).to(device)
         if recipe.train.compile:
             compile_towers(model)
@@ -149,17 +150,13 @@ class Assembly:
         broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
         self.processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
+        loss_batches = self._loss_batches(splits.val, opener) if splits.val.records else None
         problem = self._problem(task, pairs, preprocessing)
         if splits.val.records:
             mixed = chosen_precision(recipe.train.precision, device) == "bf16"
             encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
             problem.validation = Validation(
-                recipe,
-                splits.val,
-                encoder,
-                self._loss_batches(splits.val, opener),
-                problem.loss.value,
-                self.processes,
+                problem.recipe, splits.val, encoder, loss_batches, problem.loss.value, self.processes
             )
         return Assembled(self._loop(problem), problem, task.result, preprocessing, broken)
 
@@ -167,30 +164,39 @@ class Assembly:
         name = self.recipe.data.target_encoder
         return None if name is None else SentenceEncoder.load(name, self.fabric.device)
 
-    def _handle_batch_norm(self, model: nn.Module) -> None:
-        train = self.recipe.train
-        several = self.processes.count > 1
-        synchronised = several and train.sync_batch_norm and self.fabric.device.type == "cuda"
-        share = train.batch_size // self.processes.count
-        chunks = even_chunks(share, train.chunk_size or share)
+    def _synchronise_batch_norm(self, model: nn.Module) -> None:
+        """Let batch norm see all processes where it can, and make sure that it sees two items at least."""
+        chunks = even_chunks(self._share, self.recipe.train.encoded_at_once)
         check_batch_norm(model, smallest=min(chunk.stop - chunk.start for chunk in chunks))
-        warn_of_batch_norm(
-            model,
-            chunks=len(chunks) > 1,
-            shares=several and not synchronised,
-        )
-        if synchronised:
+        if self._synchronises:
             synchronise(model)
 
+    @property
+    def _share(self) -> int:
+        """Items of a batch that this process encodes."""
+        return self.recipe.train.batch_size // self.processes.count
+
+    @property
+    def _synchronises(self) -> bool:
+        on_gpus = self.processes.count > 1 and self.fabric.device.type == "cuda"
+        return on_gpus and self.recipe.train.sync_batch_norm
+
     def _problem(self, task: TrainingTask, pairs: SplitData, preprocessing: Preprocessing) -> EncoderProblem:
-        recipe = self.recipe
         shortcuts = pairs.batches.shortcuts
         digits = None if shortcuts is None else shortcuts.overlay()
-        augmentation = Augmentation(recipe.augmentation, recipe.train.seed)
-        prepare = PixelPreparation(preprocessing.image, augmentation, digits)
+        augmentation = Augmentation(self.recipe.augmentation, self.recipe.train.seed)
+        loss = BatchLoss(task, self.fabric, PixelPreparation(preprocessing.image, augmentation, digits))
+        chunk_size = settled_chunk_size(
+            self.recipe.train, loss, pairs.batches, preprocessing.image.config.size, self.processes
+        )
+        warn_of_batch_norm(
+            task.model,
+            chunks=len(even_chunks(self._share, chunk_size or self._share)) > 1,
+            shares=self.processes.count > 1 and not self._synchronises,
+        )
         return EncoderProblem(
-            recipe=recipe,
-            loss=BatchLoss(task, self.fabric, prepare, recipe.train.chunk_size),
+            recipe=self.recipe.with_chunk_size(chunk_size),
+            loss=replace(loss, chunk_size=chunk_size),
             batches=pairs.batches,
             fingerprint=pairs.fingerprint,
             processes=self.processes,

@@ -52,16 +52,16 @@ class BatchLoss:
 
     def backward(self, batch: Batch, step: int) -> LossOutput:
         """Add the gradient of the loss of a training step to the parameters."""
-        rest = _on(self.fabric.device, batch)
+        rest = self.rest_of(batch)
         chunks = self._chunks(batch)
         if len(chunks) == 1:
-            output = self._loss(self._encoded(batch.inputs, _ALL, step), rest)
+            output = self.of_features(self.encoded(batch.inputs, _ALL, step), rest)
             torch.autograd.backward(output.total)
             return output
         return backward_in_chunks(
             self.task,
-            lambda chunk: self._encoded(batch.inputs, chunk, step),
-            lambda features: self._loss(features, rest),
+            lambda chunk: self.encoded(batch.inputs, chunk, step),
+            lambda features: self.of_features(features, rest),
             chunks,
             self.fabric.device,
         )
@@ -71,15 +71,16 @@ class BatchLoss:
         training = self.task.training
         self.task.eval()
         with torch.no_grad():
-            found = [self._encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
-            total = self._loss(joined_features(found), _on(self.fabric.device, batch)).total
+            found = [self.encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
+            total = self.of_features(joined_features(found), self.rest_of(batch)).total
         self.task.train(training)
         return total
 
     def _chunks(self, batch: Batch) -> list[slice]:
         return even_chunks(len(batch.inputs), self.chunk_size or len(batch.inputs))
 
-    def _encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> FeaturesBySource:
+    def encoded(self, inputs: Inputs, chunk: slice, step: int | None) -> FeaturesBySource:
+        """The features of some items, changed at random in the way of a step; None: as they are."""
         some = inputs.rows(chunk).to(self.fabric.device)
         view = None
         if "views" in self.task.objective.requires:
@@ -96,18 +97,19 @@ class BatchLoss:
                 features[name] = replace(features[name], frame=frame)
         return features
 
-    def _loss(self, features: FeaturesBySource, rest: Features) -> LossOutput:
+    def of_features(self, features: FeaturesBySource, rest: Features) -> LossOutput:
+        """The loss of the features of a batch, and of what else there is of it."""
         with self.fabric.autocast(), full_products():
             output: LossOutput = self.task(replace(rest, modalities=features))
         return output
 
-
-def _on(device: torch.device, batch: Batch) -> Features:
-    """What only the loss needs of a batch, on a device; the mask with the rows of all processes."""
-    mask, items, targets, labels = (
-        None if tensor is None else tensor.to(device, non_blocking=True)
-        for tensor in (batch.positive_mask, batch.items, batch.targets, batch.labels)
-    )
-    captions = None if batch.captions is None else batch.captions.to(device)
-    whole = None if mask is None else gather_detached(mask)
-    return Features({}, whole, items, targets, captions, labels)
+    def rest_of(self, batch: Batch) -> Features:
+        """What only the loss needs of a batch, on the device; the mask with the rows of all processes."""
+        device = self.fabric.device
+        mask, items, targets, labels = (
+            None if tensor is None else tensor.to(device, non_blocking=True)
+            for tensor in (batch.positive_mask, batch.items, batch.targets, batch.labels)
+        )
+        captions = None if batch.captions is None else batch.captions.to(device)
+        whole = None if mask is None else gather_detached(mask)
+        return Features({}, whole, items, targets, captions, labels)

@@ -138,6 +138,11 @@ class BatchLoader:
         size = sampler.batch_size // parts
         self._own = slice(rank * size, (rank + 1) * size)
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that caches may still take, which fill as batches are loaded."""
+        return 0 if self._audio is None else self._audio.cache_bytes
+
     def load(self, epoch: int, index: int) -> Batch:
         """One batch; without the items of which a streamed file turns out to be broken.
 
@@ -169,6 +174,39 @@ class BatchLoader:
             targets=None if self._targets is None else self._targets(decoded),
             captions=None if self._captions is None else self._captions(texts),
             labels=None if self._labels is None else self._labels[pairs.rows[kept]],
+        )
+
+    def largest(self, items: int, image_size: int) -> Batch:
+        """Made items, as many in each process, of the size that the largest of the split have.
+
+        No file is read. All have the longest text, and every other thing that a batch may have.
+
+        Args:
+            items: How many this process gets.
+            image_size: Side S of an image.
+        """
+        longest = self._sampler.longest_text()
+        texts = [] if longest is None else [longest] * items
+        rows = np.zeros(items, dtype=np.int64)
+        seen, glyphs = self._with_shortcuts(0, rows, texts, None)
+        parts = self._sampler.batch_size // (self._own.stop - self._own.start)
+        first = self._own.start // (self._own.stop - self._own.start) * items
+        places = torch.arange(first, first + items)
+        inputs = Inputs(
+            places,
+            batch_size=items * parts,
+            images=torch.zeros(1, dtype=torch.uint8).expand(items, 3, image_size, image_size),
+            tokens=None if self._text is None else self._text(seen),
+            spectrograms=None if self._audio is None else self._audio.longest(items),
+            glyphs=glyphs,
+        )
+        return Batch(
+            inputs,
+            items=torch.from_numpy(np.resize(self._rows, items)) if self._training else None,
+            positive_mask=torch.eye(items * parts, dtype=torch.bool)[places] if texts else None,
+            targets=None if self._targets is None else self._targets(texts[:1]).expand(items, -1),
+            captions=None if self._captions is None else self._captions(texts),
+            labels=None if self._labels is None else self._labels[rows],
         )
 
     def _with_shortcuts(

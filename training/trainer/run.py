@@ -5,12 +5,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from training.data.manifest import Rejection, Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import Modality
-from training.recipes.load import dump_recipe
+from training.recipes.load import dump_recipe, parse_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
@@ -83,6 +85,8 @@ def train(
         processes = resources.enter_context(joined(fabric))
         check_divisible(recipe.train.batch_size, processes.count)
         checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=resume)
+        if checkpoint is not None:
+            recipe = recipe.settled_as(parse_recipe(yaml.safe_load(checkpoint.recipe), "The run's recipe"))
         manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
         splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
         _check_validation(recipe, splits, modalities)

@@ -69,7 +69,7 @@ class Validation:
         embedded = embed_manifest(
             self.encoder,
             self.manifest,
-            batch_size=min(train.batch_size, train.chunk_size or train.batch_size),
+            batch_size=min(train.batch_size, train.encoded_at_once),
             show_progress=False,
         )
         sounds = () if embedded.sounds is None else embedded.sounds.skipped.items

@@ -92,7 +92,7 @@ def test_records_with_a_sound_are_kept(manifest: Manifest) -> None:
 def test_a_cache_larger_than_the_memory_is_refused(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.data.audio_source.os.sysconf", lambda _: 10)
+    monkeypatch.setattr("training.memory.free_memory", lambda: 100)
     with pytest.raises(DataError, match=r"set data\.cache_images to false"):
         source(manifest)
     assert source(manifest, cache=False).load(rows(0))[1] == [0]

@@ -61,7 +61,7 @@ def backward_in_chunks(
             states.append(_random_state(device))
             found.append(encode(chunk))
     features = joined_features(found)
-    leaves = _parts(features)
+    leaves = parts_of(features)
     for tensor in leaves.values():
         tensor.requires_grad_(tensor.is_floating_point())
     output = loss(features)
@@ -70,14 +70,14 @@ def backward_in_chunks(
     gradients = {part: tensor.grad for part, tensor in leaves.items() if tensor.grad is not None}
     for chunk, state in zip(chunks, states, strict=True):
         _set_random_state(state, device)
-        _carry_on(_parts(encode(chunk)), {part: gradient[chunk] for part, gradient in gradients.items()})
+        _carry_on(parts_of(encode(chunk)), {part: gradient[chunk] for part, gradient in gradients.items()})
     _set_random_state(afterwards, device)
     return output
 
 
 def joined_features(chunks: Sequence[FeaturesBySource]) -> FeaturesBySource:
     """The features of a batch from those of its chunks, without gradient; local ones padded alike."""
-    found = [_parts(chunk) for chunk in chunks]
+    found = [parts_of(chunk) for chunk in chunks]
     joined = {part: _joined([parts[part] for parts in found]) for part in found[0]}
     sources = dict.fromkeys(source for source, _ in joined)
     return {
@@ -97,7 +97,8 @@ def _carry_on(parts: Mapping[Part, Tensor], gradients: Mapping[Part, Tensor]) ->
         torch.autograd.backward([parts[part] for part in used], given)
 
 
-def _parts(features: FeaturesBySource) -> dict[Part, Tensor]:
+def parts_of(features: FeaturesBySource) -> dict[Part, Tensor]:
+    """All tensors of some features, by source and name."""
     return {
         (source, field.name): tensor
         for source, of_source in features.items()

@@ -11,7 +11,7 @@ import yaml
 
 from training.atomic import atomic_file
 from training.recipes.load import dump_recipe, first_difference, parse_as
-from training.recipes.schema import NamedRecipe
+from training.recipes.schema import NamedRecipe, Recipe
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.processes import Processes
@@ -89,7 +89,7 @@ class RunFolder:
         theirs = parse_as(type(recipe), yaml.safe_load(checkpoint.recipe), f"The recipe of {self.last}")
         # A release may reword what a recipe says of itself.
         words = {"description": recipe.description, "source": recipe.source}
-        key = first_difference(recipe, theirs.model_copy(update=words))
+        key = first_difference(_settled(recipe, theirs), theirs.model_copy(update=words))
         if key is not None:
             raise TrainingError(
                 f"The run in {self.path} was started with another {key}: resume it with the same recipe and "
@@ -112,6 +112,13 @@ class RunFolder:
         """Write `results.json`, of a run that ends in figures and not in a bundle."""
         with atomic_file(self.path / "results.json") as file:
             file.write(json.dumps(results, indent=2).encode() + b"\n")
+
+
+def _settled(recipe: NamedRecipe, kept: NamedRecipe) -> NamedRecipe:
+    """The recipe with what its run has settled for itself."""
+    if isinstance(recipe, Recipe) and isinstance(kept, Recipe):
+        return recipe.settled_as(kept)
+    return recipe
 
 
 def _counted(processes: int) -> str:

@@ -1,0 +1,1 @@
+"""The memory that a step takes, known before the first one."""

@@ -1,0 +1,153 @@
+"""How much of a batch is encoded at once: all of it, or as much as memory has room for."""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+
+from training.errors import RecipeError
+from training.host import return_freed_memory
+from training.memory import free_memory_each
+from training.recipes.schema import TrainConfig
+from training.trainer.batch_loss import BatchLoss
+from training.trainer.batches import BatchLoader
+from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
+from training.trainer.optimisation.cached_gradients import even_chunks
+from training.trainer.run_state.processes import Processes
+
+_LEAST: Final = 2
+_GIB: Final = 2**30
+# The batch that a step takes, the next one, and its images before they are put together.
+_BATCHES: Final = 3
+
+logger = logging.getLogger(__name__)
+
+
+def settled_chunk_size(
+    train: TrainConfig,
+    loss: BatchLoss,
+    batches: BatchLoader,
+    image_size: int,
+    processes: Processes,
+) -> int | None:
+    """The most items that a process encodes at once, by what a step takes and what is free.
+
+    All processes get the same. A number of the recipe stays; where it may not fit, the log says so.
+
+    Args:
+        train: Of the recipe.
+        loss: Of the run, its task as it trains.
+        batches: Of the train split.
+        image_size: Side of an image of these batches.
+        processes: That train together.
+
+    Returns:
+        None: the whole share of a batch at once.
+
+    Raises:
+        RecipeError: The least that could be encoded at once does not fit.
+    """
+    device, share = loss.fabric.device, train.batch_size // processes.count
+    free = _free(device, processes)
+    constant = _constant(loss.task.parameters(), share * 3 * image_size**2, batches)
+    if with_margin(constant) > free:
+        raise RecipeError(
+            f"The gradients of the weights and the optimizer need {_said(with_margin(constant))} of memory, "
+            f"and {_said(free)} are free: set frozen_layers of the towers, or give train.lora."
+        )
+    trial = StepTrial(loss, lambda count: batches.largest(count, image_size), processes, free - constant)
+    memory = trial.measure(share, constant)
+    if train.chunk_size == "auto":
+        chunk = min(processes.gathered(_largest_chunk(memory, free)))
+        chosen = None if chunk >= share else chunk
+    else:
+        chosen = train.chunk_size
+    if processes.leads:
+        _tell(train, memory, chosen, free)
+    return chosen
+
+
+def _free(device: torch.device, processes: Processes) -> int:
+    """The bytes that every process may take."""
+    return_freed_memory()
+    # Nobody measures while another still reads its data.
+    processes.gathered(None)
+    if device.type == "cuda":
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + reserved
+    else:
+        free = free_memory_each()
+    return min(processes.gathered(free))
+
+
+def _constant(parameters: Iterable[torch.nn.Parameter], batch: int, batches: BatchLoader) -> int:
+    """What is still to come however a batch is cut: gradients, two states of Adam, batches and sounds."""
+    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
+    return 3 * trained + _BATCHES * batch + batches.cache_bytes
+
+
+def _largest_chunk(memory: StepMemory, free: int) -> int:
+    """The whole share if it fits, else the largest of even chunks that do.
+
+    Raises:
+        RecipeError: None does.
+    """
+    share = memory.share
+    if memory.peak(share) <= free:
+        return share
+    sizes = range(_LEAST, share)
+    fitting = bisect_right(sizes, free, key=lambda size: memory.peak(_largest(share, size)))
+    if fitting:
+        return _largest(share, sizes[fitting - 1])
+    least = _largest(share, min(_LEAST, share))
+    raise RecipeError(
+        f"A training step needs {_said(memory.peak(least))} of memory even with {least} pairs encoded at a "
+        f"time, and {_said(free)} are free: {_advice(memory, least)}. A number as train.chunk_size tries it "
+        "nevertheless."
+    )
+
+
+def _largest(share: int, size: int) -> int:
+    """Items of the largest of even chunks."""
+    sizes: list[int] = [chunk.stop - chunk.start for chunk in even_chunks(share, size)]
+    return max(sizes)
+
+
+def _advice(memory: StepMemory, least: int) -> str:
+    if memory.loss + 2 * memory.features > memory.encoding.at(least):
+        return "the loss of a batch compares all its pairs, so set train.batch_size to less"
+    return (
+        "set preprocessing.image.size or train.batch_size to less, train.gradient_checkpointing to true, or "
+        "frozen_layers of the towers"
+    )
+
+
+def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int) -> None:
+    """Say what was chosen where it is not the whole batch, and what may not fit."""
+    whole = _said(memory.peak(memory.share))
+    if train.chunk_size == "auto" and chosen is not None:
+        logger.warning(
+            "A step needs %s of memory, %s are free: of a batch of %d, a process encodes %d at a time "
+            "(train.chunk_size).",
+            whole,
+            _said(free),
+            train.batch_size,
+            chosen,
+        )
+        return
+    needed = memory.peak(chosen or memory.share)
+    if needed > free:
+        logger.warning(
+            "A step needs %s of memory and %s are free: the system may end the run. Set train.chunk_size to "
+            "auto or to less.",
+            _said(needed),
+            _said(free),
+        )
+        return
+    logger.info("A step needs %s of memory, %s are free.", _said(needed), _said(free))
+
+
+def _said(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

@@ -1,0 +1,176 @@
+"""A forward and backward pass of a few made items: it tells what a step will hold, and leaves no trace."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from training.models.features import ModalityFeatures
+from training.trainer.batch_loss import BatchLoss
+from training.trainer.batches import Batch
+from training.trainer.memory.live import Growth, LiveMemory
+from training.trainer.optimisation.cached_gradients import FeaturesBySource, parts_of
+from training.trainer.run_state.checkpoint import random_state, restore_random_state
+from training.trainer.run_state.processes import Processes
+
+_FEW: Final = 2
+_MANY: Final = 4
+_NOISE: Final = 0.01
+# Features are compared with each other: nothing grows faster than the square of their number.
+_DEGREE: Final = 2
+# Workspaces of operations, and gaps that an allocator leaves.
+_MARGIN: Final = 1.25
+# A bound need not be made exact where so many times as much is free.
+_PLENTY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Bytes that a step takes at its peak beside the weights, with a margin.
+
+    Attributes:
+        share: Items of a batch that a process encodes.
+        encoding: Activations, and what the backward pass through them takes.
+        loss: Of the features of the whole share.
+        features: Of the whole share.
+        constant: Gradients of the parameters, state of the optimizer and batches that wait.
+    """
+
+    share: int
+    encoding: Growth
+    loss: int
+    features: int
+    constant: int
+
+    def peak(self, chunk: int) -> int:
+        """The most, with at most so many items encoded at a time."""
+        if chunk >= self.share:
+            return with_margin(self.constant + self.encoding.at(self.share) + self.loss)
+        # Of the features there are those of the chunks, the joined ones, and later their gradients.
+        with_loss = self.loss + 2 * self.features
+        return with_margin(self.constant + max(with_loss, self.encoding.at(chunk) + 3 * self.features))
+
+
+@dataclass(frozen=True)
+class StepTrial:
+    """Tries the two halves of a step apart: encoding, and the loss of features.
+
+    Random numbers, statistics of batch norm and whatever else a pass changes are put back. Gradients of
+    parameters are dropped as soon as they are made: they are known without a trial.
+
+    Attributes:
+        loss: Of the run.
+        make: Makes a batch of so many items, each as large as any.
+        processes: All try the same.
+        room: Bytes that may be taken by the trial.
+    """
+
+    loss: BatchLoss
+    make: Callable[[int], Batch]
+    processes: Processes
+    room: int
+
+    def measure(self, share: int, constant: int) -> StepMemory:
+        """The memory of a step of so many items.
+
+        Args:
+            share: Items of a batch that this process encodes.
+            constant: As in `StepMemory`.
+        """
+        with _unchanged(self.loss):
+            count = min(_FEW, share)
+            trace, features = self._encode(count)
+            growth = Growth(count, count, trace, trace)
+            if share > count and not self._fits(_PLENTY * growth.at(share)) and self._fits(growth.at(_MANY)):
+                count = min(_MANY, share)
+                more, features = self._encode(count)
+                growth = Growth(growth.few, count, trace, more)
+            size = sum(part.nbytes for part in parts_of(features).values())
+            return StepMemory(
+                share, growth, self._measure_loss(features, count, share), size * share // count, constant
+            )
+
+    def _fits(self, needed: int) -> bool:
+        """Whether all processes have room, so that all go on alike."""
+        return not any(self.processes.any_of([with_margin(needed) > self.room]))
+
+    def _encode(self, items: int) -> tuple[list[int], FeaturesBySource]:
+        """The bytes held by encoding some items and by the backward pass, and their features."""
+        batch = self.make(items)
+        with LiveMemory(self.loss.fabric.device) as live:
+            features = self.loss.encoded(batch.inputs, slice(None), 0)
+            learning = [part for part in parts_of(features).values() if part.requires_grad]
+            torch.autograd.backward(learning, [torch.ones_like(part) for part in learning])
+        return live.trace, features
+
+    def _measure_loss(self, features: FeaturesBySource, items: int, share: int) -> int:
+        """The most bytes that the loss of a share and its backward pass hold.
+
+        The loss is computed for as many items as are sure to fit, and for more at each try.
+        """
+        while True:
+            peak = self._loss(features, items)
+            if items == share:
+                return peak
+            reached = next((n for n in (share, 2 * items) if self._fits(_grown(peak, items, n))), None)
+            if reached is None:
+                return _grown(peak, items, share)
+            items = min(reached, share)
+
+    def _loss(self, features: FeaturesBySource, items: int) -> int:
+        repeated = {source: _repeated(of_source, items) for source, of_source in features.items()}
+        rest = self.loss.rest_of(self.make(items))
+        with LiveMemory(self.loss.fabric.device) as live:
+            torch.autograd.backward(self.loss.of_features(repeated, rest).total)
+        return max(live.trace)
+
+
+def with_margin(size: int) -> int:
+    """Bytes of memory that so many bytes of tensors take."""
+    return round(_MARGIN * size)
+
+
+def _grown(peak: int, items: int, more: int) -> int:
+    """A bound of what more items take."""
+    return int(peak * (more / items) ** _DEGREE)
+
+
+def _repeated(features: ModalityFeatures, items: int) -> ModalityFeatures:
+    """As many rows as there shall be items, no two the same, without the graph that they came from."""
+    given = {field.name: getattr(features, field.name) for field in fields(features)}
+    return replace(features, **{name: _rows(part, items) for name, part in given.items() if part is not None})
+
+
+def _rows(part: Tensor, items: int) -> Tensor:
+    rows = part.detach()[torch.arange(items) % len(part)]
+    if not rows.is_floating_point():
+        return rows
+    return (rows + _NOISE * torch.rand_like(rows)).requires_grad_()
+
+
+@contextmanager
+def _unchanged(loss: BatchLoss) -> Iterator[None]:
+    """Put back what a forward or backward pass changes: gradients, buffers and random numbers."""
+    task, device = loss.task, loss.fabric.device
+    state = random_state(device)
+    buffers = {name: buffer.clone() for name, buffer in task.named_buffers()}
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(_drop_gradient)  # type: ignore[no-untyped-call]
+        for parameter in task.parameters()
+        if parameter.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for name, buffer in task.named_buffers():
+            buffer.copy_(buffers[name])
+        restore_random_state(state, device)
+
+
+def _drop_gradient(parameter: Tensor) -> None:
+    parameter.grad = None
