@@ -18,6 +18,7 @@ from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.run_state.processes import Processes
 
 _LEAST: Final = 2
+_MIB: Final = 2**20
 _GIB: Final = 2**30
 # The batch that a step takes, the next one, and its images before they are put together.
 _BATCHES: Final = 3
@@ -150,4 +151,4 @@ def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int)
 
 
 def _said(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.1f} MiB"

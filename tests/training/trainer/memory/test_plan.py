@@ -1,0 +1,151 @@
+"""Runs on machines with more and less memory: what they encode at once, say, keep and refuse."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.runs import assert_same, before_step, terminate
+from tests.training.trainer.scenes import tiny_recipe
+from training.errors import RecipeError
+from training.models.bundle import read_bundle
+from training.recipes.load import load_recipe
+from training.recipes.schema import Recipe
+from training.trainer.loop import TrainingLoop
+from training.trainer.memory import plan
+from training.trainer.memory.live import Growth
+from training.trainer.memory.trial import StepMemory, with_margin
+from training.trainer.run import train
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
+
+MIB = 2**20
+
+
+def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> None:
+    train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
+
+
+def recipe(**settings: object) -> Recipe:
+    """One batch an epoch, of twelve of the fourteen images."""
+    return tiny_recipe(batch_size=12, **settings)
+
+
+@pytest.fixture
+def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What lets half of such a batch be encoded at once, and not the whole."""
+    found: list[StepMemory] = []
+
+    def noted(memory: StepMemory, free: int) -> int:
+        found.append(memory)
+        return largest(memory, free)
+
+    largest = plan._largest_chunk
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_largest_chunk", noted)
+        run(recipe(steps=1, epochs=None), scenes, tmp_path / "measured")
+    free = found[0].peak(6) + 1
+    assert free < found[0].peak(12)
+    monkeypatch.setattr(plan, "free_memory_each", lambda: free)
+    return free
+
+
+def test_what_does_not_fit_is_cut_and_said(
+    scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(recipe(), scenes, tmp_path / "out")
+    assert "of a batch of 12, a process encodes 6 at a time (train.chunk_size)" in caplog.text
+    assert "batch norm, which takes its statistics of each chunk" in caplog.text
+    for kept in (
+        load_recipe(str(tmp_path / "out/recipe.yaml")),
+        load_recipe(str(tmp_path / "out/bundle/recipe.yaml")),
+    ):
+        assert kept.train.chunk_size == 6
+    run(recipe(chunk_size=6), scenes, tmp_path / "explicit")
+    ours, theirs = (read_bundle(tmp_path / name / "bundle").digest for name in ("out", "explicit"))
+    assert ours == theirs
+
+
+def test_what_fits_is_as_without_a_trial(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        run(recipe(), scenes, tmp_path / "out")
+    assert "A step needs" in caplog.text
+    assert "at a time" not in caplog.text
+    assert load_recipe(str(tmp_path / "out/recipe.yaml")).train.chunk_size is None
+    monkeypatch.setattr("training.trainer.assembly.settled_chunk_size", lambda *_: None)
+    run(recipe(), scenes, tmp_path / "untried")
+    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "untried"))
+    assert_same(vars(ours), vars(theirs))
+
+
+def test_a_run_goes_on_as_it_began_however_much_is_free_then(
+    scenes: Path, tmp_path: Path, scarce: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(recipe(), scenes, tmp_path / "straight")
+    with before_step(TrainingLoop, 1, terminate), pytest.raises(TrainingInterruptedError):
+        run(recipe(), scenes, tmp_path / "out")
+    monkeypatch.setattr(plan, "free_memory_each", lambda: 100 * scarce)
+    torch.manual_seed(5)
+    run(recipe(), scenes, tmp_path / "out", resume=True)
+    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "straight"))
+    assert_same(vars(ours), vars(theirs))
+    with pytest.raises(TrainingError, match=r"started with another train\.chunk_size"):
+        run(recipe(chunk_size=None), scenes, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 12])
+def test_a_number_of_the_recipe_stays_and_is_doubted(
+    scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture, chunk_size: int | None
+) -> None:
+    run(recipe(chunk_size=chunk_size), scenes, tmp_path / "out")
+    assert "the system may end the run. Set train.chunk_size to auto or to less." in caplog.text
+    assert load_recipe(str(tmp_path / "out/recipe.yaml")).train.chunk_size == chunk_size
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (0.1, "gradients of the weights and the optimizer need .* and .* are free: set frozen_layers"),
+        (0.18, "memory even with 2 pairs encoded at a time, and .* are free: set preprocessing.image.size"),
+    ],
+)
+def test_what_cannot_fit_is_refused_before_the_first_step(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, said: str
+) -> None:
+    monkeypatch.setattr(plan, "free_memory_each", lambda: int(free * MIB))
+    with (
+        before_step(TrainingLoop, 1, lambda: pytest.fail("a step was made")),
+        pytest.raises(RecipeError, match=said),
+    ):
+        run(recipe(), scenes, tmp_path / "out")
+
+
+def memory(share: int, *, item: int = 100, loss: int = 50, features: int = 10) -> StepMemory:
+    """A hundred bytes an item."""
+    return StepMemory(share, Growth(1, 2, [item], [2 * item]), loss, features, constant=1000)
+
+
+def test_chunks_are_the_largest_even_ones_that_fit() -> None:
+    whole = memory(64)
+    assert plan._largest_chunk(whole, whole.peak(64)) == 64
+    assert plan._largest_chunk(whole, whole.peak(64) - 1) == 32
+    assert plan._largest_chunk(whole, whole.peak(20)) == 16
+    assert plan._largest_chunk(whole, whole.peak(2)) == 2
+    with pytest.raises(RecipeError, match="2 pairs encoded at a time"):
+        plan._largest_chunk(whole, whole.peak(2) - 1)
+
+
+def test_of_an_odd_share_one_chunk_has_three() -> None:
+    odd = memory(7)
+    assert plan._largest_chunk(odd, odd.peak(3)) == 3
+    with pytest.raises(RecipeError, match="3 pairs encoded at a time"):
+        plan._largest_chunk(odd, odd.peak(3) - 1)
+
+
+def test_a_loss_that_cannot_fit_is_named() -> None:
+    pairs = memory(64, loss=10**6)
+    with pytest.raises(RecipeError, match=r"compares all its pairs, so set train\.batch_size to less"):
+        plan._largest_chunk(pairs, with_margin(10**6))
