@@ -126,8 +126,10 @@ class TrainingLoop(Generic[Drawn]):
         """Begin at step 0 with a first checkpoint, or where a checkpoint ends.
 
         Raises:
-            TrainingError: The checkpoint is of other data or of another model.
+            TrainingError: The checkpoint is of other data or of another model, or the disk has no room.
         """
+        if self.processes.leads:
+            self.folder.check_room(self._checkpoint_bytes)
         if checkpoint is None:
             self.save(self.folder.last.name)
             if self.processes.leads:
@@ -201,6 +203,12 @@ class TrainingLoop(Generic[Drawn]):
             save_checkpoint(self.folder.checkpoints / name, checkpoint)
         self.processes.of_leader(None)
         self._saved_at = time.monotonic()
+
+    @property
+    def _checkpoint_bytes(self) -> int:
+        """Size of a checkpoint once the optimizer has its two means of every gradient."""
+        weights: int = sum(value.nbytes for value in self.problem.module.state_dict().values())
+        return weights + 2 * sum(parameter.nbytes for parameter in self._parameters)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take the state of a checkpoint.

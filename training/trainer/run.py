@@ -118,7 +118,8 @@ def _prepared(recipe: Recipe) -> Recipe:
 
 def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Modality]) -> None:
     if splits.val.records:
-        check_selectable(recipe.train.select_by, splits.val, modalities)
+        by_pairs = recipe.model.pair_attention is not None
+        check_selectable(recipe.train.select_by, splits.val, modalities, by_pairs=by_pairs)
     else:
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 

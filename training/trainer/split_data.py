@@ -76,6 +76,8 @@ class SplitOpener:
         Raises:
             DataError: Too many files are broken, or fewer than a batch remain.
         """
+        # Too few records are told before minutes are spent on reading them.
+        sampler = self._sampler(split.records, training=training)
         data, image = self.recipe.data, self.preprocessing.image
         if training and self.recipe.augmentation.crops:
             image = image.whole()
@@ -89,9 +91,11 @@ class SplitOpener:
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
+        if len(records) < len(split.records):
+            sampler = self._sampler(records, training=training)
         labels = None if self.labels is None else torch.from_numpy(self.labels.of(records))
         loader = BatchLoader(
-            self._sampler(records, training=training),
+            sampler,
             images,
             self.preprocessing.text if "text" in self.modalities else None,
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,

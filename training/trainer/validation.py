@@ -1,13 +1,15 @@
 """The figures of the validation split, and which of two is better."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from training.data.manifest import Manifest, Rejection
+from training.data.manifest import Manifest, Record, Rejection
 from training.distributed import mean_over_processes
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
@@ -17,6 +19,8 @@ from training.models.encoder import Encoder
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch, BatchLoader, without_missing
 from training.trainer.run_state.processes import Processes
+
+_DEEP: Final = 10
 
 ValueOfBatch = Callable[[Batch], Tensor]
 
@@ -92,7 +96,9 @@ class Validation:
         return float(mean_over_processes(torch.stack(losses).mean()))
 
 
-def check_selectable(select_by: str, manifest: Manifest, modalities: frozenset[Modality]) -> None:
+def check_selectable(
+    select_by: str, manifest: Manifest, modalities: frozenset[Modality], *, by_pairs: bool = False
+) -> None:
     """Make sure, before any work, that the validation split has what the selecting figure needs.
 
     Without texts, the recall between images and sounds is what `rsum` sums.
@@ -101,13 +107,15 @@ def check_selectable(select_by: str, manifest: Manifest, modalities: frozenset[M
         select_by: Name of the figure.
         manifest: The validation split.
         modalities: That the model has towers for.
+        by_pairs: It compares images and texts pair by pair, and no label is searched by a sentence.
 
     Raises:
         RecipeError: It has not.
     """
-    if select_by == "precision_at_10" and not any(record.labels for record in manifest.records):
+    if select_by == "precision_at_10":
         other = "loss" if modalities == {"image"} else "rsum or loss"
-        raise RecipeError(f"The validation split has no labels: set train.select_by to {other}.")
+        by_sentences = "text" in modalities and not by_pairs
+        _check_labels([record for record in manifest.records if record.labels], other, by_sentences)
     if select_by != "rsum":
         return
     if modalities == {"image"}:
@@ -116,9 +124,33 @@ def check_selectable(select_by: str, manifest: Manifest, modalities: frozenset[M
             "loss."
         )
     lacking = "texts" if "text" in modalities else "sounds"
-    if not any(record.texts if lacking == "texts" else record.audio for record in manifest.records):
+    usable = sum(bool(record.texts if lacking == "texts" else record.audio) for record in manifest.records)
+    if usable == 0:
         raise RecipeError(
             f"The validation split has no {lacking}: set train.select_by to precision_at_10 or loss."
+        )
+    if usable == 1:
+        raise RecipeError(
+            f"The validation split is too small for rsum, as every model finds its one image with {lacking}: "
+            "give it more, or set train.select_by to loss."
+        )
+
+
+def _check_labels(labelled: Sequence[Record], other: str, by_sentences: bool) -> None:
+    """Make sure that images with labels can be searched ten deep, by a sentence or by one of them.
+
+    Raises:
+        RecipeError: They cannot.
+    """
+    if not labelled:
+        raise RecipeError(f"The validation split has no labels: set train.select_by to {other}.")
+    patients = Counter(record.group for record in labelled)
+    own = min(1 if record.group is None else patients[record.group] for record in labelled)
+    if len(labelled) - (0 if by_sentences else own) < _DEEP:
+        raise RecipeError(
+            f"The validation split is too small for precision_at_10, which takes {_DEEP} images with labels "
+            f"for each search, of other patients than an image that is searched by: set train.select_by to "
+            f"{other}."
         )
 
 

@@ -82,7 +82,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read what `save_checkpoint` wrote, onto the CPU; no code in the file is ever run.
+    """Map what `save_checkpoint` wrote, onto the CPU; no code in the file is ever run.
+
+    Only tensors that are used take memory.
 
     Raises:
         TrainingError: The file is missing, damaged or of another release.
@@ -110,7 +112,7 @@ def _content(path: Path) -> Any:
         damaged = archive.testzip()
     if damaged is not None:
         raise zipfile.BadZipFile(damaged)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def load_weights(module: nn.Module, checkpoint: Checkpoint, path: Path) -> None:

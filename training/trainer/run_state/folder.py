@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, Final
 
 import yaml
 
@@ -15,6 +16,8 @@ from training.recipes.schema import NamedRecipe, Recipe
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.processes import Processes
+
+_GIB: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class RunFolder:
         """Make sure that a new run can start here.
 
         Raises:
-            TrainingError: There is something already.
+            TrainingError: There is something already, or nothing can be written.
         """
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(f"{self.path} is a file: give another folder.")
@@ -61,6 +64,37 @@ class RunFolder:
             raise TrainingError(
                 f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
             )
+        try:
+            with TemporaryFile(dir=self._existing):
+                pass
+        except OSError as error:
+            raise TrainingError(
+                f"Nothing can be written to {self._existing}: {error.strerror or error}."
+            ) from error
+
+    def check_room(self, checkpoint_bytes: int) -> None:
+        """Make sure that the disk has room for the checkpoints of the run that are still to come.
+
+        A file takes the place of another only when it is whole, so there is one more of them for a moment.
+
+        Args:
+            checkpoint_bytes: Size of a checkpoint.
+
+        Raises:
+            TrainingError: It has not.
+        """
+        needed = checkpoint_bytes * (1 + sum(not path.exists() for path in (self.last, self.best)))
+        free = shutil.disk_usage(self._existing).free
+        if needed > free:
+            raise TrainingError(
+                f"The checkpoints of the run need {needed / _GIB:.1f} GiB, and the disk of {self.path} has "
+                f"{free / _GIB:.1f} left: make room, or give another folder."
+            )
+
+    @property
+    def _existing(self) -> Path:
+        """The folder itself, or the nearest around it that there is."""
+        return next(path for path in (self.path.absolute(), *self.path.absolute().parents) if path.exists())
 
     def checkpoint_to_resume(
         self, recipe: NamedRecipe, processes: Processes, *, resume: bool
