@@ -12,8 +12,8 @@ from app.doctor.home import examine_home
 from app.doctor.indexed import examine_indexed
 from app.doctor.versions import examine_versions
 from app.settings import GONE, PREFIX, Settings, unknown_variables
-from training.memory import free_memory
 from training.errors import RecoquestError
+from training.memory import free_memory
 from training.models.encoder import choose_device
 
 _GIB: Final = 1 << 30

@@ -29,7 +29,6 @@ from index.views.calibration_queries import stored_queries
 from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
 from index.views.choose import Choice, choose_view
 from index.views.gpu import Gpu
-from training.memory import free_memory
 from index.views.snapshots import (
     SnapshotOf,
     StoredSnapshot,
@@ -39,6 +38,7 @@ from index.views.snapshots import (
     stored_snapshot,
     write_snapshot,
 )
+from training.memory import free_memory
 
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
 _WORTH_A_SNAPSHOT: Final = 1000

@@ -59,6 +59,24 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
     assert torch.equal(batch.positive_mask, expected)
 
 
+def test_made_items_are_as_large_as_the_largest_and_read_nothing() -> None:
+    for processes, items in ((Processes(), 4), (Processes(1, 2), 2)):
+        batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(items, 7)
+        inputs = batch.inputs
+        assert (len(inputs), inputs.batch_size) == (items, 4)
+        assert inputs.places.tolist() == list(range(4))[-items:]
+        assert inputs.images.shape == (items, 3, 7, 7)
+        assert inputs.tokens is not None
+        longest = tiny_preprocessing().text(["the same"] * items)
+        assert torch.equal(inputs.tokens.input_ids, longest.input_ids)
+        assert batch.captions is not None
+        assert torch.equal(batch.captions.input_ids, longest.input_ids)
+        assert batch.items is not None
+        assert len(batch.items) == items
+        assert batch.positive_mask is not None
+        assert torch.equal(batch.positive_mask, torch.eye(4, dtype=torch.bool)[-items:])
+
+
 class Two(Processes):
     """One of two processes, told what the other misses."""
 

@@ -103,6 +103,11 @@ def test_chunks_change_nothing(folder: Path) -> None:
         torch.testing.assert_close(ours[name], value, rtol=0, atol=SAME, msg=name)
 
 
+def test_the_process_with_the_least_memory_decides_for_all(found: Found) -> None:
+    for of_process in found:
+        assert of_process["scarce"] == ([10**9], 3)
+
+
 def test_all_processes_return_the_figures_of_the_bundle(folder: Path, found: Found) -> None:
     metrics = read_bundle(folder / "straight/bundle").metrics
     assert metrics["rsum"] > 0

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import spawn
@@ -12,9 +13,11 @@ from torch.multiprocessing.spawn import spawn
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
 from training.errors import DataError, RecoquestError
-from training.recipes.load import parse_recipe
+from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
+from training.trainer.memory import plan
+from training.trainer.memory.trial import StepMemory
 from training.trainer.optimisation.gradients import GradientAverage
 from training.trainer.run import train
 from training.trainer.run_state.devices import build_fabric
@@ -101,6 +104,24 @@ def _chunked(out: Path, data: Path) -> Any:
     return train(exact_recipe(chunk_size=1), data, out, device="cpu", show_progress=False).metrics
 
 
+def _scarce(out: Path, data: Path) -> Any:
+    """The second process has less memory free: what each takes to be free, and what it encodes at once."""
+    second = int(os.environ["RANK"]) == 1
+    taken: list[int] = []
+
+    def largest(memory: StepMemory, free: int) -> int:
+        taken.append(free)
+        return memory.share // 2 if second else memory.share
+
+    recipe = exact_recipe()
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": 12})})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "free_memory_each", lambda: 10**9 if second else 10**12)
+        patch.setattr(plan, "_largest_chunk", largest)
+        train(recipe, data, out, device="cpu", show_progress=False)
+    return taken, load_recipe(str(out / "recipe.yaml")).train.chunk_size
+
+
 def _by_loss(out: Path, data: Path) -> Any:
     recipe = exact_recipe(select_by="loss")
     return train(recipe, data, out, device="cpu", show_progress=False).metrics
@@ -182,6 +203,7 @@ SCENARIOS: Scenarios = {
     "texts": _texts,
     "views": _views,
     "chunked": _chunked,
+    "scarce": _scarce,
     "by_loss": _by_loss,
     "repeated": _repeated,
     "straight": _straight,

@@ -53,6 +53,22 @@ def test_random_state_comes_back_through_a_checkpoint(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
 
 
+def test_tensors_that_are_not_used_take_no_memory(tmp_path: Path) -> None:
+    size = 64 * 2**20
+    large = {"state": torch.zeros(size, dtype=torch.uint8)}
+    save_checkpoint(tmp_path / "c.pt", Checkpoint(Position(), {}, large, [], {}, "r", "d"))
+    before = anonymous_memory()
+    loaded = load_checkpoint(tmp_path / "c.pt")
+    assert anonymous_memory() - before < size / 4
+    assert loaded.optimizer["state"].shape == (size,)
+
+
+def anonymous_memory() -> int:
+    """Bytes that this process holds beside mapped files."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
 def check_refused(path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         load_checkpoint(path)
