@@ -33,6 +33,14 @@ def test_a_recipe_goes_on_shorter_and_slower_and_overrides_win(base: BundleInfo)
         continued_recipe(base, None, [])
 
 
+def test_whole_batches_of_a_model_s_training_are_tried_again(base: BundleInfo) -> None:
+    own = load_recipe("reco-flickr-small")
+    for kept, tried in ((None, "auto"), (16, 16)):
+        info = replace(base, recipe=dump_recipe(own.with_chunk_size(kept)))
+        assert continued_recipe(info, None, []).train.chunk_size == tried
+    assert continued_recipe(info, None, ["train.chunk_size=null"]).train.chunk_size is None
+
+
 def test_recipes_of_a_chain_of_retrainings_stay_what_the_first_was(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
     first = continued_recipe(replace(base, recipe=dump_recipe(own)), None, [])

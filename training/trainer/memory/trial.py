@@ -167,8 +167,10 @@ def _unchanged(loss: BatchLoss) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-        for name, buffer in task.named_buffers():
-            buffer.copy_(buffers[name])
+        # A pass may have made others, of what never changes.
+        now = dict(task.named_buffers())
+        for name, buffer in buffers.items():
+            now[name].copy_(buffer)
         restore_random_state(state, device)
 
 
