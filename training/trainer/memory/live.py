@@ -24,23 +24,23 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.trace: list[int] = []
-        self._device = device.type
+        self._device = device
         self._held = self._before = 0
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __enter__(self) -> Self:
         """Begin to count."""
-        if self._device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         """End counting."""
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        if self._device == "cuda" and self.trace:
-            peak = torch.cuda.max_memory_allocated() - self._before
+        if self._device.type == "cuda" and self.trace:
+            peak = torch.cuda.max_memory_allocated(self._device) - self._before
             factor = max(1.0, peak / max(1, *self.trace))
             self.trace = [round(held * factor) for held in self.trace]
 
@@ -58,7 +58,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _storages_in(self, values: Any) -> list[torch.UntypedStorage]:
         found = (value for value in tree_iter(values) if isinstance(value, Tensor))
-        return [tensor.untyped_storage() for tensor in found if tensor.device.type == self._device]
+        return [tensor.untyped_storage() for tensor in found if tensor.device.type == self._device.type]
 
     def _hold(self, storage: torch.UntypedStorage) -> None:
         key, size = id(storage), storage.nbytes()

@@ -2,7 +2,6 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable
 from typing import Final
 
 import torch
@@ -16,6 +15,7 @@ from training.trainer.batches import BatchLoader
 from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.run_state.processes import Processes
+from training.trainer.task import TrainingTask
 
 _LEAST: Final = 2
 _MIB: Final = 2**20
@@ -52,7 +52,9 @@ def settled_chunk_size(
     """
     device, share = loss.fabric.device, train.batch_size // processes.count
     free = _free(device, processes)
-    constant = _constant(loss.task.parameters(), share * 3 * image_size**2, batches)
+    constant = _constant(loss.task, share * 3 * image_size**2)
+    if device.type == "cpu":
+        constant += batches.cache_bytes
     if with_margin(constant) > free:
         raise RecipeError(
             f"The gradients of the weights and the optimizer need {_said(with_margin(constant))} of memory, "
@@ -83,10 +85,10 @@ def _free(device: torch.device, processes: Processes) -> int:
     return min(processes.gathered(free))
 
 
-def _constant(parameters: Iterable[torch.nn.Parameter], batch: int, batches: BatchLoader) -> int:
-    """What is still to come however a batch is cut: gradients, two states of Adam, batches and sounds."""
-    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-    return 3 * trained + _BATCHES * batch + batches.cache_bytes
+def _constant(task: TrainingTask, batch: int) -> int:
+    """What is still to come however a batch is cut: gradients, two states of Adam, and images."""
+    trained = sum(parameter.nbytes for parameter in task.parameters() if parameter.requires_grad)
+    return 3 * trained + _BATCHES * batch
 
 
 def _largest_chunk(memory: StepMemory, free: int) -> int:
@@ -141,8 +143,8 @@ def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int)
     needed = memory.peak(chosen or memory.share)
     if needed > free:
         logger.warning(
-            "A step needs %s of memory and %s are free: the system may end the run. Set train.chunk_size to "
-            "auto or to less.",
+            "A step needs %s of memory and %s are free: the system may end the run. Make room, or begin it with "
+            "train.chunk_size=auto.",
             _said(needed),
             _said(free),
         )

@@ -101,7 +101,7 @@ def test_a_number_of_the_recipe_stays_and_is_doubted(
     scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture, chunk_size: int | None
 ) -> None:
     run(recipe(chunk_size=chunk_size), scenes, tmp_path / "out")
-    assert "the system may end the run. Set train.chunk_size to auto or to less." in caplog.text
+    assert "the system may end the run. Make room, or begin it with train.chunk_size=auto." in caplog.text
     assert load_recipe(str(tmp_path / "out/recipe.yaml")).train.chunk_size == chunk_size
 
 
