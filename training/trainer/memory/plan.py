@@ -143,8 +143,8 @@ def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int)
     needed = memory.peak(chosen or memory.share)
     if needed > free:
         logger.warning(
-            "A step needs %s of memory and %s are free: the system may end the run. Make room, or begin it with "
-            "train.chunk_size=auto.",
+            "A step needs %s of memory and %s are free: the system may end the run. Make room, or begin it "
+            "with train.chunk_size=auto.",
             _said(needed),
             _said(free),
         )

@@ -80,7 +80,8 @@ class StepTrial:
             share: Items of a batch that this process encodes.
             constant: As in `StepMemory`.
         """
-        with _unchanged(self.loss):
+        # A compiled tower that meets the count of storages first would never be compiled.
+        with torch.compiler.set_stance("force_eager"), _unchanged(self.loss):
             count = min(_FEW, share)
             trace, features = self._encode(count)
             growth = Growth(count, count, trace, trace)

@@ -1,12 +1,16 @@
 """The trial before the first step: what it tells, and that it leaves no trace."""
 
 import random
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from tests.training.models.tiny import SIZE, TEXTS, tiny_config, tiny_model, tiny_preprocessing
 from tests.training.runs import assert_same
@@ -95,6 +99,37 @@ def test_a_trial_leaves_no_trace() -> None:
     assert all(parameter.grad is None for parameter in loss.task.parameters())
     loss.backward(make(4), 0)
     assert any(parameter.grad is not None for parameter in loss.task.parameters())
+
+
+class Wrapped(nn.Module):
+    """A module of no library, since torch.compile leaves layers of its own alone."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, values: Tensor) -> Tensor:
+        found: Tensor = self.inner(values)
+        return found
+
+
+def test_what_is_to_be_compiled_is_compiled_after_the_trial() -> None:
+    loss = loss_of("vit", "gru")
+    compiled: list[GraphModule] = []
+
+    def backend(graph: GraphModule, _: object) -> Callable[..., Any]:
+        compiled.append(graph)
+        return graph.forward
+
+    head = loss.task.model.image_head
+    assert isinstance(head, nn.Sequential)
+    wrapped = Wrapped(head)
+    wrapped.compile(backend=backend)
+    loss.task.model.image_head = nn.Sequential(wrapped)
+    trial(loss).measure(4, 0)
+    assert not compiled
+    loss.backward(make(4), 0)
+    assert compiled
 
 
 @dataclass(frozen=True)
