@@ -152,7 +152,7 @@ def _kept(manifest: Manifest, config: ImagePreprocessingConfig) -> float:
 
 
 def _decoder(manifest: Manifest, config: ImagePreprocessingConfig) -> Decoder:
-    return Decoder(manifest, ImagePreprocessing(config).to_uint8, config.size, config.min_side)
+    return Decoder(manifest, ImagePreprocessing(config))
 
 
 def _batches(count: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:

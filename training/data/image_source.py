@@ -1,26 +1,29 @@
-"""The images of a training run as uint8 tensors: all kept in memory, or decoded when they are needed."""
+"""The images of a training run as uint8 tensors: prepared before the first step, or when they are needed."""
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest, Rejections
+from training.data.prepared_rows import PreparedRows, RowMaker, prepare
 from training.errors import ImageError
-from training.memory import check_cache
-from training.progress import progress_bar
+from training.models.inputs.images import Pixels, to_pixels
+from training.models.preprocessing import ImagePreprocessing
 
-_CHUNK = 256
-
-ToUint8 = Callable[[Image.Image], Tensor]
+# To be raised when decoding or resizing gives other pixels of the same file.
+_PIXELS_VERSION: Final = 1
+_CHUNK: Final = 256
 
 
 class ImageSource(ABC):
@@ -43,41 +46,69 @@ class ImageSource(ABC):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads one image of a manifest.
+    """Reads the images of a manifest.
 
     Attributes:
         manifest: Names the files.
-        to_uint8: Makes (3, size, size) of a decoded image.
-        size: Side of the result.
-        min_side: How many pixels both sides of a decoded image need; None: all that there are.
+        preprocessing: Makes (3, S, S) of a decoded image.
     """
 
     manifest: Manifest
-    to_uint8: ToUint8
-    size: int
-    min_side: int | None = None
+    preprocessing: ImagePreprocessing
 
-    def decode(self, row: int) -> Tensor | ImageError:
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(3, S, S)."""
+        size = self.preprocessing.config.size
+        return 3, size, size
+
+    @property
+    def key(self) -> str:
+        """Tells all that decides the pixels besides the file."""
+        config = self.preprocessing.config
+        return f"{_PIXELS_VERSION} {config.square} {config.min_side} Pillow {PIL.__version__}"
+
+    def decode(self, row: int) -> Pixels | ImageError:
         """The image of a record, or why it cannot be read."""
+        config = self.preprocessing.config
         try:
             path = self.manifest.image_path(self.manifest.records[row])
-            return self.to_uint8(decode_image(path, min_side=self.min_side))
+            return to_pixels(decode_image(path, min_side=config.min_side), config)
         except ImageError as error:
             return error
 
 
-class CachedImages(ImageSource):
-    """All images in memory, decoded once; on the GPU when they fit there."""
+class PreparedImages(ImageSource):
+    """All images, prepared once, in memory or mapped from a disk."""
 
-    def __init__(self, pixels: Tensor, readable: Sequence[int]) -> None:
-        self._pixels = pixels
-        self._rows = torch.tensor(readable, dtype=torch.int64, device=pixels.device)
-        self.readable = readable
+    def __init__(self, rows: PreparedRows) -> None:
+        self.readable = rows.readable
+        self._rows = rows
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """The images of these rows, on the device of the cache."""
-        places = torch.from_numpy(rows).to(self._pixels.device)
-        return self._pixels[self._rows[places]], list(range(len(rows)))
+        """The images of these rows, on the CPU."""
+        # Indexing of uint8 by torch is ten times slower.
+        return torch.from_numpy(self._rows.array[self._rows.places[rows]]), list(range(len(rows)))
+
+    def close(self) -> None:
+        """There are no threads."""
+
+
+class ImagesOnDevice(ImageSource):
+    """All images, prepared once, in the memory of a GPU."""
+
+    def __init__(self, rows: PreparedRows, device: torch.device) -> None:
+        self.readable = rows.readable
+        count, shape = len(rows.places), rows.array.shape[1:]
+        dtype = torch.from_numpy(np.empty(0, rows.array.dtype)).dtype
+        self._images = torch.empty((count, *shape), dtype=dtype, device=device)
+        for start in range(0, count, _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            self._images[chunk] = torch.from_numpy(rows.array[rows.places[chunk]]).to(device)
+
+    def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
+        """The images of these rows, on the device."""
+        return self._images[torch.from_numpy(rows).to(self._images.device)], list(range(len(rows)))
 
     def close(self) -> None:
         """There are no threads."""
@@ -98,15 +129,15 @@ class StreamedImages(ImageSource):
         images, kept = [], []
         wanted = rows.tolist()
         for place, image in enumerate(self._pool.map(self._decoder.decode, wanted)):
-            if isinstance(image, Tensor):
+            if isinstance(image, np.ndarray):
                 images.append(image)
                 kept.append(place)
             elif wanted[place] not in self._broken:
                 self._broken.add(wanted[place])
-                _reject(self._decoder, wanted[place], image, self._rejections)
+                _reject(self._decoder, self._rejections, wanted[place], str(image))
         if not images:
             raise self._rejections.error("No image of a whole batch can be read: mend the data.")
-        return torch.stack(images), kept
+        return torch.from_numpy(np.stack(images)), kept
 
     def close(self) -> None:
         """End the threads that decode."""
@@ -127,50 +158,44 @@ def open_images(
     Args:
         decoder: Reads one.
         rejections: Where broken images are counted.
-        cache: Keep all in memory.
+        cache: Prepare all of them now, once for this run and later ones; False: decode them for every batch.
         threads: That decode; 0: as many as there are cores.
-        device: Where the cache goes if at most half of the free memory there is needed.
+        device: Where they are kept if they fit into half of the free memory there.
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: Too many images are broken, or the cache is larger than the memory.
+        DataError: Too many images are broken.
     """
     threads = threads or os.cpu_count() or 1
-    if not cache:
+    rows = _prepared(decoder, rejections, threads, show_progress) if cache else None
+    if rows is None:
         return StreamedImages(decoder, rejections, threads)
-    _check_memory(decoder)
-    pixels, readable = _decode_all(decoder, rejections, threads, show_progress)
-    if device.type == "cuda" and pixels.nbytes < torch.cuda.mem_get_info(device)[0] / 2:
-        pixels = pixels.to(device)
-    return CachedImages(pixels, readable)
+    return on_device(rows, device)
 
 
-def _decode_all(
+def on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
+    """Rows on a GPU if they fit into half of its free memory, else where they are."""
+    needed = len(rows.places) * rows.row_bytes
+    if device.type == "cuda" and needed < torch.cuda.mem_get_info(device)[0] / 2:
+        return ImagesOnDevice(rows, device)
+    return PreparedImages(rows)
+
+
+def _prepared(
     decoder: Decoder, rejections: Rejections, threads: int, show_progress: bool
-) -> tuple[Tensor, list[int]]:
-    total = len(decoder.manifest.records)
-    pixels = torch.empty((total, 3, decoder.size, decoder.size), dtype=torch.uint8)
-    readable = []
-    with (
-        ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool,
-        progress_bar("reading images", total, shown=show_progress) as bar,
-    ):
-        for start in range(0, total, _CHUNK):
-            rows = range(start, min(start + _CHUNK, total))
-            for row, image in zip(rows, pool.map(decoder.decode, rows), strict=True):
-                if isinstance(image, Tensor):
-                    pixels[row] = image
-                    readable.append(row)
-                else:
-                    _reject(decoder, row, image, rejections)
-                bar.advance()
-    return pixels, readable
+) -> PreparedRows | None:
+    with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
+        maker = RowMaker(
+            decoder.manifest,
+            decoder.shape,
+            np.dtype(np.uint8),
+            decoder.key,
+            "images",
+            lambda rows: pool.map(decoder.decode, rows),
+        )
+        return prepare(maker, partial(_reject, decoder, rejections), show_progress=show_progress)
 
 
-def _reject(decoder: Decoder, row: int, error: ImageError, rejections: Rejections) -> None:
+def _reject(decoder: Decoder, rejections: Rejections, row: int, reason: str) -> None:
     record = decoder.manifest.records[row]
-    rejections.add(record.line, f"{record.image}: {error}".rstrip("."))
-
-
-def _check_memory(decoder: Decoder) -> None:
-    check_cache("The resized images", len(decoder.manifest.records) * 3 * decoder.size**2)
+    rejections.add(record.line, f"{record.image}: {reason}".rstrip("."))

@@ -81,13 +81,15 @@ class SplitOpener:
         data, image = self.recipe.data, self.preprocessing.image
         if training and self.recipe.augmentation.crops:
             image = image.whole()
-        images = open_images(
-            Decoder(split, image.to_uint8, image.config.size, image.config.min_side),
-            rejections,
-            cache=data.cache_images,
-            threads=data.workers,
-            device=self.device,
-            show_progress=show_progress,
+        images = self.processes.leader_first(
+            lambda: open_images(
+                Decoder(split, image),
+                rejections,
+                cache=data.cache_images,
+                threads=data.workers,
+                device=self.device,
+                show_progress=show_progress,
+            )
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
@@ -106,6 +108,7 @@ class SplitOpener:
             training=training,
             shortcuts=self._shortcuts(split) if training else None,
             processes=self.processes,
+            pinned=self.device.type == "cuda",
         )
         return SplitData(loader, fingerprint(records, labels))
 

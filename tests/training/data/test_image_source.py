@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from training.data import prepared_rows
 from training.data.image_source import Decoder, StreamedImages, open_images
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
@@ -25,7 +26,7 @@ def decoder(tmp_path: Path) -> Decoder:
     (tmp_path / "1.png").write_bytes(b"not an image")
     manifest = Manifest(tmp_path, tuple(records), Rejections(4))
     preprocessing = ImagePreprocessing(ImagePreprocessingConfig(size=SIDE))
-    return Decoder(manifest, preprocessing.to_uint8, SIDE)
+    return Decoder(manifest, preprocessing)
 
 
 @pytest.fixture
@@ -68,7 +69,28 @@ def test_both_sources_give_the_same_images(
     assert torch.equal(ours, theirs)
 
 
-def test_a_cache_larger_than_the_memory_is_refused(decoder: Decoder, rejections: Rejections) -> None:
-    giant = Decoder(decoder.manifest, decoder.to_uint8, size=10**7)
-    with pytest.raises(DataError, match=r"GiB of memory.*cache_images to false"):
-        open_images(giant, rejections, cache=True, threads=1, device=CPU, show_progress=False)
+def test_images_that_neither_memory_nor_disk_can_hold_are_streamed(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    giant = Decoder(decoder.manifest, ImagePreprocessing(ImagePreprocessingConfig(size=10**7)))
+    images = open_images(giant, Rejections(4), cache=True, threads=1, device=CPU, show_progress=False)
+    images.close()
+    assert isinstance(images, StreamedImages)
+    assert "they need 1,200,000.0 GB" in caplog.text
+
+
+def test_images_on_disk_are_those_in_memory(
+    decoder: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = []
+    for few in (10, 0, 0):
+        monkeypatch.setattr(prepared_rows, "_FEW", few)
+        counted = Rejections(4, max_share=0.25)
+        images = open_images(decoder, counted, cache=True, threads=2, device=CPU, show_progress=False)
+        assert list(images.readable) == [0, 2, 3]
+        assert [item.line for item in counted.items] == [2]
+        found.append(images.load(np.array([2, 0, 0]))[0])
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.training.trainer.scenes import tiny_recipe
-from training.data.image_source import CachedImages
+from training.data.image_source import PreparedImages
+from training.data.prepared_rows import PreparedRows
 from training.models.dual_encoder import build_dual_encoder
 from training.models.texts.learned_tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
@@ -194,6 +195,8 @@ def test_better_is_higher_except_for_the_loss() -> None:
 
 def test_cache_skips_rows_that_could_not_be_read() -> None:
     pixels = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, 2, 2)
-    images, kept = CachedImages(pixels, [0, 2, 3]).load(np.array([2, 1]))
+    readable = [0, 2, 3]
+    rows = PreparedRows(pixels.numpy(), readable, np.array(readable))
+    images, kept = PreparedImages(rows).load(np.array([2, 1]))
     assert images[:, 0, 0, 0].tolist() == [3, 2]
     assert kept == [0, 1]

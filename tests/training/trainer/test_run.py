@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from tests.training.runs import assert_same, lines
+from tests.training.runs import assert_same, assert_same_checkpoints, before_step, lines, terminate
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
+from training.data import prepared_rows
 from training.data.manifest import Record, read_manifest, write_manifest
 from training.errors import RecipeError, RecoquestError
 from training.models.bundle import read_bundle
@@ -326,15 +327,30 @@ def test_without_a_validation_split_the_last_weights_are_kept(
     assert read_bundle(result.bundle).metrics == {}
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_streamed_images_train_the_same_model(
-    scenes: Path, straight: Path, tmp_path: Path, cache: bool
+@pytest.mark.parametrize("cache", ["memory", "disk", "none"])
+def test_images_from_memory_disk_and_files_train_the_same_model(
+    scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if cache == "disk":
+        monkeypatch.setattr(prepared_rows, "_FEW", 0)
     recipe = tiny_recipe()
-    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache_images": cache})})
-    run(recipe, scenes, tmp_path / "out")
+    data = recipe.data.model_copy(update={"cache_images": cache != "none"})
+    run(recipe.model_copy(update={"data": data}), scenes, tmp_path / "out")
+    assert (tmp_path / "cache").exists() == (cache == "disk")
     assert read_bundle(tmp_path / "out/bundle").digest == read_bundle(straight / "bundle").digest
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
+
+
+def test_a_run_is_resumed_bit_equal_from_the_disk(
+    scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with before_step(TrainingLoop, 3, terminate), pytest.raises(TrainingInterruptedError):
+        run(tiny_recipe(), scenes, tmp_path / "out")
+    monkeypatch.setattr(prepared_rows, "_FEW", 0)
+    run(tiny_recipe(), scenes, tmp_path / "out", resume=True)
+    assert_same_checkpoints(tmp_path / "out", straight)
 
 
 def test_figure_that_the_validation_split_cannot_give_is_refused_before_any_work(tmp_path: Path) -> None:

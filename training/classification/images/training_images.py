@@ -71,7 +71,7 @@ def opened(
     data, train, processes = recipe.data, recipe.train, run.processes
     seen = preprocessing.whole() if recipe.augmentation.crops else preprocessing
     images = open_images(
-        Decoder(split, seen.to_uint8, seen.config.size, seen.config.min_side),
+        Decoder(split, seen),
         broken,
         cache=data.cache_images,
         threads=data.workers,

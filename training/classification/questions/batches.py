@@ -97,18 +97,12 @@ def opened(
     Raises:
         DataError: Too many images are broken, or there is none.
     """
-    preprocessing = ImagePreprocessing(recipe.preprocessing)
     paths = list(dict.fromkeys(question.image for question in questions))
     source = f"the images of {folder}"
     broken = Rejections(len(paths), recipe.data.max_rejected, source=source, unit="image")
     records = tuple(Record(path, path, "train", line=row) for row, path in enumerate(paths, start=1))
     images = open_images(
-        Decoder(
-            Manifest(folder, records, broken),
-            preprocessing.to_uint8,
-            recipe.preprocessing.size,
-            recipe.preprocessing.min_side,
-        ),
+        Decoder(Manifest(folder, records, broken), ImagePreprocessing(recipe.preprocessing)),
         broken,
         cache=recipe.data.cache_images,
         threads=recipe.data.workers,

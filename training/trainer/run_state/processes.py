@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -73,6 +73,15 @@ class Processes:
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
+
+    def leader_first(self, act: Callable[[], Value]) -> Value:
+        """The result of an action that the others begin when the leading process has done it."""
+        if not self.leads:
+            self.of_leader(None)
+            return act()
+        result = act()
+        self.of_leader(None)
+        return result
 
     def check_alike(self, value: str, name: str) -> None:
         """Make sure that all processes have read the same.

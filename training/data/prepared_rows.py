@@ -1,0 +1,257 @@
+"""Rows made of the images of a manifest before the first step: on disk where they are many, or in memory."""
+
+import errno
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.atomic import remove_folder
+from training.data.manifest import Manifest
+from training.data.row_cache import Entries, Entry, RowCache, SourceFile
+from training.errors import ImageError
+from training.progress import ProgressBar, progress_bar
+
+logger = logging.getLogger(__name__)
+
+# Fewer are made anew in a few seconds.
+_FEW: Final = 1_000
+_CHUNK: Final = 256
+_SHARE_OF_MEMORY: Final = 0.7
+_NOTE: Final = "made-of.txt"
+_UNUSED_SECONDS: Final = 60 * 24 * 3600
+_READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+Row = NDArray[Any]
+Reject = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Makes a row of numbers of each image of a manifest.
+
+    Attributes:
+        manifest: Names the files.
+        shape: Of a row.
+        dtype: Of its numbers.
+        key: Tells all that decides the numbers besides the file.
+        what: Name of the rows, for messages.
+        make: What is made of some records, in order: a row, or why there is none.
+    """
+
+    manifest: Manifest
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    key: str
+    what: str
+    make: Callable[[Sequence[int]], Iterable[Row | ImageError]]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all rows in bytes."""
+        return len(self.manifest.records) * math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """The rows of a manifest's readable images.
+
+    Attributes:
+        array: (R, ...) all rows that there are, in memory or mapped.
+        readable: The N records whose image can be read.
+        places: (N,) int64, where in `array` the row of each is.
+    """
+
+    array: Row
+    readable: Sequence[int]
+    places: NDArray[np.int64]
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row in bytes."""
+        return math.prod(self.array.shape[1:]) * self.array.itemsize
+
+
+def prepare(maker: RowMaker, reject: Reject, *, show_progress: bool) -> PreparedRows | None:
+    """The rows of all images; None where neither disk nor memory can hold them.
+
+    Many are kept in the user's cache folder, where all processes map them and later runs find them. Where
+    that cannot be, each process has them in its memory.
+
+    Args:
+        maker: Makes them.
+        reject: Counts a record whose image cannot be read.
+        show_progress: Show a bar on standard error.
+
+    Raises:
+        DataError: Too many images are broken.
+    """
+    fit = _fit_memory(maker.nbytes)
+    if fit and len(maker.manifest.records) < _FEW:
+        return _in_memory(maker, reject, show_progress)
+    try:
+        return _on_disk(maker, reject, show_progress)
+    except OSError as error:
+        reason = f"{error.filename or cache_folder()}: {error.strerror or error}"
+    if fit:
+        logger.warning("The prepared %s are kept in memory, not on disk (%s).", maker.what, reason)
+        return _in_memory(maker, reject, show_progress)
+    logger.warning(
+        "The prepared %s are kept nowhere: they need %s GB, more than the memory, and not on disk (%s).",
+        maker.what,
+        f"{maker.nbytes / 1e9:,.1f}",
+        reason,
+    )
+    return None
+
+
+def cache_folder() -> Path:
+    """Where rows are kept for later runs."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "recoquest" / "images"
+
+
+def _fit_memory(needed: int) -> bool:
+    return needed <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY
+
+
+def _in_memory(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:
+    total = len(maker.manifest.records)
+    array = np.empty((total, *maker.shape), maker.dtype)
+    readable = []
+    with progress_bar(f"preparing {maker.what}", total, shown=show_progress) as bar:
+        for row, made in _made(maker, range(total), bar):
+            if isinstance(made, ImageError):
+                reject(row, str(made))
+            else:
+                array[row] = made
+                readable.append(row)
+    return PreparedRows(array, readable, np.array(readable, dtype=np.int64))
+
+
+def _made(maker: RowMaker, rows: Sequence[int], bar: ProgressBar) -> Iterator[tuple[int, Row | ImageError]]:
+    for start in range(0, len(rows), _CHUNK):
+        some = rows[start : start + _CHUNK]
+        for row, made in zip(some, maker.make(some), strict=True):
+            yield row, made
+            bar.advance()
+
+
+def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:
+    cache = RowCache(cache_folder() / _name(maker), maker.shape, maker.dtype)
+    files = [_source_file(maker.manifest, row) for row in range(len(maker.manifest.records))]
+    entries = cache.read()
+    rejected: set[int] = set()
+
+    def reject_once(row: int, reason: str) -> None:
+        if row not in rejected:
+            rejected.add(row)
+            reject(row, reason)
+
+    if _missing(files, entries):
+        entries = _filled(maker, cache, files, reject_once, show_progress)
+    _note_use(cache.folder, maker.manifest.folder)
+    readable, places = [], []
+    for row, file in enumerate(files):
+        entry = entries[file.path]
+        if entry.row is None:
+            reject_once(row, entry.reason)
+        else:
+            readable.append(row)
+            places.append(entry.row)
+    return PreparedRows(cache.map(), readable, np.array(places, dtype=np.int64))
+
+
+def _name(maker: RowMaker) -> str:
+    """Name of the folder of a cache: the data, and how rows are made of them."""
+    folder = str(maker.manifest.folder.resolve())
+    decides = json.dumps([folder, maker.key, maker.shape, str(maker.dtype)])
+    return hashlib.sha256(decides.encode()).hexdigest()[:20]
+
+
+def _source_file(manifest: Manifest, row: int) -> SourceFile:
+    record = manifest.records[row]
+    try:
+        about = manifest.image_path(record).stat()
+    except OSError:
+        # Decoding says why.
+        return SourceFile(record.image, 0, 0)
+    return SourceFile(record.image, about.st_size, about.st_mtime_ns)
+
+
+def _missing(files: Sequence[SourceFile], entries: Entries) -> dict[SourceFile, int]:
+    """The files that nothing is known of, with the first record of each."""
+    missing: dict[SourceFile, int] = {}
+    for row, file in enumerate(files):
+        entry = entries.get(file.path)
+        if entry is None or entry.file != file:
+            missing.setdefault(file, row)
+    return missing
+
+
+def _filled(
+    maker: RowMaker, cache: RowCache, files: Sequence[SourceFile], reject: Reject, show_progress: bool
+) -> Entries:
+    """What is known when all missing rows were made; other processes wait, and find them there."""
+    _remove_unused(cache_folder())
+    with cache.writer() as writer:
+        missing = _missing(files, writer.entries)
+        writer.begin(list(missing))
+        _note_use(cache.folder, maker.manifest.folder)
+        logger.warning(
+            "Prepared %s are kept in %s for later runs, %.1f GB in all; it may be deleted between runs.",
+            maker.what,
+            cache.folder,
+            maker.nbytes / 1e9,
+        )
+        passing: Entries = {}
+        by_row = {row: file for file, row in missing.items()}
+        with progress_bar(
+            f"preparing {maker.what}", len(files), done=len(files) - len(missing), shown=show_progress
+        ) as bar:
+            for row, made in _made(maker, list(by_row), bar):
+                file = by_row[row]
+                if not isinstance(made, ImageError):
+                    writer.add(file, made)
+                    continue
+                reject(row, str(made))
+                if _may_pass(made):
+                    passing[file.path] = Entry(file, None, str(made))
+                else:
+                    writer.add(file, str(made))
+    return writer.entries | passing
+
+
+def _may_pass(error: ImageError) -> bool:
+    """Whether the system could not read a file, which says nothing of what is in it."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno is not None
+
+
+def _note_use(folder: Path, data: Path) -> None:
+    """Note in a cache which data it is of, and by the time of the note that it is used."""
+    try:
+        (folder / _NOTE).write_text(f"{data.resolve()}\n", encoding="utf-8")
+    except OSError as error:
+        # A cache that others filled may be read-only.
+        if error.errno not in _READ_ONLY:
+            raise
+
+
+def _remove_unused(root: Path) -> None:
+    """Remove the caches of data that are gone, and those that no run has used for two months."""
+    for note in root.glob(f"[!.]*/{_NOTE}"):
+        # Another process may remove it at this moment.
+        with suppress(FileNotFoundError):
+            data = Path(note.read_text(encoding="utf-8").rstrip("\n"))
+            if not data.is_dir() or time.time() - note.stat().st_mtime > _UNUSED_SECONDS:
+                remove_folder(note.parent)
