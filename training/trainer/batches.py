@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
 
@@ -106,6 +106,7 @@ class BatchLoader:
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
         processes: Whose share is loaded.
+        pinned: Make batches in page-locked memory, which a GPU copies from while it computes.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class BatchLoader:
         training: bool = False,
         shortcuts: Shortcuts | None = None,
         processes: Processes | None = None,
+        pinned: bool = False,
     ) -> None:
         self.batches_per_epoch = sampler.batches_per_epoch
         self._sampler = sampler
@@ -134,6 +136,7 @@ class BatchLoader:
         self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
         self._training = training
         self.shortcuts = shortcuts
+        self._pinned = pinned
         rank, parts = (0, 1) if processes is None else (processes.rank, processes.count)
         size = sampler.batch_size // parts
         self._own = slice(rank * size, (rank + 1) * size)
@@ -167,7 +170,7 @@ class BatchLoader:
             spectrograms=spectrograms,
             glyphs=glyphs,
         )
-        return Batch(
+        batch = Batch(
             inputs,
             items=torch.from_numpy(rows) if self._training else None,
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
@@ -175,6 +178,8 @@ class BatchLoader:
             captions=None if self._captions is None else self._captions(texts),
             labels=None if self._labels is None else self._labels[pairs.rows[kept]],
         )
+        pinned: Batch = _pinned(batch) if self._pinned else batch
+        return pinned
 
     def largest(self, items: int, image_size: int) -> Batch:
         """Made items, as many in each process, of the size that the largest of the split have.
@@ -283,3 +288,12 @@ def _rows(batch: Any, rows: slice) -> Any:
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     by_item = {name: value for name, value in values.items() if isinstance(value, Tensor | tuple)}
     return replace(batch, **{name: value[rows] for name, value in by_item.items()})
+
+
+def _pinned(part: Any) -> Any:
+    """A batch, or a part of it, with all tensors of the CPU in page-locked memory."""
+    if isinstance(part, Tensor):
+        return part.pin_memory() if part.device.type == "cpu" else part
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{field.name: _pinned(getattr(part, field.name)) for field in fields(part)})
+    return part

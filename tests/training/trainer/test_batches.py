@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -129,3 +130,24 @@ def test_batches_follow_a_position_through_the_epochs() -> None:
     found = [next(batches).inputs.images for _ in range(4)]
     expected = [loader(batch_size=3).load(*place).inputs.images for place in ((0, 1), (1, 0), (1, 1), (2, 0))]
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+
+
+def test_batches_for_a_gpu_are_in_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a GPU nothing can be locked: the copies stand for it.
+    locked: list[Tensor] = []
+
+    def lock(tensor: Tensor) -> Tensor:
+        locked.append(tensor.clone())
+        return locked[-1]
+
+    monkeypatch.setattr(Tensor, "pin_memory", lock)
+    sampler, text = PairSampler(RECORDS, 6, seed=0), tiny_preprocessing().text
+    batches = BatchLoader(sampler, NumberedImages(), text, captions=text, training=True, pinned=True)
+    batch, expected = batches.load(0, 0), loader().load(0, 0)
+    assert batch.inputs.tokens is not None
+    assert batch.captions is not None
+    assert batch.positive_mask is not None
+    for tensor in (batch.inputs.images, batch.inputs.tokens.input_ids, batch.captions.input_ids, batch.items):
+        assert any(tensor is copy for copy in locked)
+    assert any(batch.positive_mask is copy for copy in locked)
+    assert torch.equal(batch.inputs.images, expected.inputs.images)
