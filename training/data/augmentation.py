@@ -67,7 +67,7 @@ class Augmentation:
             (b, 3, S, S) in [0, 1].
         """
         draws = self._draw(len(images), step, places, batch_size, view)
-        if self._moves:
+        if self.config.moves:
             images = self._warp(images, draws)
         if self.config.brightness:
             factor = 1 + self.config.brightness * _signed(draws["brightness"])
@@ -102,13 +102,6 @@ class Augmentation:
         # Pixel n of a row is a square whose centre is n in the matrices, and (n + 0.5) / side of the row.
         back = _way_back(moves, [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]])
         return back.to(images.device, non_blocking=True)
-
-    @property
-    def _moves(self) -> bool:
-        config = self.config
-        return bool(
-            config.flip or config.rotation or config.translation or config.scale != (1.0, 1.0) or config.crops
-        )
 
     def _draw(
         self, count: int, step: int, places: Tensor | None, batch_size: int | None, view: int

@@ -36,6 +36,16 @@ class AugmentationConfig(Frozen):
         """Whether images are cropped at random."""
         return self.crop_scale != (1.0, 1.0)
 
+    @property
+    def moves(self) -> bool:
+        """Whether images are resampled."""
+        return bool(self.flip or self.rotation or self.translation or self.scale != (1.0, 1.0) or self.crops)
+
+    @property
+    def changes(self) -> bool:
+        """Whether images are changed at all."""
+        return bool(self.moves or self.brightness or self.contrast or self.blur_kernel)
+
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.blur_kernel and self.blur_kernel % 2 == 0:

@@ -2,11 +2,11 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import PIL
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest, Rejections
-from training.data.prepared_rows import PreparedRows, RowMaker, prepare
+from training.data.prepared_rows import PreparedRows, Row, RowMaker, prepare
 from training.errors import ImageError
 from training.models.inputs.images import Pixels, to_pixels
 from training.models.preprocessing import ImagePreprocessing
@@ -37,7 +37,10 @@ class ImageSource(ABC):
 
     @abstractmethod
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """Images uint8 (K, 3, S, S) and which K of the given rows they are; fewer when one is broken."""
+        """Images uint8 (K, 3, S, S) and which K of the given rows they are; fewer when one is broken.
+
+        Of encoded images their rows (K, W) float32.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -76,6 +79,23 @@ class Decoder:
             return to_pixels(decode_image(path, min_side=config.min_side), config)
         except ImageError as error:
             return error
+
+
+class ImageEncoding(Protocol):
+    """Makes of each image the row of numbers that takes its place in a run.
+
+    Attributes:
+        shape: Of a row.
+        key: Tells all that decides its numbers besides the image.
+        what: Name of the rows, for messages.
+    """
+
+    shape: tuple[int, ...]
+    key: str
+    what: str
+
+    def __call__(self, images: Sequence[Pixels]) -> Sequence[NDArray[np.float32]]:
+        """The row of each image (3, S, S)."""
 
 
 class PreparedImages(ImageSource):
@@ -152,6 +172,7 @@ def open_images(
     threads: int,
     device: torch.device,
     show_progress: bool = True,
+    encoding: ImageEncoding | None = None,
 ) -> ImageSource:
     """The images of a manifest.
 
@@ -162,18 +183,20 @@ def open_images(
         threads: That decode; 0: as many as there are cores.
         device: Where they are kept if they fit into half of the free memory there.
         show_progress: Show a bar on standard error.
+        encoding: Prepare its rows in place of the images; None: the images.
 
     Raises:
         DataError: Too many images are broken.
     """
     threads = threads or os.cpu_count() or 1
-    rows = _prepared(decoder, rejections, threads, show_progress) if cache else None
-    if rows is None:
-        return StreamedImages(decoder, rejections, threads)
-    return on_device(rows, device)
+    if cache or encoding is not None:
+        rows = _prepared(decoder, rejections, threads, show_progress, encoding)
+        if rows is not None:
+            return _on_device(rows, device)
+    return StreamedImages(decoder, rejections, threads)
 
 
-def on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
+def _on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
     """Rows on a GPU if they fit into half of its free memory, else where they are."""
     needed = len(rows.places) * rows.row_bytes
     if device.type == "cuda" and needed < torch.cuda.mem_get_info(device)[0] / 2:
@@ -182,18 +205,37 @@ def on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
 
 
 def _prepared(
-    decoder: Decoder, rejections: Rejections, threads: int, show_progress: bool
+    decoder: Decoder,
+    rejections: Rejections,
+    threads: int,
+    show_progress: bool,
+    encoding: ImageEncoding | None,
 ) -> PreparedRows | None:
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        maker = RowMaker(
-            decoder.manifest,
-            decoder.shape,
-            np.dtype(np.uint8),
-            decoder.key,
-            "images",
-            lambda rows: pool.map(decoder.decode, rows),
-        )
+
+        def decode(rows: Sequence[int]) -> Iterator[Pixels | ImageError]:
+            return pool.map(decoder.decode, rows)
+
+        if encoding is None:
+            maker = RowMaker(
+                decoder.manifest, decoder.shape, np.dtype(np.uint8), decoder.key, "images", decode
+            )
+        else:
+            maker = RowMaker(
+                decoder.manifest,
+                encoding.shape,
+                np.dtype(np.float32),
+                f"{decoder.key} {encoding.key}",
+                encoding.what,
+                lambda rows: _encoded(list(decode(rows)), encoding),
+            )
         return prepare(maker, partial(_reject, decoder, rejections), show_progress=show_progress)
+
+
+def _encoded(decoded: Sequence[Pixels | ImageError], encoding: ImageEncoding) -> Iterator[Row | ImageError]:
+    encoded = iter(encoding([image for image in decoded if isinstance(image, np.ndarray)]))
+    for image in decoded:
+        yield image if isinstance(image, ImageError) else next(encoded)
 
 
 def _reject(decoder: Decoder, rejections: Rejections, row: int, reason: str) -> None:

@@ -75,14 +75,14 @@ class DualEncoder(nn.Module):
         return frozenset(name for name, tower in towers.items() if tower is not None)
 
     def encode_image(self, pixels: Tensor) -> ModalityFeatures:
-        """Features of normalised images (B, 3, S, S).
+        """Features of normalised images (B, 3, S, S), or of the tower's pooled features of them (B, W).
 
         Raises:
             MissingModalityError: The model was built without its image encoder.
         """
         if self.image is None or self.image_head is None:
             raise MissingModalityError("image")
-        output = self.image(pixels)
+        output = _of_pooled(pixels) if pixels.ndim == 2 else self.image(pixels)
         features = self._project("image", output, self.image_head, self.image_local_head, self.image_unique)
         if isinstance(self.image_head, ConceptHead):
             return replace(features, concepts=self.image_head.predict(output.pooled))
@@ -212,6 +212,11 @@ class DualEncoder(nn.Module):
             )
         if self.audio is not None:
             check_spectrograms(self.audio.backbone, config.audio)
+
+
+def _of_pooled(features: Tensor) -> TowerOutput:
+    """What a tower gives for heads that take nothing but its pooled features (B, W)."""
+    return TowerOutput(features, features.new_empty(len(features), 0, features.shape[1]))
 
 
 def _image_head(config: DualEncoderConfig, image: ImageTower | None) -> nn.Sequential | ConceptHead | None:

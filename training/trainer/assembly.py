@@ -28,11 +28,12 @@ from training.trainer.optimisation.batch_norm import check_batch_norm, synchroni
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.optimisation.compilation import compile_towers
 from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
+from training.trainer.optimisation.locked_tower import LockedEncoder, locked_tower
 from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_regions
-from training.trainer.run_state.checkpoint import seed_everything
+from training.trainer.run_state.checkpoint import Checkpoint, load_weights, seed_everything
 from training.trainer.run_state.devices import chosen_precision
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes
@@ -103,8 +104,15 @@ class Assembly:
     folder: RunFolder
     resources: ExitStack
 
-    def assemble(self, splits: Splits, *, load_pretrained: bool, show_progress: bool) -> Assembled:
+    def assemble(
+        self, splits: Splits, checkpoint: Checkpoint | None = None, *, show_progress: bool
+    ) -> Assembled:
         """The loop and its parts; all processes have the same weights and random numbers of their own.
+
+        Args:
+            splits: The data.
+            checkpoint: That the run goes on from; None: it begins.
+            show_progress: Show bars on standard error.
 
         Raises:
             RecoquestError: Something that the user can mend.
@@ -122,7 +130,7 @@ class Assembly:
         if recipe.train.start_from is not None:
             model, preprocessing = load_trainable(read_bundle(Path(recipe.train.start_from)))
         else:
-            model, preprocessing = build_model(recipe, splits.train, load_pretrained=load_pretrained)
+            model, preprocessing = build_model(recipe, splits.train, load_pretrained=checkpoint is None)
         check_regions(objective, model, recipe.preprocessing.image.size)
         if recipe.train.lora is not None:
             add_lora(model, recipe.train.lora)
@@ -131,11 +139,15 @@ class Assembly:
         model.train()
         self._synchronise_batch_norm(model)
         task = TrainingTask(model, objective, recipe.train.ema_decay).to(device)
+        if checkpoint is not None and recipe.model.image.frozen_layers == "all":
+            # Features of a locked tower are made before the loop takes up the rest.
+            load_weights(task, checkpoint, self.folder.last)
         if recipe.train.compile:
             compile_towers(model)
         self.processes.share_weights(task)
         if self.processes.rank:
             seed_everything(recipe.train.seed, self.processes.rank)
+        locked = locked_tower(model, objective, recipe, preprocessing.image, self.fabric)
         opener = SplitOpener(
             recipe,
             preprocessing,
@@ -146,6 +158,7 @@ class Assembly:
             _targets(sentences) if sentences is not None and "targets" in objective.requires else None,
             captions,
             build_labelling(recipe, splits.train) if "labels" in objective.requires else None,
+            locked,
         )
         broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
@@ -154,7 +167,10 @@ class Assembly:
         problem = self._problem(task, pairs, preprocessing)
         if splits.val.records:
             mixed = chosen_precision(recipe.train.precision, device) == "bf16"
-            encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
+            if locked is None:
+                encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
+            else:
+                encoder = LockedEncoder(task.result, preprocessing, device, locked, in_bfloat16=mixed)
             problem.validation = Validation(
                 problem.recipe, splits.val, encoder, loss_batches, problem.loss.value, self.processes
             )

@@ -32,7 +32,7 @@ class Inputs:
     Attributes:
         places: (b,) int64, where the items are in the batch; on the CPU.
         batch_size: B, as it was planned.
-        images: uint8 (b, 3, S, S).
+        images: uint8 (b, 3, S, S), or float32 (b, W), the pooled features of a locked image tower.
         tokens: Of the texts; None where none are used.
         spectrograms: Of the sounds; None where none are used.
         glyphs: (b, 6) int64, the digits that are pasted into the images; None: nothing is.

@@ -26,7 +26,12 @@ class PixelPreparation:
     digits: DigitOverlay | None = None
 
     def __call__(self, inputs: Inputs, step: int | None, *, view: int = 0) -> Tensor:
-        """Pixels (b, 3, S, S), changed at random in the way of a step and a view; None: as they are."""
+        """Pixels (b, 3, S, S), changed at random in the way of a step and a view; None: as they are.
+
+        Features (b, W) of a locked tower that stand for the images are returned as they are.
+        """
+        if inputs.images.ndim == 2:
+            return inputs.images
         pixels = self.image.to_unit(inputs.images)
         if step is not None:
             pixels = self.augmentation(pixels, step, inputs.places, inputs.batch_size, view=view)

@@ -92,7 +92,7 @@ def train(
         _check_validation(recipe, splits, modalities)
         shown = show_progress and processes.leads
         assembly = Assembly(recipe, modalities, fabric, processes, folder, resources)
-        parts = assembly.assemble(splits, load_pretrained=checkpoint is None, show_progress=shown)
+        parts = assembly.assemble(splits, checkpoint, show_progress=shown)
         parts.loop.start(checkpoint)
         parts.loop.run(show_progress=shown)
         metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})

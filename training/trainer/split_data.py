@@ -20,6 +20,7 @@ from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.batches import BatchLoader, Targets
+from training.trainer.optimisation.locked_tower import LockedTower
 from training.trainer.run_state.processes import Processes
 
 
@@ -50,6 +51,7 @@ class SplitOpener:
         targets: Sentence embeddings of texts; None where none are used.
         captions: Makes the ids of texts that are written; None where none are.
         labels: What is told of each image; None where nothing is.
+        locked: The image tower whose features take the place of images; None where it may change.
     """
 
     recipe: Recipe
@@ -61,6 +63,7 @@ class SplitOpener:
     targets: Targets | None = None
     captions: TextPreprocessing | None = None
     labels: Labelling | None = None
+    locked: LockedTower | None = None
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -89,6 +92,7 @@ class SplitOpener:
                 threads=data.workers,
                 device=self.device,
                 show_progress=show_progress,
+                encoding=self.locked if self._all_are_drawn(split, training=training) else None,
             )
         )
         self.resources.callback(images.close)
@@ -111,6 +115,11 @@ class SplitOpener:
             pinned=self.device.type == "cuda",
         )
         return SplitData(loader, fingerprint(records, labels))
+
+    def _all_are_drawn(self, split: Manifest, *, training: bool) -> bool:
+        """Whether a run draws about as many images as there are, or more."""
+        train = self.recipe.train
+        return not training or train.steps is None or train.steps * train.batch_size >= len(split.records)
 
     def _sampler(self, records: Sequence[Record], *, training: bool) -> PairSampler:
         data, train = self.recipe.data, self.recipe.train
