@@ -24,6 +24,7 @@ from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
+from training.host import decoding_threads
 from training.progress import progress_bar
 
 _Outcome = CheckedImage | ImageError
@@ -58,7 +59,7 @@ def ingest_manifest(
     manifest: Manifest,
     *,
     batch_size: int = 64,
-    decoders: int = 2,
+    decoders: int | None = None,
     limits: ImageLimits | None = None,
     show_progress: bool = True,
     preload_s: float = 0.0,
@@ -78,7 +79,7 @@ def ingest_manifest(
         encoder: Loaded from a bundle.
         manifest: Records to index; its rejections say how much may be left out, lines and images together.
         batch_size: Images a forward pass and a transaction.
-        decoders: Threads that read and decode.
+        decoders: Threads that read and decode; None: one a core.
         limits: Limits of bytes, pixels and frames of an image.
         show_progress: Show a bar on standard error.
         preload_s: Seconds that services may take to load a generation that replaces another.
@@ -110,7 +111,7 @@ def ingest_manifest(
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
-        for batch in run.stored_batches(batch_size, decoders):
+        for batch in run.stored_batches(batch_size, decoders or decoding_threads()):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     embed_missing_texts(engine.home, embedder, shown=show_progress)

@@ -11,7 +11,14 @@ _M_MMAP_MAX = -4
 _LARGEST_INT = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
 # Of NVIDIA and of AMD, and of a GPU in WSL.
+# Decoding of the largest image takes some 200 MB.
+_MOST_DECODERS = 16
 _GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
+
+
+def decoding_threads() -> int:
+    """How many threads decode beside an encoder: one a core, so that a GPU does not wait for them."""
+    return min(_MOST_DECODERS, len(os.sched_getaffinity(0)))
 
 
 def keep_freed_memory() -> bool:

@@ -33,6 +33,7 @@ from index.writes.missing_vectors import (
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits, decode_image
 from training.errors import BundleError, ImageError
+from training.host import decoding_threads
 from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
 
@@ -82,7 +83,7 @@ def reindex(
     encoder: ImageEncoder,
     *,
     batch_size: int = 64,
-    decoders: int = 2,
+    decoders: int | None = None,
     show_progress: bool = True,
 ) -> ReindexReport:
     """Give a generation the vectors of all images and texts that it lacks, and write its snapshot.
@@ -95,7 +96,7 @@ def reindex(
         generation: Generation that gets the vectors, in any state.
         encoder: Loaded from the generation's bundle.
         batch_size: Images a forward pass and a transaction.
-        decoders: Threads that read and decode.
+        decoders: Threads that read and decode; None: one a core.
         show_progress: Show a bar on standard error.
 
     Raises:
@@ -121,11 +122,18 @@ def embed_missing(
     encoder: ImageEncoder,
     *,
     batch_size: int = 64,
-    decoders: int = 2,
+    decoders: int | None = None,
     show_progress: bool = True,
 ) -> int:
     """Do what `reindex` does, but for the snapshot, and return how many images were embedded."""
-    run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, decoders, show_progress)
+    run = _Run(
+        engine,
+        Embedder(generation, encoder),
+        encoder,
+        batch_size,
+        decoders or decoding_threads(),
+        show_progress,
+    )
     while run.embed_images():
         pass
     embed_missing_texts(engine.home, run.embedder, shown=show_progress)

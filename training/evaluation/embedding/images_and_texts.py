@@ -20,12 +20,12 @@ from training.errors import DataError, ImageError
 from training.evaluation.embedding.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
 from training.evaluation.pairs import PairScorer
 from training.evaluation.similarity import Vectors, as_blades
+from training.host import decoding_threads
 from training.models.config import Modality
 from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
-_DECODERS = 2
 _PREFETCH_BATCHES = 2
 
 
@@ -219,7 +219,7 @@ def _prepared_images(
 ) -> Iterator[tuple[int, Pixels | ImageError]]:
     """Images in order, decoded at most two batches ahead of the encoder."""
     waiting: deque[tuple[int, Future[Pixels | ImageError]]] = deque()
-    pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
+    pool = ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode")
     try:
         for row, record in enumerate(manifest.records):
             waiting.append((row, pool.submit(_prepare, encoder, manifest.image_path(record))))

@@ -12,9 +12,8 @@ from torch import Tensor
 from training.data.audio_source import AudioDecoder
 from training.data.manifest import Manifest, Record, Rejections
 from training.evaluation.similarity import Vectors, as_blades
+from training.host import decoding_threads
 from training.models.preprocessing import Preprocessing
-
-_DECODERS = 2
 
 
 @runtime_checkable
@@ -82,7 +81,7 @@ def embed_sounds(
     decoder = AudioDecoder(replace(manifest, records=tuple(records)), encoder.preprocessing.audio)
     heard: list[int] = []
     vectors: list[Vectors] = []
-    with ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode-audio") as pool:
+    with ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode-audio") as pool:
         for start in range(0, len(with_sound), batch_size):
             rows = with_sound[start : start + batch_size]
             spectrograms = []

@@ -1,9 +1,12 @@
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Barrier
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tests.training.evaluation.conftest import WriteManifest
@@ -11,6 +14,7 @@ from tests.training.evaluation.encoders import ColourEncoder
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
 from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.models.inputs.images import Pixels
 
 
 def record(name: str, *texts: str) -> Record:
@@ -30,6 +34,20 @@ def test_rows_follow_the_manifest(manifest_of: WriteManifest) -> None:
     assert [one.id for one in embedded.records] == [one.id for one in manifest.records]
     assert embedded.image_vectors.argmax(axis=1).tolist() == [0, 1, 2, 0, 2, 0, 1]
     assert np.einsum("nd,nd->n", embedded.image_vectors, embedded.text_vectors) == pytest.approx(1, abs=1e-3)
+
+
+def test_as_many_images_are_decoded_at_once_as_there_are_cores(
+    manifest_of: WriteManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(5))
+    together = Barrier(5, timeout=10)
+
+    class Waiting(ColourEncoder):
+        def prepare_image(self, image: Image.Image) -> Pixels:
+            together.wait()
+            return super().prepare_image(image)
+
+    embed_manifest(Waiting(), manifest_of([record(f"red-{n}", "red") for n in range(5)]), show_progress=False)
 
 
 def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: WriteManifest) -> None:
