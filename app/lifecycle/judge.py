@@ -50,6 +50,10 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)
+    data = tree.setdefault("data", {})
+    if data.get("cache_images", True) is True:
+        # Images of a service are copied nowhere.
+        data["cache_images"] = "memory"
     apply_overrides(tree, overrides)
     tree["train"]["start_from"] = str(base.folder)
     return parse_recipe(tree, f"The recipe of {base.name!r}")

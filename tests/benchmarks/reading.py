@@ -105,9 +105,10 @@ def _report(kind: Kind, manifest: Manifest) -> None:
     )
     rates = {
         "recoquest, streamed": _rate(kind.count, partial(_stream, manifest, scaled)),
+        "recoquest, streamed, one thread": _rate(kind.count, partial(_stream, manifest, scaled, threads=1)),
         "recoquest, streamed, decoded whole": _rate(kind.count, partial(_stream, manifest, whole)),
         "torch DataLoader": _rate(kind.count, partial(_load_by_torch, paths)),
-        "recoquest, kept in memory": _kept(manifest, scaled),
+        "recoquest, prepared before": _kept(manifest, scaled),
     }
     peer = rates["torch DataLoader"]
     typer.echo(f"{'':38}{'images/s':>10}{'ratio':>8}")
@@ -135,8 +136,8 @@ def _rate(count: int, once: Callable[[], object]) -> float:
     return count / statistics.median(times)
 
 
-def _stream(manifest: Manifest, config: ImagePreprocessingConfig) -> None:
-    images = StreamedImages(_decoder(manifest, config), Rejections(len(manifest.records)), _CORES)
+def _stream(manifest: Manifest, config: ImagePreprocessingConfig, threads: int = _CORES) -> None:
+    images = StreamedImages(_decoder(manifest, config), Rejections(len(manifest.records)), threads)
     for rows in _batches(len(manifest.records)):
         images.load(rows)
     images.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import PIL
@@ -24,6 +24,8 @@ from training.models.preprocessing import ImagePreprocessing
 # To be raised when decoding or resizing gives other pixels of the same file.
 _PIXELS_VERSION: Final = 1
 _CHUNK: Final = 256
+
+CacheImages = bool | Literal["memory"]
 
 
 class ImageSource(ABC):
@@ -168,7 +170,7 @@ def open_images(
     decoder: Decoder,
     rejections: Rejections,
     *,
-    cache: bool,
+    cache: CacheImages,
     threads: int,
     device: torch.device,
     show_progress: bool = True,
@@ -179,7 +181,8 @@ def open_images(
     Args:
         decoder: Reads one.
         rejections: Where broken images are counted.
-        cache: Prepare all of them now, once for this run and later ones; False: decode them for every batch.
+        cache: Prepare all of them now, once for this run and later ones, or in memory for this one; False:
+            decode them for every batch.
         threads: That decode; 0: as many as there are cores.
         device: Where they are kept if they fit into half of the free memory there.
         show_progress: Show a bar on standard error.
@@ -190,7 +193,7 @@ def open_images(
     """
     threads = threads or os.cpu_count() or 1
     if cache or encoding is not None:
-        rows = _prepared(decoder, rejections, threads, show_progress, encoding)
+        rows = _prepared(decoder, rejections, threads, encoding, on_disk=cache is True, shown=show_progress)
         if rows is not None:
             return _on_device(rows, device)
     return StreamedImages(decoder, rejections, threads)
@@ -208,8 +211,10 @@ def _prepared(
     decoder: Decoder,
     rejections: Rejections,
     threads: int,
-    show_progress: bool,
     encoding: ImageEncoding | None,
+    *,
+    on_disk: bool,
+    shown: bool,
 ) -> PreparedRows | None:
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
 
@@ -229,7 +234,8 @@ def _prepared(
                 encoding.what,
                 lambda rows: _encoded(list(decode(rows)), encoding),
             )
-        return prepare(maker, partial(_reject, decoder, rejections), show_progress=show_progress)
+        reject = partial(_reject, decoder, rejections)
+        return prepare(maker, reject, on_disk=on_disk, show_progress=shown)
 
 
 def _encoded(decoded: Sequence[Pixels | ImageError], encoding: ImageEncoding) -> Iterator[Row | ImageError]:

@@ -82,7 +82,7 @@ class PreparedRows:
         return math.prod(self.array.shape[1:]) * self.array.itemsize
 
 
-def prepare(maker: RowMaker, reject: Reject, *, show_progress: bool) -> PreparedRows | None:
+def prepare(maker: RowMaker, reject: Reject, *, on_disk: bool, show_progress: bool) -> PreparedRows | None:
     """The rows of all images; None where neither disk nor memory can hold them.
 
     Many are kept in the user's cache folder, where all processes map them and later runs find them. Where
@@ -91,34 +91,40 @@ def prepare(maker: RowMaker, reject: Reject, *, show_progress: bool) -> Prepared
     Args:
         maker: Makes them.
         reject: Counts a record whose image cannot be read.
+        on_disk: Whether they may be kept there.
         show_progress: Show a bar on standard error.
 
     Raises:
         DataError: Too many images are broken.
     """
     fit = _fit_memory(maker.nbytes)
-    if fit and len(maker.manifest.records) < _FEW:
-        return _in_memory(maker, reject, show_progress)
-    try:
-        return _on_disk(maker, reject, show_progress)
-    except OSError as error:
-        reason = f"{error.filename or cache_folder()}: {error.strerror or error}"
+    if on_disk and not (fit and len(maker.manifest.records) < _FEW):
+        try:
+            return _on_disk(maker, reject, show_progress)
+        except OSError as error:
+            logger.warning(
+                "The prepared %s cannot be kept on disk (%s): name a folder that has room in XDG_CACHE_HOME.",
+                maker.what,
+                f"{error.filename}: {error.strerror}" if error.filename else error.strerror,
+            )
     if fit:
-        logger.warning("The prepared %s are kept in memory, not on disk (%s).", maker.what, reason)
         return _in_memory(maker, reject, show_progress)
-    logger.warning(
-        "The prepared %s are kept nowhere: they need %s GB, more than the memory, and not on disk (%s).",
-        maker.what,
-        f"{maker.nbytes / 1e9:,.1f}",
-        reason,
-    )
+    needed = f"{maker.nbytes / 1e9:,.1f}"
+    logger.warning("The prepared %s need %s GB, more than the memory holds.", maker.what, needed)
     return None
 
 
 def cache_folder() -> Path:
-    """Where rows are kept for later runs."""
+    """Where rows are kept for later runs.
+
+    Raises:
+        OSError: The user has no home folder.
+    """
     named = os.environ.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "recoquest" / "images"
+    try:
+        return (Path(named) if named else Path.home() / ".cache") / "recoquest" / "images"
+    except RuntimeError as error:
+        raise OSError(errno.ENOENT, "there is no home folder") from error
 
 
 def _fit_memory(needed: int) -> bool:
@@ -206,6 +212,9 @@ def _filled(
     _remove_unused(cache_folder())
     with cache.writer() as writer:
         missing = _missing(files, writer.entries)
+        if not missing:
+            # Another process has made them.
+            return writer.entries
         writer.begin(list(missing))
         _note_use(cache.folder, maker.manifest.folder)
         logger.warning(

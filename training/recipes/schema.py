@@ -57,10 +57,11 @@ class DataConfig(Frozen):
         "with its image, which is then drawn as often as it has texts.",
     )
     workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
-    cache_images: bool = Field(
+    cache_images: bool | Literal["memory"] = Field(
         default=True,
         description="Decode all images before the first step and keep them resized: a thousand and more in "
-        "the user's cache folder, for all processes and later runs; false: decode them for every batch.",
+        "the user's cache folder, for all processes and later runs; memory: leave nothing on a disk; false: "
+        "decode them for every batch.",
     )
     max_rejected: float = Field(
         default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."

@@ -145,7 +145,7 @@ class SplitOpener:
     def _audio(self, split: Manifest, rejections: Rejections) -> AudioSource:
         data = self.recipe.data
         decoder = AudioDecoder(split, self.preprocessing.audio)
-        source = AudioSource(decoder, rejections, cache=data.cache_images, threads=data.workers)
+        source = AudioSource(decoder, rejections, cache=bool(data.cache_images), threads=data.workers)
         self.resources.callback(source.close)
         return source
 

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from training.data import prepared_rows
-from training.data.image_source import Decoder, StreamedImages, open_images
+from training.data.image_source import CacheImages, Decoder, StreamedImages, open_images
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
 from training.models.config import ImagePreprocessingConfig
@@ -77,7 +77,7 @@ def test_images_that_neither_memory_nor_disk_can_hold_are_streamed(
     images = open_images(giant, Rejections(4), cache=True, threads=1, device=CPU, show_progress=False)
     images.close()
     assert isinstance(images, StreamedImages)
-    assert "they need 1,200,000.0 GB" in caplog.text
+    assert "need 1,200,000.0 GB" in caplog.text
 
 
 def test_images_on_disk_are_those_in_memory(
@@ -85,10 +85,12 @@ def test_images_on_disk_are_those_in_memory(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = []
-    for few in (10, 0, 0):
-        monkeypatch.setattr(prepared_rows, "_FEW", few)
+    monkeypatch.setattr(prepared_rows, "_FEW", 0)
+    caches: tuple[CacheImages, ...] = ("memory", True, True)
+    for cache in caches:
         counted = Rejections(4, max_share=0.25)
-        images = open_images(decoder, counted, cache=True, threads=2, device=CPU, show_progress=False)
+        images = open_images(decoder, counted, cache=cache, threads=2, device=CPU, show_progress=False)
+        assert (tmp_path / "cache").exists() == (cache is True)
         assert list(images.readable) == [0, 2, 3]
         assert [item.line for item in counted.items] == [2]
         found.append(images.load(np.array([2, 0, 0]))[0])

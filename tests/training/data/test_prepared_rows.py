@@ -61,7 +61,7 @@ class Data:
             self.rejections.add(manifest.records[row].line, reason)
 
         maker = RowMaker(manifest, (2,), np.dtype(np.uint8), key, "rows", make)
-        rows = prepare(maker, reject, show_progress=False)
+        rows = prepare(maker, reject, on_disk=True, show_progress=False)
         assert rows is not None
         return rows
 
@@ -212,8 +212,7 @@ def test_without_room_on_the_disk_rows_are_kept_in_memory(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1))
     assert values(data.prepare()) == [[n, n] for n in (0, 1, 3, 4, 5)]
-    assert "kept in memory" in caplog.text
-    assert "0.0 GB are free" in caplog.text
+    assert "cannot be kept on disk (0.0 GB are needed, 0.0 GB are free)" in caplog.text
 
 
 def test_a_disk_that_becomes_full_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +242,8 @@ def test_where_neither_disk_nor_memory_suffice_nothing_is_kept(
     monkeypatch.setattr(prepared_rows, "_SHARE_OF_MEMORY", 0.0)
     with pytest.raises(AssertionError):
         data.prepare()
-    assert "kept nowhere" in caplog.text
-    assert "/dev/null" in caplog.text
+    assert "more than the memory" in caplog.text
+    assert "/dev/null/recoquest/images" in caplog.text
 
 
 def test_caches_of_data_that_are_gone_or_long_unused_are_removed(data: Data, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class QuestionDataConfig(ChoosingDataConfig):
         default=9, gt=0, description="Answers are those that as many training questions have."
     )
     workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
-    cache_images: bool = Field(
+    cache_images: bool | Literal["memory"] = Field(
         default=True, description="Decode all images before the first step and keep them resized."
     )
 
