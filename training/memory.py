@@ -59,12 +59,17 @@ def check_cache(name: str, needed: int) -> None:
     Raises:
         DataError: They cannot.
     """
-    given = free_memory_each() * _SHARE_OF_CACHES
-    if needed > given:
+    if not fits_cache(needed):
+        given = free_memory_each() * _SHARE_OF_CACHES
         raise DataError(
             f"{name} may need {needed / _GIB:.1f} GiB of memory, more than the {given / _GIB:.1f} that this "
             "machine can give a process: set data.cache_images to false."
         )
+
+
+def fits_cache(needed: int) -> bool:
+    """Whether every process can keep so many bytes of decoded data, with room for the training itself."""
+    return needed <= free_memory_each() * _SHARE_OF_CACHES
 
 
 def _of_machine() -> int:

@@ -45,6 +45,10 @@ class ImageSource(ABC):
         """
 
     @abstractmethod
+    def blank(self, count: int) -> Tensor:
+        """Made images (count, ...) of the shape and type of those that are loaded."""
+
+    @abstractmethod
     def close(self) -> None:
         """End the threads that decode, if any; nothing can be loaded afterwards."""
 
@@ -112,6 +116,11 @@ class PreparedImages(ImageSource):
         # Indexing of uint8 by torch is ten times slower.
         return torch.from_numpy(self._rows.array[self._rows.places[rows]]), list(range(len(rows)))
 
+    def blank(self, count: int) -> Tensor:
+        """Zeros on the CPU."""
+        array = self._rows.array
+        return torch.from_numpy(np.zeros(1, array.dtype)).expand(count, *array.shape[1:])
+
     def close(self) -> None:
         """There are no threads."""
 
@@ -131,6 +140,10 @@ class ImagesOnDevice(ImageSource):
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
         """The images of these rows, on the device."""
         return self._images[torch.from_numpy(rows).to(self._images.device)], list(range(len(rows)))
+
+    def blank(self, count: int) -> Tensor:
+        """Zeros on the device."""
+        return self._images.new_zeros(1).expand(count, *self._images.shape[1:])
 
     def close(self) -> None:
         """There are no threads."""
@@ -160,6 +173,10 @@ class StreamedImages(ImageSource):
         if not images:
             raise self._rejections.error("No image of a whole batch can be read: mend the data.")
         return torch.from_numpy(np.stack(images)), kept
+
+    def blank(self, count: int) -> Tensor:
+        """Black images."""
+        return torch.zeros(1, dtype=torch.uint8).expand(count, *self._decoder.shape)
 
     def close(self) -> None:
         """End the threads that decode."""

@@ -20,6 +20,7 @@ from training.atomic import remove_folder
 from training.data.manifest import Manifest
 from training.data.row_cache import Entries, Entry, RowCache, SourceFile
 from training.errors import ImageError
+from training.memory import fits_cache
 from training.progress import ProgressBar, progress_bar
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 # Fewer are made anew in a few seconds.
 _FEW: Final = 1_000
 _CHUNK: Final = 256
-_SHARE_OF_MEMORY: Final = 0.7
 _NOTE: Final = "made-of.txt"
 _UNUSED_SECONDS: Final = 60 * 24 * 3600
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -97,7 +97,7 @@ def prepare(maker: RowMaker, reject: Reject, *, on_disk: bool, show_progress: bo
     Raises:
         DataError: Too many images are broken.
     """
-    fit = _fit_memory(maker.nbytes)
+    fit = fits_cache(maker.nbytes)
     if on_disk and not (fit and len(maker.manifest.records) < _FEW):
         try:
             return _on_disk(maker, reject, show_progress)
@@ -125,10 +125,6 @@ def cache_folder() -> Path:
         return (Path(named) if named else Path.home() / ".cache") / "recoquest" / "images"
     except RuntimeError as error:
         raise OSError(errno.ENOENT, "there is no home folder") from error
-
-
-def _fit_memory(needed: int) -> bool:
-    return needed <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY
 
 
 def _in_memory(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:

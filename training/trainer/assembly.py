@@ -202,9 +202,7 @@ class Assembly:
         digits = None if shortcuts is None else shortcuts.overlay()
         augmentation = Augmentation(self.recipe.augmentation, self.recipe.train.seed)
         loss = BatchLoss(task, self.fabric, PixelPreparation(preprocessing.image, augmentation, digits))
-        chunk_size = settled_chunk_size(
-            self.recipe.train, loss, pairs.batches, preprocessing.image.config.size, self.processes
-        )
+        chunk_size = settled_chunk_size(self.recipe.train, loss, pairs.batches, self.processes)
         warn_of_batch_norm(
             task.model,
             chunks=len(even_chunks(self._share, chunk_size or self._share)) > 1,

@@ -142,6 +142,11 @@ class BatchLoader:
         self._own = slice(rank * size, (rank + 1) * size)
 
     @property
+    def image_bytes(self) -> int:
+        """Bytes of an image as it is loaded."""
+        return self._images.blank(1).nbytes
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes that caches may still take, which fill as batches are loaded."""
         return 0 if self._audio is None else self._audio.cache_bytes
@@ -181,14 +186,13 @@ class BatchLoader:
         pinned: Batch = _pinned(batch) if self._pinned else batch
         return pinned
 
-    def largest(self, items: int, image_size: int) -> Batch:
+    def largest(self, items: int) -> Batch:
         """Made items, as many in each process, of the size that the largest of the split have.
 
         No file is read. All have the longest text, and every other thing that a batch may have.
 
         Args:
             items: How many this process gets.
-            image_size: Side S of an image.
         """
         longest = self._sampler.longest_text()
         texts = [] if longest is None else [longest] * items
@@ -200,7 +204,7 @@ class BatchLoader:
         inputs = Inputs(
             places,
             batch_size=items * parts,
-            images=torch.zeros(1, dtype=torch.uint8).expand(items, 3, image_size, image_size),
+            images=self._images.blank(items),
             tokens=None if self._text is None else self._text(seen),
             spectrograms=None if self._audio is None else self._audio.longest(items),
             glyphs=glyphs,

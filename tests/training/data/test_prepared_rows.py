@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from training import memory
 from training.data import prepared_rows
 from training.data.manifest import Manifest, Record, Rejections
 from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, prepare
@@ -239,7 +240,7 @@ def test_where_neither_disk_nor_memory_suffice_nothing_is_kept(
     data: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    monkeypatch.setattr(prepared_rows, "_SHARE_OF_MEMORY", 0.0)
+    monkeypatch.setattr(memory, "_SHARE_OF_CACHES", 0.0)
     with pytest.raises(AssertionError):
         data.prepare()
     assert "more than the memory" in caplog.text

@@ -31,6 +31,9 @@ class NumberedImages(ImageSource):
         kept = [place for place, row in enumerate(rows) if row not in self._broken]
         return torch.tensor(rows[kept], dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2), kept
 
+    def blank(self, count: int) -> Tensor:
+        return torch.zeros(count, 3, 2, 2, dtype=torch.uint8)
+
     def close(self) -> None:
         pass
 
@@ -62,11 +65,11 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
 
 def test_made_items_are_as_large_as_the_largest_and_read_nothing() -> None:
     for processes, items in ((Processes(), 4), (Processes(1, 2), 2)):
-        batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(items, 7)
+        batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(items)
         inputs = batch.inputs
         assert (len(inputs), inputs.batch_size) == (items, 4)
         assert inputs.places.tolist() == list(range(4))[-items:]
-        assert inputs.images.shape == (items, 3, 7, 7)
+        assert inputs.images.shape == (items, 3, 2, 2)
         assert inputs.tokens is not None
         longest = tiny_preprocessing().text(["the same"] * items)
         assert torch.equal(inputs.tokens.input_ids, longest.input_ids)

@@ -30,7 +30,6 @@ def settled_chunk_size(
     train: TrainConfig,
     loss: BatchLoss,
     batches: BatchLoader,
-    image_size: int,
     processes: Processes,
 ) -> int | None:
     """The most items that a process encodes at once, by what a step takes and what is free.
@@ -41,7 +40,6 @@ def settled_chunk_size(
         train: Of the recipe.
         loss: Of the run, its task as it trains.
         batches: Of the train split.
-        image_size: Side of an image of these batches.
         processes: That train together.
 
     Returns:
@@ -52,7 +50,7 @@ def settled_chunk_size(
     """
     device, share = loss.fabric.device, train.batch_size // processes.count
     free = _free(device, processes)
-    constant = _constant(loss.task, share * 3 * image_size**2)
+    constant = _constant(loss.task, share * batches.image_bytes)
     if device.type == "cpu":
         constant += batches.cache_bytes
     if with_margin(constant) > free:
@@ -60,7 +58,7 @@ def settled_chunk_size(
             f"The gradients of the weights and the optimizer need {_said(with_margin(constant))} of memory, "
             f"and {_said(free)} are free: set frozen_layers of the towers, or give train.lora."
         )
-    trial = StepTrial(loss, lambda count: batches.largest(count, image_size), processes, free - constant)
+    trial = StepTrial(loss, batches.largest, processes, free - constant)
     memory = trial.measure(share, constant)
     if train.chunk_size == "auto":
         chunk = min(processes.gathered(_largest_chunk(memory, free)))
