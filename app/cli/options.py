@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from training.errors import RecoquestError
+from training.trainer.run_state.tracking import TrackerName
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -30,6 +31,10 @@ Sets = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")]
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Settings as NAME=value lines [RECOQUEST_ENV_FILE].")
+]
+Track = Annotated[
+    list[TrackerName] | None,
+    typer.Option("--track", help="Follow the run by W&B or MLflow beside TensorBoard; may be repeated."),
 ]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]

@@ -15,6 +15,7 @@ from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import launched_processes
+from training.trainer.run_state.tracking import TrackerName
 
 
 def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
@@ -54,6 +55,7 @@ def train_together(
     resume: bool,
     device: str,
     command: str = "train",
+    trackers: Sequence[TrackerName] = (),
 ) -> None:
     """Run a command that trains in several processes, which end with this one.
 
@@ -68,6 +70,7 @@ def train_together(
         resume: Go on from the run's last checkpoint.
         device: Without a number: each takes a GPU of its own.
         command: Name of the command.
+        trackers: Follow the run beside TensorBoard.
 
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.
@@ -75,7 +78,8 @@ def train_together(
     sets = [part for override in overrides for part in ("--set", override)]
     goes_on = ["--resume"] if resume else []
     files = ["--data", str(data), "--out", str(out)]
-    arguments = [command, recipe, *files, *sets, *goes_on, "--device", device]
+    followed = [part for tracker in trackers for part in ("--track", tracker)]
+    arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", device]
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     process = subprocess.Popen(
         [sys.executable, "-m", "app.launch.launcher", str(os.getpid()), str(count), *arguments],

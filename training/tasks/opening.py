@@ -20,6 +20,7 @@ from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes, check_divisible, joined
+from training.trainer.run_state.tracking import TrackerName, check_trackers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,14 @@ class RunOptions:
         resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
         device: A torch device; "auto": the GPU if there is one, else the CPU.
         show_progress: Show bars on standard error.
+        trackers: Follow the run beside TensorBoard.
     """
 
     out: Path
     resume: bool = False
     device: str = "auto"
     show_progress: bool = True
+    trackers: tuple[TrackerName, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class OpenRun:
         processes: That train together, each on its share of every batch.
         checkpoint: Checkpoint to resume from; None: a new run.
         show_progress: Show bars on standard error; the leading process alone does.
+        trackers: Follow the run beside TensorBoard.
     """
 
     recipe: TaskRecipe
@@ -60,6 +64,7 @@ class OpenRun:
     processes: Processes
     checkpoint: Checkpoint | None
     show_progress: bool
+    trackers: tuple[TrackerName, ...]
 
     def handle_batch_norm(self, module: nn.Module, *, smallest: int) -> None:
         """Take the statistics of batch norm that is trained over all GPUs; on CPUs of each process's share.
@@ -91,7 +96,7 @@ class OpenRun:
             seed_everything(self.recipe.train.seed, self.processes.rank)
         loop = self._loop(problem)
         loop.start(self.checkpoint)
-        loop.run(show_progress=self.show_progress)
+        loop.run(show_progress=self.show_progress, trackers=self.trackers)
         if not loop.metrics:
             raise TrainingError(
                 f"The {problem.chosen_by} of the validation examples was never a number, so there is no best "
@@ -128,9 +133,11 @@ def open_run(recipe: TaskRecipe, options: RunOptions) -> Iterator[OpenRun]:
     Started by torchrun, all processes train one model together; the first one writes and reports.
 
     Raises:
-        TrainingError: The folder is not empty, or has no checkpoint of this recipe to resume from.
+        TrainingError: The folder is not empty, has no checkpoint of this recipe to resume from, or a tracker
+            is not installed.
         RecipeError: The device does not exist, or the processes cannot split a batch evenly.
     """
+    check_trackers(options.trackers)
     pin_threads()
     fabric = build_fabric(recipe.train.precision, options.device)
     with joined(fabric) as processes:
@@ -139,4 +146,4 @@ def open_run(recipe: TaskRecipe, options: RunOptions) -> Iterator[OpenRun]:
         checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=options.resume)
         seed_everything(recipe.train.seed)
         shown = options.show_progress and processes.leads
-        yield OpenRun(recipe, folder, fabric, processes, checkpoint, shown)
+        yield OpenRun(recipe, folder, fabric, processes, checkpoint, shown, options.trackers)

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -33,6 +33,7 @@ from training.trainer.run_state.metric_sums import LossFigures
 from training.trainer.run_state.metrics_log import MetricsLog
 from training.trainer.run_state.processes import Processes
 from training.trainer.run_state.stopping import StopSignal
+from training.trainer.run_state.tracking import TrackerName
 from training.trainer.task import TrainedModule
 from training.trainer.validation import is_better
 
@@ -145,11 +146,12 @@ class TrainingLoop(Generic[Drawn]):
             self.load_best()
         self.restore(checkpoint)
 
-    def run(self, *, show_progress: bool = True) -> None:
+    def run(self, *, show_progress: bool = True, trackers: Sequence[TrackerName] = ()) -> None:
         """Go on from where the run stands to its end.
 
         Args:
             show_progress: Show a bar on standard error.
+            trackers: Follow the run beside TensorBoard.
 
         Raises:
             TrainingInterruptedError: The user or the system asked to stop; the checkpoint is written.
@@ -158,7 +160,7 @@ class TrainingLoop(Generic[Drawn]):
         if not self.processes.leads:
             self._run(show_progress)
             return
-        with MetricsLog(self.folder.path, self.position.step) as self._log:
+        with MetricsLog(self.folder.path, self.position.step, trackers) as self._log:
             self._run(show_progress)
 
     def _run(self, show_progress: bool) -> None:

@@ -1,6 +1,7 @@
 """One training run from a recipe and a data folder to a bundle."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from training.trainer.requirements import used_modalities, warn_of_slow_random_t
 from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import check_divisible, joined
+from training.trainer.run_state.tracking import TrackerName, check_trackers
 from training.trainer.setup import thaw_random_towers, usable_records, with_temperature
 from training.trainer.validation import Validation, check_selectable
 
@@ -55,6 +57,7 @@ def train(
     resume: bool = False,
     device: str = "auto",
     show_progress: bool = True,
+    trackers: Sequence[TrackerName] = (),
 ) -> TrainResult:
     """Train a dual encoder and write its bundle.
 
@@ -71,10 +74,12 @@ def train(
         resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
         device: A torch device; "auto": the GPU if there is one, else the CPU.
         show_progress: Show bars on standard error.
+        trackers: Follow the run beside TensorBoard.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
     """
+    check_trackers(trackers)
     keep_freed_memory()
     pin_threads()
     recipe = _prepared(recipe)
@@ -94,7 +99,7 @@ def train(
         assembly = Assembly(recipe, modalities, fabric, processes, folder, resources)
         parts = assembly.assemble(splits, checkpoint, show_progress=shown)
         parts.loop.start(checkpoint)
-        parts.loop.run(show_progress=shown)
+        parts.loop.run(show_progress=shown, trackers=trackers)
         metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
         broken = parts.broken.joined(processes.gathered(parts.broken))
     left_out = _report(manifest.rejections, broken, _unreadable(parts.problem.validation, str(data)))

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, Processes, Resume, Sets, chosen_device
+from app.cli.options import Device, Processes, Resume, Sets, Track, chosen_device
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def classify(
     resume: Resume = False,
     device: Device = None,
     processes: Processes = 1,
+    track: Track = None,
 ) -> None:
     """Train a classifier: labels of images behind an encoder, a task of GLUE, or answers to questions.
 
@@ -50,11 +51,19 @@ def classify(
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):
         resolved, sets = load_classification_recipe(recipe, overrides or []), overrides or []
-        options = RunOptions(out, resume=resume, device=chosen_device(device))
+        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
             train_together(
-                count, recipe, data, out, sets, resume=resume, device=options.device, command="classify"
+                count,
+                recipe,
+                data,
+                out,
+                sets,
+                resume=resume,
+                device=options.device,
+                command="classify",
+                trackers=options.trackers,
             )
             return
         if isinstance(resolved, ImageRecipe):

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, Processes, Resume, Sets, chosen_device
+from app.cli.options import Device, Processes, Resume, Sets, Track, chosen_device
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def language_model(
     resume: Resume = False,
     device: Device = None,
     processes: Processes = 1,
+    track: Track = None,
 ) -> None:
     """Train a variational language model of sentences and measure it: ELBO, perplexity, use of its codes.
 
@@ -38,11 +39,19 @@ def language_model(
     stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
     with one_voice() as speaks, stoppable(stopped):
         resolved, sets = load_language_recipe(recipe, overrides or []), overrides or []
-        options = RunOptions(out, resume=resume, device=chosen_device(device))
+        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
             train_together(
-                count, recipe, data, out, sets, resume=resume, device=options.device, command="language-model"
+                count,
+                recipe,
+                data,
+                out,
+                sets,
+                resume=resume,
+                device=options.device,
+                command="language-model",
+                trackers=options.trackers,
             )
             return
         result = train_language_model(resolved, data, options)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import BatchSize, Device, Home, indexed
+from app.cli.options import BatchSize, Device, Home, Track, indexed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.feedback.judgements import UsableFeedback
     from training.models.bundle import BundleInfo
     from training.recipes.schema import Recipe
+    from training.trainer.run_state.tracking import TrackerName
 
 
 def retrain(
@@ -39,12 +42,15 @@ def retrain(
     batch_size: BatchSize = 64,
     home: Home = None,
     device: Device = None,
+    track: Track = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
     from app.lifecycle.takeover import Promotion, write_kept
     from app.settings import load_settings
     from training.host import keep_freed_memory
+    from training.trainer.run_state.tracking import check_trackers
 
+    check_trackers(track or ())
     keep_freed_memory()
     settings = load_settings(home=home, device=device)
     with (
@@ -53,7 +59,7 @@ def retrain(
     ):
         _refuse_beside_a_job(engine, collection)
         kept = _recipe(engine, collection, out, recipe, overrides or [])
-        new = _trained(engine, settings, collection, out, kept)
+        new = _trained(engine, settings, collection, out, kept, track or ())
         outcome = Promotion(
             engine, settings, collection, out, new, metric, gain, promote, batch_size
         ).decide()
@@ -139,7 +145,12 @@ def _kept_recipe(out: Path) -> Path:
 
 
 def _trained(
-    engine: "SearchEngine", settings: "Settings", collection: str, out: Path, recipe: "Recipe"
+    engine: "SearchEngine",
+    settings: "Settings",
+    collection: str,
+    out: Path,
+    recipe: "Recipe",
+    trackers: "Sequence[TrackerName]",
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
     from app.launch.process_group import process_count, train_together
@@ -163,7 +174,8 @@ def _trained(
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
         if count > 1:
-            train_together(count, str(_kept_recipe(out)), data, run.path, [], resume=resume, device=device)
+            kept = str(_kept_recipe(out))
+            train_together(count, kept, data, run.path, [], resume=resume, device=device, trackers=trackers)
         else:
-            train(recipe, data, run.path, resume=resume, device=device)
+            train(recipe, data, run.path, resume=resume, device=device, trackers=trackers)
     return read_bundle(run.bundle)

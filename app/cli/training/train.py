@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import Data, Device, Processes, Resume, Sets, chosen_device
+from app.cli.options import Data, Device, Processes, Resume, Sets, Track, chosen_device
 
 
 def train(
@@ -17,6 +17,7 @@ def train(
     resume: Resume = False,
     device: Device = None,
     processes: Processes = 1,
+    track: Track = None,
 ) -> None:
     """Train encoders of images and of texts or sounds in one space, and write the best as a bundle.
 
@@ -40,9 +41,11 @@ def train(
         place = chosen_device(device)
         count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:
-            train_together(count, recipe, data, out, overrides or [], resume=resume, device=place)
+            train_together(
+                count, recipe, data, out, overrides or [], resume=resume, device=place, trackers=track or ()
+            )
             return
-        result = run_training(resolved, data, out, resume=resume, device=place)
+        result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())
     if not speaks:
         return
     if result.rejections:

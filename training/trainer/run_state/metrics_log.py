@@ -1,7 +1,7 @@
-"""The figures of a run over its steps: JSON Lines to read by program, TensorBoard to look at."""
+"""The figures of a run over its steps: JSON Lines to read by program, TensorBoard and others to look at."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,20 +9,22 @@ from typing import Any, Self
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from training.atomic import atomic_file
+from training.trainer.run_state.tracking import TrackerName, Trackers
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` and `tensorboard/` in a run's folder.
+    """Writes `metrics.jsonl` and `tensorboard/` in a run's folder, and to trackers.
 
     A line is `{"step", "kind": "train" | "validation", ...figures}`. What an earlier run wrote beyond `step`,
     after the checkpoint that is being resumed, is taken out, so that no step is there twice.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, trackers: Sequence[TrackerName] = ()) -> None:
         path = folder / "metrics.jsonl"
         _keep_until(path, step)
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        self._trackers = Trackers(trackers, folder)
 
     def write(self, step: int, kind: str, figures: Mapping[str, float]) -> None:
         """Add the figures that belong to the state after `step` steps."""
@@ -30,6 +32,7 @@ class MetricsLog:
         self._file.flush()
         for name, value in figures.items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
+        self._trackers.write(step, {f"{kind}/{name}": value for name, value in figures.items()})
 
     def __enter__(self) -> Self:
         return self
@@ -39,6 +42,7 @@ class MetricsLog:
     ) -> None:
         self._file.close()
         self._board.close()
+        self._trackers.close(failed=error is not None)
 
 
 def _keep_until(path: Path, step: int) -> None:
