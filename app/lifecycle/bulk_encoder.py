@@ -52,6 +52,6 @@ def _export(encoder: "Encoder", bundle: Path) -> None:
 
     try:
         export_towers(encoder, bundle)
-    except (ExportError, RuntimeError, OSError) as error:
+    except ExportError as error:
         # The encoder of PyTorch gives the same vectors.
         _log.warning("no ONNX graphs could be made", bundle=bundle.name, reason=str(error))

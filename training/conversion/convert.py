@@ -36,10 +36,12 @@ class Conversion:
 
     Attributes:
         bundle: As written.
+        encoder: The bundle's, on the CPU.
         parity: With transformers; None for a model of open_clip, which transformers does not read.
     """
 
     bundle: BundleInfo
+    encoder: Encoder
     parity: Parity | None
 
 
@@ -75,7 +77,8 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
         metrics=figures,
         recipe_yaml=_recipe(published, name),
     )
-    return Conversion(bundle, parity)
+    encoder = Encoder(published.model.eval(), published.preprocessing, info=bundle)
+    return Conversion(bundle, encoder, parity)
 
 
 def _read(folder: Path, size: int | None) -> tuple[Published, Parity | None]:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from training.atomic import atomic_folder
 from training.errors import RecoquestError
-from training.models.bundle import file_sha256
+from training.models.bundle import BundleInfo, file_sha256
 from training.models.encoder import Encoder
 from training.models.onnx.attention import with_exportable_attention
 from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder
@@ -33,18 +33,24 @@ _OPSET: Final = 18
 
 
 class ExportError(RecoquestError):
-    """Graphs that do not give the vectors of their encoder."""
+    """Graphs that cannot be made, or do not give the vectors of their encoder."""
 
 
 def export_towers(encoder: Encoder, bundle: Path) -> None:
     """Write the graphs of an encoder's towers into its bundle, or a copy of it.
 
     Raises:
-        ExportError: The graphs cannot be computed, or give other vectors than the encoder.
-        OSError: The folder cannot be written.
+        ExportError: The graphs cannot be made, written or computed, or give other vectors than the encoder.
     """
     info = encoder.info
     assert info is not None
+    try:
+        _write_graphs(encoder, info, bundle)
+    except (MemoryError, OSError, RuntimeError) as error:
+        raise ExportError(f"No ONNX graphs of {info.name} can be made: {error}") from error
+
+
+def _write_graphs(encoder: Encoder, info: BundleInfo, bundle: Path) -> None:
     with atomic_folder(bundle / FOLDER, replace=True) as fresh:
         names: tuple[GraphName, ...] = ("image", "text")
         graphs = {name: _write(encoder, name, fresh) for name in names if name in encoder.modalities}

@@ -1,12 +1,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.training.conversion import folders
 from training.errors import RecipeError
 from training.models.bundle import read_bundle
+from training.models.encoder import load_encoder
+from training.models.onnx.loading import load_onnx_encoder
 
 
 def test_a_published_encoder_searches_without_training(
@@ -23,7 +26,9 @@ def test_a_published_encoder_searches_without_training(
     assert "Images: 64 x 64 pixels (shortest_edge, bicubic)" in made.output
     assert "Texts: up to 24 tokens" in made.output
     assert "Lowest cosine with transformers: 1.000000 for images, 1.000000 for texts" in made.output
+    assert "On a CPU by ONNX Runtime" in made.output
     assert read_bundle(bundle).name == "clip-tiny"
+    assert load_onnx_encoder(bundle) is not None
     data = ["--bundle", str(bundle), "--data", str(tmp_path / "samples" / "scenes")]
     indexed = runner.invoke(build(), ["index", "scenes", *data])
     assert indexed.exit_code == 0, indexed.output
@@ -40,6 +45,21 @@ def test_an_encoder_of_images_alone_says_so(tmp_path: Path) -> None:
     assert "Images: 112 x 112 pixels" in made.output
     assert "Texts: none" in made.output
     assert read_bundle(tmp_path / "b").name == "films"
+
+
+def test_a_bundle_without_graphs_is_whole_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise torch.onnx.errors.UnsupportedOperatorError("aten::unheard_of", 18, None)
+
+    monkeypatch.setattr(torch.onnx, "export", refused)
+    folders.clip(tmp_path / "clip")
+    made = CliRunner().invoke(build(), ["bundle", str(tmp_path / "clip"), "--out", str(tmp_path / "bundle")])
+    assert made.exit_code == 0, made.output
+    assert "On a CPU by PyTorch, which takes longer: No ONNX graphs of clip can be made" in made.output
+    assert "unheard_of" in made.output
+    assert load_encoder(tmp_path / "bundle", "cpu").modalities == {"image", "text"}
 
 
 def test_no_bundle_is_left_where_none_can_be_made(tmp_path: Path) -> None:
