@@ -35,6 +35,9 @@ class BlackImages(ImageSource):
         kept = [place for place, row in enumerate(rows) if row not in self._broken]
         return torch.zeros(len(kept), 3, SIZE, SIZE, dtype=torch.uint8), kept
 
+    def blank(self, count: int) -> Tensor:
+        return torch.zeros(count, 3, SIZE, SIZE, dtype=torch.uint8)
+
     def close(self) -> None:
         pass
 
