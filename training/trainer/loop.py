@@ -209,7 +209,8 @@ class TrainingLoop(Generic[Drawn]):
     @property
     def _checkpoint_bytes(self) -> int:
         """Size of a checkpoint once the optimizer has its two means of every gradient."""
-        weights: int = sum(value.nbytes for value in self.problem.module.state_dict().values())
+        module = self.problem.module
+        weights: int = sum(value.nbytes for value in (*module.parameters(), *module.buffers()))
         return weights + 2 * sum(parameter.nbytes for parameter in self._parameters)
 
     def restore(self, checkpoint: Checkpoint) -> None:
