@@ -45,8 +45,8 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
     tree: Any = shipped().tree(recipe) if recipe is not None else yaml.safe_load(base.recipe)
     if not isinstance(tree, dict) or "objective" not in tree:
         raise RecipeError(f"The model {base.name!r} does not say how it was trained: give --recipe.")
-    if recipe is None and tree["train"].get("chunk_size") is None:
-        # Whole batches fitted the machine that the model was trained on.
+    if recipe is None:
+        # The number fitted the machine that the model was trained on.
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)

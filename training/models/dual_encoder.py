@@ -215,7 +215,7 @@ class DualEncoder(nn.Module):
 
 
 def _of_pooled(features: Tensor) -> TowerOutput:
-    """What a tower gives for heads that take nothing but its pooled features (B, W)."""
+    """Output of a tower for heads that take nothing but its pooled features (B, W)."""
     return TowerOutput(features, features.new_empty(len(features), 0, features.shape[1]))
 
 

@@ -12,8 +12,7 @@ from training.shortcuts.config import ShortcutConfig
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISION_HELP: Final = (
-    "auto: bf16 on a GPU that has it, else float32. tf32: float32, with the products of towers rounded to 10 "
-    "bits on a GPU. Losses are computed in float32 in any case."
+    "auto: bf16 on a GPU that has it, else float32. tf32: float32, with products rounded to 10 bits on a GPU."
 )
 
 

@@ -104,7 +104,7 @@ class BatchLoss:
         return output
 
     def rest_of(self, batch: Batch) -> Features:
-        """What only the loss needs of a batch, on the device; the mask with the rows of all processes."""
+        """The parts of a batch for the loss alone, on the device; the mask with the rows of all processes."""
         device = self.fabric.device
         mask, items, targets, labels = (
             None if tensor is None else tensor.to(device, non_blocking=True)

@@ -48,6 +48,11 @@ class EncoderProblem(Problem[Batch]):
         _check_size(batch, self.processes)
         return self.loss.backward(batch, step), len(batch.inputs)
 
+    @property
+    def validated(self) -> bool:
+        """Whether there is a validation split."""
+        return self.validation is not None
+
     def measure(self) -> dict[str, float]:
         """The retrieval of the validation split, and its loss where that decides."""
         return {} if self.validation is None else self.validation.measure()

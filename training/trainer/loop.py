@@ -83,6 +83,11 @@ class Problem(ABC, Generic[Drawn]):
             The loss, whose mean over the processes is that of the whole batch, and the share's samples.
         """
 
+    @property
+    def validated(self) -> bool:
+        """Whether there is a validation split."""
+        return True
+
     @abstractmethod
     def measure(self) -> dict[str, float]:
         """Figures of the validation split, the same in every process; none where there is no such split."""
@@ -130,7 +135,9 @@ class TrainingLoop(Generic[Drawn]):
             TrainingError: The checkpoint is of other data or of another model, or the disk has no room.
         """
         if self.processes.leads:
-            self.folder.check_room(self._checkpoint_bytes)
+            self.folder.check_room(
+                self._checkpoint_bytes, validated=self.problem.validated, resumed=checkpoint is not None
+            )
         if checkpoint is None:
             self.save(self.folder.last.name)
             if self.processes.leads:
@@ -142,7 +149,7 @@ class TrainingLoop(Generic[Drawn]):
                 f"{self.folder.path} was started with: give the same, or start a new run in another folder."
             )
         if checkpoint.metrics and self.processes.leads:
-            # Its file is needed at the end, too late to learn that it cannot be used.
+            # The best checkpoint is needed at the end, too late to learn that it cannot be used.
             self.load_best()
         self.restore(checkpoint)
 

@@ -15,6 +15,7 @@ from training.models.preprocessing import Preprocessing
 from training.objectives.critic import Critic
 from training.trainer.batches import Inputs
 from training.trainer.optimisation.gradients import gradient_norm
+from training.trainer.optimisation.momentum import AveragedWeights
 from training.trainer.pixels import PixelPreparation
 
 TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
@@ -56,6 +57,13 @@ def test_images_and_texts_are_encoded_and_learned_from(kind: str) -> None:
     assert prepare.frames(inputs, step=3).is_meta
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, gradient_norm(parameters))
+
+
+def test_an_average_of_the_weights_follows() -> None:
+    image = {"architecture": "resnet", "options": IMAGE_OPTIONS["resnet"]}
+    config = DualEncoderConfig.model_validate({"dim": 6, "image": image, "text": None})
+    model = build_dual_encoder(config, None, load_pretrained=False).to("meta")
+    AveragedWeights(model, 0.9).after_step(model)
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -97,9 +97,9 @@ def test_a_disk_without_room_for_the_checkpoints(
     found: list[int] = []
     original = RunFolder.check_room
 
-    def noted(folder: RunFolder, checkpoint_bytes: int) -> None:
+    def noted(folder: RunFolder, checkpoint_bytes: int, **kind: bool) -> None:
         found.append(checkpoint_bytes)
-        original(folder, checkpoint_bytes)
+        original(folder, checkpoint_bytes, **kind)
 
     monkeypatch.setattr(RunFolder, "check_room", noted)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * found[-1] - 1))
@@ -111,3 +111,21 @@ def test_a_disk_without_room_for_the_checkpoints(
     assert not (tmp_path / "out").exists()
     assert found[0] < size < 2 * found[0]
     run(tiny_recipe(epochs=1), scenes, tmp_path / "whole", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("validated", "resumed", "files"),
+    [(True, False, 3), (False, False, 2), (True, True, 2), (False, True, 2)],
+)
+def test_the_room_that_checkpoints_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validated: bool, resumed: bool, files: int
+) -> None:
+    folder = RunFolder(tmp_path)
+    if resumed:
+        folder.checkpoints.mkdir()
+        for path in (folder.last, folder.best):
+            path.touch()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10 * files))
+    folder.check_room(10, validated=validated, resumed=resumed)
+    with pytest.raises(TrainingError, match="make room"):
+        folder.check_room(11, validated=validated, resumed=resumed)

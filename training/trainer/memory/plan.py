@@ -50,14 +50,19 @@ def settled_chunk_size(
     """
     device, share = loss.fabric.device, train.batch_size // processes.count
     free = _free(device, processes)
-    constant = _constant(loss.task, share * batches.image_bytes)
+    constant = _constant(loss.task, share * batches.image_bytes, processes)
     if device.type == "cpu":
         constant += batches.cache_bytes
     if with_margin(constant) > free:
-        raise RecipeError(
+        message = (
             f"The gradients of the weights and the optimizer need {_said(with_margin(constant))} of memory, "
             f"and {_said(free)} are free: set frozen_layers of the towers, or give train.lora."
         )
+        if train.chunk_size == "auto":
+            raise RecipeError(f"{message} A number as train.chunk_size tries it nevertheless.")
+        if processes.leads:
+            logger.warning("%s", message)
+        return train.chunk_size
     trial = StepTrial(loss, batches.largest, processes, free - constant)
     memory = trial.measure(share, constant)
     if train.chunk_size == "auto":
@@ -83,10 +88,10 @@ def _free(device: torch.device, processes: Processes) -> int:
     return min(processes.gathered(free))
 
 
-def _constant(task: TrainingTask, batch: int) -> int:
-    """What is still to come however a batch is cut: gradients, two states of Adam, and images."""
+def _constant(task: TrainingTask, batch: int, processes: Processes) -> int:
+    """Bytes still to come however a batch is cut: gradients, their sums, two states of Adam, images."""
     trained = sum(parameter.nbytes for parameter in task.parameters() if parameter.requires_grad)
-    return 3 * trained + _BATCHES * batch
+    return (3 if processes.count == 1 else 4) * trained + _BATCHES * batch
 
 
 def _largest_chunk(memory: StepMemory, free: int) -> int:

@@ -77,6 +77,7 @@ class GradientAverage:
                     # Copied, since an optimizer wants gradients in the memory format of their parameters.
                     member.grad = torch.empty_like(member) if member.grad is None else member.grad
                     member.grad.copy_(part.view(member.shape))
+        self._sums.clear()
 
     def _add(self, parameter: nn.Parameter) -> None:
         """Count a gradient that has come, and begin the sums that can be."""

@@ -49,7 +49,8 @@ class LockedTower:
         features: list[NDArray[np.float32]] = []
         for start in range(0, len(images), _BATCH):
             some = torch.from_numpy(np.stack(images[start : start + _BATCH])).to(self._fabric.device)
-            with torch.no_grad(), self._fabric.autocast():
+            # Compiled, it would give other numbers, and be compiled for nothing more than this.
+            with torch.no_grad(), self._fabric.autocast(), torch.compiler.set_stance("force_eager"):
                 pooled = self._tower(self._image.normalise(self._image.to_unit(some))).pooled
             features.extend(pooled.float().cpu().numpy())
         return features

@@ -17,7 +17,7 @@ class MovingAverage(nn.Module):
         self.model = deepcopy(model).requires_grad_(False)
 
     @torch.no_grad()
-    def follow(self, model: DualEncoder, keep: float) -> None:
+    def follow(self, model: DualEncoder, keep: float | Tensor) -> None:
         """Go towards the model: `keep` of the average, and 1 - `keep` of the model."""
         for own, other in zip(self.model.parameters(), model.parameters(), strict=True):
             own.lerp_(other, 1 - keep)
@@ -51,8 +51,8 @@ class AveragedWeights(MovingAverage):
     @torch.no_grad()
     def after_step(self, model: DualEncoder) -> None:
         """Take in the weights of a step; statistics of batch norm are the model's."""
-        step = int(self.steps)
-        self.follow(model, min(self.decay, (1 + step) / (10 + step)))
+        # On the device, which no step waits for.
+        self.follow(model, ((1 + self.steps) / (10 + self.steps)).clamp(max=self.decay))
         for own, other in zip(self.model.buffers(), model.buffers(), strict=True):
             own.copy_(other)
         self.steps += 1

@@ -72,18 +72,22 @@ class RunFolder:
                 f"Nothing can be written to {self._existing}: {error.strerror or error}."
             ) from error
 
-    def check_room(self, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoint_bytes: int, *, validated: bool, resumed: bool) -> None:
         """Make sure that the disk has room for the checkpoints of the run that are still to come.
 
         A file takes the place of another only when it is whole, so there is one more of them for a moment.
+        The file that a run was resumed from keeps its place on the disk as long as its numbers are mapped.
 
         Args:
             checkpoint_bytes: Size of a checkpoint.
+            validated: The best checkpoint is kept beside the last.
+            resumed: The run goes on from a checkpoint.
 
         Raises:
             TrainingError: It has not.
         """
-        needed = checkpoint_bytes * (1 + sum(not path.exists() for path in (self.last, self.best)))
+        kept = (self.last, self.best) if validated else (self.last,)
+        needed = checkpoint_bytes * (1 + resumed + sum(not path.exists() for path in kept))
         free = shutil.disk_usage(self._existing).free
         if needed > free:
             raise TrainingError(

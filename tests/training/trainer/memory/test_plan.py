@@ -149,3 +149,11 @@ def test_a_loss_that_cannot_fit_is_named() -> None:
     pairs = memory(64, loss=10**6)
     with pytest.raises(RecipeError, match=r"compares all its pairs, so set train\.batch_size to less"):
         plan._largest_chunk(pairs, with_margin(10**6))
+
+
+def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plan, "_free", lambda *_: 1)
+    run(recipe(chunk_size=12), scenes, tmp_path / "out")
+    assert "The gradients of the weights and the optimizer need" in caplog.text
