@@ -102,10 +102,12 @@ class MemoryBank(nn.Module):
     def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
         """The features of the whole batch, none of a query's own image; nothing is taken from memory."""
         everyone = gather_uneven(queries)
-        own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
-        found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
         if items is not None:
             found = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
+        else:
+            # Outside training every process has as many.
+            own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
+            found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
         return Neighbours(everyone.unsqueeze(0), found)
 
     def update(self, items: Tensor, features: Tensor) -> None:
