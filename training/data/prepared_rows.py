@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from training.atomic import remove_folder
 from training.data.manifest import Manifest
-from training.data.row_cache import Entries, Entry, RowCache, SourceFile
+from training.data.row_cache import PRIVATE_FILE, Entries, Entry, RowCache, SourceFile
 from training.errors import ImageError
 from training.memory import fits_cache
 from training.progress import ProgressBar, progress_bar
@@ -187,8 +188,12 @@ def _source_file(manifest: Manifest, row: int) -> SourceFile:
         about = manifest.image_path(record).stat()
     except OSError:
         # Decoding says why.
-        return SourceFile(record.image, 0, 0)
+        return _out_of_reach(record.image)
     return SourceFile(record.image, about.st_size, about.st_mtime_ns)
+
+
+def _out_of_reach(path: str) -> SourceFile:
+    return SourceFile(path, 0, 0)
 
 
 def _missing(files: Sequence[SourceFile], entries: Entries) -> dict[SourceFile, int]:
@@ -204,7 +209,7 @@ def _missing(files: Sequence[SourceFile], entries: Entries) -> dict[SourceFile, 
 def _filled(
     maker: RowMaker, cache: RowCache, files: Sequence[SourceFile], reject: Reject, show_progress: bool
 ) -> Entries:
-    """What is known when all missing rows were made; other processes wait, and find them there."""
+    """Make all missing rows, and return what is known then; other processes wait, and find them there."""
     _remove_unused(cache_folder())
     with cache.writer() as writer:
         missing = _missing(files, writer.entries)
@@ -213,12 +218,13 @@ def _filled(
             return writer.entries
         writer.begin(list(missing))
         _note_use(cache.folder, maker.manifest.folder)
-        logger.warning(
-            "Prepared %s are kept in %s for later runs, %.1f GB in all; it may be deleted between runs.",
-            maker.what,
-            cache.folder,
-            maker.nbytes / 1e9,
-        )
+        if any(file != _out_of_reach(file.path) for file in missing):
+            logger.warning(
+                "Prepared %s are kept in %s for later runs, %.1f GB in all; it may be deleted between runs.",
+                maker.what,
+                cache.folder,
+                maker.nbytes / 1e9,
+            )
         passing: Entries = {}
         by_row = {row: file for file, row in missing.items()}
         with progress_bar(
@@ -245,7 +251,8 @@ def _may_pass(error: ImageError) -> bool:
 def _note_use(folder: Path, data: Path) -> None:
     """Note in a cache which data it is of, and by the time of the note that it is used."""
     try:
-        (folder / _NOTE).write_text(f"{data.resolve()}\n", encoding="utf-8")
+        (folder / _NOTE).touch(PRIVATE_FILE)
+        (folder / _NOTE).write_bytes(os.fsencode(f"{data.resolve()}\n"))
     except OSError as error:
         # A cache that others filled may be read-only.
         if error.errno not in _READ_ONLY:
@@ -255,8 +262,11 @@ def _note_use(folder: Path, data: Path) -> None:
 def _remove_unused(root: Path) -> None:
     """Remove the caches of data that are gone, and those that no run has used for two months."""
     for note in root.glob(f"[!.]*/{_NOTE}"):
-        # Another process may remove it at this moment.
-        with suppress(FileNotFoundError):
-            data = Path(note.read_text(encoding="utf-8").rstrip("\n"))
+        # Another process may remove it at this moment; another user's may be out of reach.
+        with suppress(OSError):
+            data = Path(os.fsdecode(note.read_bytes()).rstrip("\n"))
             if not data.is_dir() or time.time() - note.stat().st_mtime > _UNUSED_SECONDS:
                 remove_folder(note.parent)
+    for left in root.glob(".*.old"):
+        # A process was killed while it removed a cache.
+        shutil.rmtree(left, ignore_errors=True)

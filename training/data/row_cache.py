@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
+# Others may not see images of patients.
+PRIVATE_FILE: Final = 0o600
+_PRIVATE_FOLDER: Final = 0o700
 _COMMIT_BYTES: Final = 2**28
 # A run writes checkpoints besides.
 _SHARE_OF_DISK: Final = 0.8
@@ -33,7 +36,7 @@ class SourceFile(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What was made of a file: the number of its row, or why there is none."""
+    """Number of the row that was made of a file, or why there is none."""
 
     file: SourceFile
     row: int | None
@@ -44,7 +47,7 @@ Entries = dict[str, Entry]
 
 
 class RowCache:
-    """The rows of the files of one data set, made in one way.
+    """The rows of the files of one data set, made in one way, for the user alone.
 
     The folder holds `rows`, all numbers one row after another, and `index.jsonl` with a line for each file,
     of which the last counts. A line is written when its row is safe on the disk, so a process may be killed
@@ -66,7 +69,7 @@ class RowCache:
         self._index = folder / "index.jsonl"
 
     def read(self) -> Entries:
-        """What was made, by path; nothing where the cache is damaged.
+        """Entries by path; none where the cache is damaged.
 
         Raises:
             OSError: It cannot be read.
@@ -81,7 +84,7 @@ class RowCache:
             for line in content[: content.rfind(b"\n") + 1].splitlines():
                 path, size, changed, row, reason = json.loads(line)
                 entries[path] = Entry(SourceFile(path, size, changed), row, reason)
-        except ValueError:
+        except (ValueError, TypeError):
             return {}
         complete = all(entry.row is None or entry.row < rows for entry in entries.values())
         return entries if complete else {}
@@ -120,15 +123,15 @@ class RowCache:
                 # Nothing yet, or damaged: whoever has mapped the rows keeps them.
                 self._rows.unlink(missing_ok=True)
                 os.truncate(index, 0)
-            self._rows.touch()
+            self._rows.touch(PRIVATE_FILE)
             yield index
         finally:
             os.close(index)
 
     def _lock(self) -> int:
         while True:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            index = os.open(self._index, os.O_RDWR | os.O_CREAT, 0o666)
+            _make_private(self.folder)
+            index = os.open(self._index, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
             try:
                 _wait_for(index, self.folder)
                 if self._is_current(index):
@@ -225,6 +228,12 @@ class RowWriter:
         _write_at(self._index, lines, self._end)
         os.fsync(self._index)
         self._end += len(lines)
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those around it, for the user alone; one that is there stays as it is."""
+    for path in (*reversed(folder.parents), folder):
+        path.mkdir(_PRIVATE_FOLDER, exist_ok=True)
 
 
 def _write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:

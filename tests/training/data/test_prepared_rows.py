@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
@@ -69,7 +70,16 @@ class Data:
     def _make(self, name: str) -> Row | ImageError:
         if name == f"{BROKEN}.bin":
             return ImageError("it is broken")
-        return np.frombuffer((self.folder / name).read_bytes() * 2, np.uint8)
+        try:
+            return np.frombuffer((self.folder / name).read_bytes() * 2, np.uint8)
+        except OSError as cause:
+            return unreadable(cause)
+
+
+def unreadable(cause: OSError) -> ImageError:
+    error = ImageError("it cannot be read")
+    error.__cause__ = cause
+    return error
 
 
 @pytest.fixture
@@ -93,6 +103,22 @@ def test_rows_are_made_once_and_mapped(data: Data, caplog: pytest.LogCaptureFixt
         assert values(rows) == [[n, n] for n in (0, 1, 3, 4, 5)]
     (broken,) = data.rejections.items
     assert (broken.line, broken.reason) == (BROKEN + 1, "it is broken")
+
+
+def test_only_the_user_may_see_rows(data: Data, tmp_path: Path) -> None:
+    data.prepare()
+    (folder,) = cache_folder().iterdir()
+    for path in (tmp_path / "cache", cache_folder().parent, cache_folder(), folder):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    assert {path.name for path in folder.iterdir()} == {"rows", "index.jsonl", "made-of.txt"}
+
+
+def test_a_folder_that_is_shared_stays_so(data: Data) -> None:
+    cache_folder().mkdir(parents=True)
+    cache_folder().chmod(0o775)
+    data.prepare()
+    assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o775
 
 
 def test_splits_share_rows_and_only_new_files_are_made(data: Data) -> None:
@@ -125,19 +151,22 @@ def test_rows_made_in_another_way_are_others(data: Data) -> None:
 def test_a_file_that_only_the_system_kept_from_being_read_is_tried_again(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(name: str) -> ImageError:
-        try:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        except OSError as cause:
-            error = ImageError(f"{name} cannot be read")
-            error.__cause__ = cause
-            return error
-
+    refused = unreadable(PermissionError(errno.EACCES, "Permission denied"))
     with monkeypatch.context() as patch:
-        patch.setattr(data, "_make", unreadable)
+        patch.setattr(data, "_make", lambda _: refused)
         assert values(data.prepare()) == []
         assert len(data.rejections) == COUNT
     assert len(values(data.prepare())) == COUNT - 1
+
+
+def test_a_run_that_adds_nothing_does_not_say_where_rows_are_kept(
+    data: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    (data.folder / "0.bin").unlink()
+    for told in (True, False):
+        caplog.clear()
+        assert values(data.prepare()) == [[n, n] for n in (1, 3, 4, 5)]
+        assert ("are kept in" in caplog.text) == told
 
 
 def test_too_many_broken_files_stop_the_work(data: Data) -> None:
@@ -193,7 +222,7 @@ def test_processes_at_once_make_each_row_once(data: Data) -> None:
     assert len(rows.array) == COUNT - 1
 
 
-@pytest.mark.parametrize("damage", ["rows", "index"])
+@pytest.mark.parametrize("damage", ["rows", "no JSON", "5"])
 def test_a_damaged_cache_is_made_anew_beside_those_who_use_it(data: Data, damage: str) -> None:
     mapped = data.prepare()
     (rows,), (index,) = cache_folder().glob("*/rows"), cache_folder().glob("*/index.jsonl")
@@ -202,7 +231,7 @@ def test_a_damaged_cache_is_made_anew_beside_those_who_use_it(data: Data, damage
         rows.with_name("copy").replace(rows)
         os.truncate(rows, 3)
     else:
-        index.write_bytes(b"no JSON\n")
+        index.write_bytes(f"{damage}\n".encode())
     assert values(data.prepare()) == [[n, n] for n in (0, 1, 3, 4, 5)]
     assert len(data.made) == COUNT
     assert values(mapped) == [[n, n] for n in (0, 1, 3, 4, 5)]
@@ -257,3 +286,33 @@ def test_caches_of_data_that_are_gone_or_long_unused_are_removed(data: Data, tmp
     other.prepare(key="another")
     assert kept not in cache_folder().iterdir()
     assert len(list(cache_folder().iterdir())) == 1
+
+
+def test_a_cache_that_the_user_may_not_remove_does_not_disturb(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data.prepare()
+    data.folder.rename(tmp_path / "moved")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(prepared_rows, "remove_folder", refuse)
+    Data(tmp_path / "other").prepare()
+    assert len(list(cache_folder().iterdir())) == 2
+    assert "cannot be kept" not in caplog.text
+
+
+def test_data_in_a_folder_whose_name_is_not_utf_8_are_prepared(tmp_path: Path) -> None:
+    data = Data(tmp_path / os.fsdecode(b"d\xe4ten"))
+    data.prepare()
+    data.prepare(key="other")
+    assert len(list(cache_folder().iterdir())) == 2
+
+
+def test_the_rest_of_a_cache_whose_removal_was_killed_goes(data: Data) -> None:
+    rest = cache_folder() / ".0123.45.old"
+    rest.mkdir(parents=True)
+    (rest / "rows").write_bytes(b"rest")
+    data.prepare()
+    assert not rest.exists()
