@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import yaml
 
+from app.launch.image_copies import without_copies
 from app.lifecycle.verdict import ModelVerdict
 from training.data.manifest import Manifest, Split
 from training.data.pairs import draw_units
@@ -32,7 +33,8 @@ _LEAST_BATCH: Final = 8
 def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
     """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
 
-    A recipe that starts from a model is short and slow already, and stays what it is.
+    A recipe that starts from a model is short and slow already, and stays what it is. Images of a service are
+    copied to no disk.
 
     Args:
         base: The model's bundle.
@@ -50,13 +52,9 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)
-    data = tree.setdefault("data", {})
-    if data.get("cache_images", True) is True:
-        # Images of a service are copied nowhere.
-        data["cache_images"] = "memory"
     apply_overrides(tree, overrides)
     tree["train"]["start_from"] = str(base.folder)
-    return parse_recipe(tree, f"The recipe of {base.name!r}")
+    return without_copies(parse_recipe(tree, f"The recipe of {base.name!r}"), overrides)
 
 
 def _shorten(tree: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ file holds several recipes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -21,6 +21,7 @@ from training.recipes.merge import merge, nested
 from training.recipes.schema import NamedRecipe, Recipe
 
 Kind = TypeVar("Kind", bound=NamedRecipe)
+_WHERE_IMAGES_ARE: Final = "data.cache_images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,10 @@ def dump_recipe(recipe: NamedRecipe) -> str:
 
 
 def first_difference(ours: NamedRecipe, theirs: NamedRecipe) -> str | None:
-    """The dotted key of the first setting in which two recipes differ; None when they are equal."""
+    """The dotted key of the first setting in which two recipes differ; None when they train the same model.
+
+    Where images are kept does not count.
+    """
     return _difference(ours.model_dump(mode="json"), theirs.model_dump(mode="json"))
 
 
@@ -109,6 +113,8 @@ def _difference(ours: Any, theirs: Any, key: str = "") -> str | None:
         return None if ours == theirs else key
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         inner = f"{key}.{name}" if key else name
+        if inner == _WHERE_IMAGES_ARE:
+            continue
         if (name in ours) != (name in theirs):
             return inner
         found = _difference(ours[name], theirs[name], inner)

@@ -1,5 +1,6 @@
 """`recoquest retrain`: train a collection's model further on its own images, texts and feedback."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,7 @@ def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
     """The recipe of the retraining, as it was when it began."""
+    from app.launch.image_copies import without_copies
     from app.lifecycle.judge import continued_recipe
     from app.lifecycle.takeover import searched_with, write_kept
     from index.files.bundles import install_bundle
@@ -113,7 +115,8 @@ def _recipe(
 
     kept = _kept_recipe(out)
     if kept.is_file():
-        return load_recipe(str(kept))
+        # Earlier releases kept images on the disk.
+        return without_copies(load_recipe(str(kept)), overrides)
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
     _, base = searched_with(engine.home, collection)
@@ -174,8 +177,9 @@ def _trained(
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
         if count > 1:
-            kept = str(_kept_recipe(out))
-            train_together(count, kept, data, run.path, [], resume=resume, device=device, trackers=trackers)
+            kept, where = str(_kept_recipe(out)), json.dumps(recipe.data.cache_images)
+            sets = [f"data.cache_images={where}"]
+            train_together(count, kept, data, run.path, sets, resume=resume, device=device, trackers=trackers)
         else:
             train(recipe, data, run.path, resume=resume, device=device, trackers=trackers)
     return read_bundle(run.bundle)

@@ -1,5 +1,6 @@
 """`recoquest train`: train an encoder by a recipe."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +24,12 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
+    from app.launch.image_copies import without_copies
     from app.launch.process_group import process_count, train_together
     from training.classification.load import shipped as of_classification
     from training.errors import RecipeError
     from training.language_models.load import shipped as of_language_models
+    from training.progress import PROGRESS_VARIABLE
     from training.recipes.load import load_recipe
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
@@ -38,6 +41,9 @@ def train(
         if of_language_models().has(recipe):
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides or [])
+        if PROGRESS_VARIABLE in os.environ:
+            # A worker has started this process.
+            resolved = without_copies(resolved, overrides or [])
         place = chosen_device(device)
         count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:

@@ -120,6 +120,7 @@ def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_be
     assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open() if '"train"' in line]
     assert steps == list(range(1, len(steps) + 1))
+    assert load_recipe(str(run / "recipe.yaml")).data.cache_images == "memory"
     recipe = load_recipe("demo-scenes", OVERRIDES)
     straight = train(recipe, scenes, tmp_path / "straight", device="cpu", show_progress=False)
     assert read_bundle(run / "bundle").digest == read_bundle(straight.bundle).digest

@@ -41,6 +41,18 @@ def test_chunks_that_fitted_a_model_s_training_are_tried_again(base: BundleInfo)
     assert continued_recipe(info, None, ["train.chunk_size=null"]).train.chunk_size is None
 
 
+def test_images_of_a_service_are_copied_only_where_it_is_said(base: BundleInfo) -> None:
+    for own, overrides, expected in (
+        ("true", [], "memory"),
+        ("false", [], False),
+        ("true", ["data.cache_images=true"], True),
+        ("memory", ["data.cache_images=false"], False),
+    ):
+        recipe = load_recipe("reco-flickr-small", [f"data.cache_images={own}"])
+        found = continued_recipe(replace(base, recipe=dump_recipe(recipe)), None, overrides)
+        assert found.data.cache_images == expected
+
+
 def test_recipes_of_a_chain_of_retrainings_stay_what_the_first_was(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
     first = continued_recipe(replace(base, recipe=dump_recipe(own)), None, [])

@@ -286,6 +286,12 @@ def test_every_value_survives_writing(lr: float, batch: int, description: str) -
     assert parse_recipe(yaml.safe_load(dump_recipe(changed)), "copy") == changed
 
 
+def test_where_images_are_kept_makes_no_other_recipe() -> None:
+    recipe = load_recipe("demo-scenes")
+    for kept in ("true", "memory", "false"):
+        assert first_difference(recipe, load_recipe("demo-scenes", [f"data.cache_images={kept}"])) is None
+
+
 def test_first_difference_is_a_dotted_key() -> None:
     recipe = load_recipe("demo-scenes")
     assert first_difference(recipe, load_recipe("demo-scenes")) is None

@@ -327,6 +327,12 @@ def test_without_a_validation_split_the_last_weights_are_kept(
     assert read_bundle(result.bundle).metrics == {}
 
 
+def with_images(cache: str) -> Recipe:
+    recipe = tiny_recipe()
+    data = recipe.data.model_copy(update={"cache_images": cache != "none"})
+    return recipe.model_copy(update={"data": data})
+
+
 @pytest.mark.parametrize("cache", ["memory", "disk", "none"])
 def test_images_from_memory_disk_and_files_train_the_same_model(
     scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
@@ -334,9 +340,7 @@ def test_images_from_memory_disk_and_files_train_the_same_model(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if cache == "disk":
         monkeypatch.setattr(prepared_rows, "_FEW", 0)
-    recipe = tiny_recipe()
-    data = recipe.data.model_copy(update={"cache_images": cache != "none"})
-    run(recipe.model_copy(update={"data": data}), scenes, tmp_path / "out")
+    run(with_images(cache), scenes, tmp_path / "out")
     assert (tmp_path / "cache").exists() == (cache == "disk")
     assert read_bundle(tmp_path / "out/bundle").digest == read_bundle(straight / "bundle").digest
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
@@ -347,9 +351,10 @@ def test_a_run_is_resumed_bit_equal_from_the_disk(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with before_step(TrainingLoop, 3, terminate), pytest.raises(TrainingInterruptedError):
-        run(tiny_recipe(), scenes, tmp_path / "out")
+        run(with_images("none"), scenes, tmp_path / "out")
     monkeypatch.setattr(prepared_rows, "_FEW", 0)
     run(tiny_recipe(), scenes, tmp_path / "out", resume=True)
+    assert (tmp_path / "cache").exists()
     assert_same_checkpoints(tmp_path / "out", straight)
 
 

@@ -1,6 +1,7 @@
 """`recoquest retrain`, as a user types it, on a small collection with feedback."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,21 @@ def test_one_in_two_processes_trains_and_is_judged_like_any_other(
     work.run(*arguments, "--set", "train.epochs=1")
     assert len(load_checkpoint(work.folder / "two" / "run" / "checkpoints" / "last.pt").random) == 2
     assert _result(work, "two")["verdict"] == "unchanged"
+    assert load_recipe(str(work.folder / "two/run/recipe.yaml")).data.cache_images == "memory"
+
+
+def test_one_that_an_earlier_release_began_leaves_no_copies_of_images(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_TRAIN_PROCESSES", "2")
+    arguments = ("retrain", "scenes", "--out", "begun", "--gain", 1000, "--device", "cpu")
+    work.run(*arguments, "--set", "train.epochs=1", "--set", "data.cache_images=true")
+    kept = work.folder / "begun" / "recipe.yaml"
+    assert load_recipe(str(kept)).data.cache_images is True
+    assert load_recipe(str(work.folder / "begun/run/recipe.yaml")).data.cache_images is True
+    shutil.rmtree(work.folder / "begun" / "run")
+    work.run(*arguments)
+    assert load_recipe(str(work.folder / "begun/run/recipe.yaml")).data.cache_images == "memory"
 
 
 def test_one_that_passes_waits_for_a_person_and_then_takes_over(
