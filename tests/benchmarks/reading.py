@@ -31,6 +31,7 @@ from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels
 from training.models.onnx.loading import load_onnx_encoder
 from training.models.preprocessing import ImagePreprocessing
+from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
 
@@ -147,7 +148,13 @@ def _kept(manifest: Manifest, config: ImagePreprocessingConfig) -> float:
     """Images a second after the first epoch."""
     decoder, count = _decoder(manifest, config), len(manifest.records)
     images = open_images(
-        decoder, Rejections(count), cache=True, threads=0, device=torch.device("cpu"), show_progress=False
+        decoder,
+        Rejections(count),
+        cache=True,
+        threads=0,
+        device=torch.device("cpu"),
+        processes=Processes(),
+        show_progress=False,
     )
     return _rate(count, lambda: [images.load(rows) for rows in _batches(count)])
 

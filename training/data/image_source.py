@@ -1,5 +1,6 @@
 """The images of a training run as uint8 tensors: prepared before the first step, or when they are needed."""
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from training.data.decoding.images import decode_image
 from training.data.manifest import Manifest, Rejections
-from training.data.prepared_rows import PreparedRows, Row, RowMaker, prepare
+from training.data.prepared_rows import PreparedRows, Room, Row, RowMaker, Together, find_room, prepare
 from training.errors import ImageError
 from training.models.inputs.images import Pixels, to_pixels
 from training.models.preprocessing import ImagePreprocessing
@@ -190,10 +191,11 @@ def open_images(
     cache: CacheImages,
     threads: int,
     device: torch.device,
+    processes: Together,
     show_progress: bool = True,
     encoding: ImageEncoding | None = None,
 ) -> ImageSource:
-    """The images of a manifest.
+    """The images of a manifest; to be asked by all processes of a run at the same moment.
 
     Args:
         decoder: Reads one.
@@ -202,6 +204,7 @@ def open_images(
             decode them for every batch.
         threads: That decode; 0: as many as there are cores.
         device: Where they are kept if they fit into half of the free memory there.
+        processes: Open the same images; the leading one fills the disk while the others wait.
         show_progress: Show a bar on standard error.
         encoding: Prepare its rows in place of the images; None: the images.
 
@@ -209,11 +212,18 @@ def open_images(
         DataError: Too many images are broken.
     """
     threads = threads or os.cpu_count() or 1
-    if cache or encoding is not None:
-        rows = _prepared(decoder, rejections, threads, encoding, on_disk=cache is True, shown=show_progress)
-        if rows is not None:
-            return _on_device(rows, device)
-    return StreamedImages(decoder, rejections, threads)
+    count = len(decoder.manifest.records)
+    row_bytes = math.prod(decoder.shape) if encoding is None else 4 * math.prod(encoding.shape)
+    room = find_room(count * row_bytes, count, on_disk=cache is True, processes=processes)
+
+    def opened() -> ImageSource:
+        if cache or encoding is not None:
+            rows = _prepared(decoder, rejections, threads, encoding, room, shown=show_progress)
+            if rows is not None:
+                return _on_device(rows, device)
+        return StreamedImages(decoder, rejections, threads)
+
+    return processes.leader_first(opened) if room.disk else opened()
 
 
 def _on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
@@ -229,8 +239,8 @@ def _prepared(
     rejections: Rejections,
     threads: int,
     encoding: ImageEncoding | None,
+    room: Room,
     *,
-    on_disk: bool,
     shown: bool,
 ) -> PreparedRows | None:
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
@@ -252,7 +262,7 @@ def _prepared(
                 lambda rows: _encoded(list(decode(rows)), encoding),
             )
         reject = partial(_reject, decoder, rejections)
-        return prepare(maker, reject, on_disk=on_disk, show_progress=shown)
+        return prepare(maker, reject, room, show_progress=shown)
 
 
 def _encoded(decoded: Sequence[Pixels | ImageError], encoding: ImageEncoding) -> Iterator[Row | ImageError]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ _NOTE: Final = "made-of.txt"
 _UNUSED_SECONDS: Final = 60 * 24 * 3600
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
+Value = TypeVar("Value")
 Row = NDArray[Any]
 Reject = Callable[[int, str], None]
 
@@ -83,7 +84,44 @@ class PreparedRows:
         return math.prod(self.array.shape[1:]) * self.array.itemsize
 
 
-def prepare(maker: RowMaker, reject: Reject, *, on_disk: bool, show_progress: bool) -> PreparedRows | None:
+class Together(Protocol):
+    """Processes that train one model, and open its images at the same moment."""
+
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether it is set in any process."""
+
+    def leader_first(self, act: Callable[[], Value]) -> Value:
+        """The result of an action that the others begin when the leading process has done it."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where rows may be kept, the same for all processes of a run.
+
+    Attributes:
+        memory: Each process can hold all of them.
+        disk: They go to the user's cache folder, if that can hold them.
+    """
+
+    memory: bool
+    disk: bool
+
+
+def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together) -> Room:
+    """Where rows may be kept; asked before any process takes memory, of which the others would see less.
+
+    Args:
+        nbytes: Size of all rows.
+        records: Number of rows.
+        on_disk: Whether they may be kept on a disk.
+        processes: Open the same images.
+    """
+    fit = fits_cache(nbytes)
+    tight, disk = processes.any_of([not fit, on_disk and not (fit and records < _FEW)])
+    return Room(memory=not tight, disk=disk)
+
+
+def prepare(maker: RowMaker, reject: Reject, room: Room, *, show_progress: bool) -> PreparedRows | None:
     """The rows of all images; None where neither disk nor memory can hold them.
 
     Many are kept in the user's cache folder, where all processes map them and later runs find them. Where
@@ -92,14 +130,13 @@ def prepare(maker: RowMaker, reject: Reject, *, on_disk: bool, show_progress: bo
     Args:
         maker: Makes them.
         reject: Counts a record whose image cannot be read.
-        on_disk: Whether they may be kept there.
+        room: Where they may be kept.
         show_progress: Show a bar on standard error.
 
     Raises:
         DataError: Too many images are broken.
     """
-    fit = fits_cache(maker.nbytes)
-    if on_disk and not (fit and len(maker.manifest.records) < _FEW):
+    if room.disk:
         try:
             return _on_disk(maker, reject, show_progress)
         except OSError as error:
@@ -108,7 +145,7 @@ def prepare(maker: RowMaker, reject: Reject, *, on_disk: bool, show_progress: bo
                 maker.what,
                 f"{error.filename}: {error.strerror}" if error.filename else error.strerror,
             )
-    if fit:
+    if room.memory:
         return _in_memory(maker, reject, show_progress)
     needed = f"{maker.nbytes / 1e9:,.1f}"
     logger.warning("The prepared %s need %s GB, more than the memory holds.", maker.what, needed)

@@ -84,16 +84,15 @@ class SplitOpener:
         data, image = self.recipe.data, self.preprocessing.image
         if training and self.recipe.augmentation.crops:
             image = image.whole()
-        images = self.processes.leader_first(
-            lambda: open_images(
-                Decoder(split, image),
-                rejections,
-                cache=data.cache_images,
-                threads=data.workers,
-                device=self.device,
-                show_progress=show_progress,
-                encoding=self.locked if self._all_are_drawn(split, training=training) else None,
-            )
+        images = open_images(
+            Decoder(split, image),
+            rejections,
+            cache=data.cache_images,
+            threads=data.workers,
+            device=self.device,
+            processes=self.processes,
+            show_progress=show_progress,
+            encoding=self.locked if self._all_are_drawn(split, training=training) else None,
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]

@@ -12,6 +12,7 @@ from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
 from training.models.config import ImagePreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing
+from training.trainer.run_state.processes import Processes
 
 CPU = torch.device("cpu")
 SIDE = 4
@@ -61,7 +62,9 @@ def test_a_batch_without_a_readable_image_stops_the_run(streamed: StreamedImages
 def test_both_sources_give_the_same_images(
     decoder: Decoder, rejections: Rejections, streamed: StreamedImages
 ) -> None:
-    cached = open_images(decoder, rejections, cache=True, threads=2, device=CPU, show_progress=False)
+    cached = open_images(
+        decoder, rejections, cache=True, threads=2, device=CPU, processes=Processes(), show_progress=False
+    )
     assert list(cached.readable) == [0, 2, 3]
     rows = np.array([2, 0])
     ours, _ = cached.load(rows)
@@ -74,7 +77,9 @@ def test_images_that_neither_memory_nor_disk_can_hold_are_streamed(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     giant = Decoder(decoder.manifest, ImagePreprocessing(ImagePreprocessingConfig(size=10**7)))
-    images = open_images(giant, Rejections(4), cache=True, threads=1, device=CPU, show_progress=False)
+    images = open_images(
+        giant, Rejections(4), cache=True, threads=1, device=CPU, processes=Processes(), show_progress=False
+    )
     images.close()
     assert isinstance(images, StreamedImages)
     assert "need 1,200,000.0 GB" in caplog.text
@@ -89,7 +94,9 @@ def test_images_on_disk_are_those_in_memory(
     caches: tuple[CacheImages, ...] = ("memory", True, True)
     for cache in caches:
         counted = Rejections(4, max_share=0.25)
-        images = open_images(decoder, counted, cache=cache, threads=2, device=CPU, show_progress=False)
+        images = open_images(
+            decoder, counted, cache=cache, threads=2, device=CPU, processes=Processes(), show_progress=False
+        )
         assert (tmp_path / "cache").exists() == (cache is True)
         assert list(images.readable) == [0, 2, 3]
         assert [item.line for item in counted.items] == [2]

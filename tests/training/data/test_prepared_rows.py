@@ -16,9 +16,10 @@ import pytest
 from training import memory
 from training.data import prepared_rows
 from training.data.manifest import Manifest, Record, Rejections
-from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, prepare
+from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, find_room, prepare
 from training.data.row_cache import RowCache, SourceFile
 from training.errors import DataError, ImageError
+from training.trainer.run_state.processes import Processes
 
 COUNT = 6
 BROKEN = 2
@@ -63,7 +64,8 @@ class Data:
             self.rejections.add(manifest.records[row].line, reason)
 
         maker = RowMaker(manifest, (2,), np.dtype(np.uint8), key, "rows", make)
-        rows = prepare(maker, reject, on_disk=True, show_progress=False)
+        room = find_room(maker.nbytes, len(manifest.records), on_disk=True, processes=Processes())
+        rows = prepare(maker, reject, room, show_progress=False)
         assert rows is not None
         return rows
 

@@ -26,6 +26,7 @@ def folder(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of two processes, by scenario."""
     folder = tmp_path_factory.mktemp("two")
     write_scenes(two_processes.repeated(scenes), repeated=True)
+    (write_scenes(two_processes.broken(scenes)) / "images/3.png").write_bytes(b"not an image")
     two_processes.run(folder, scenes)
     return folder
 
@@ -67,6 +68,10 @@ def test_weights_and_figures_are_those_of_one_process(
         measured = {"loss"} if expected["kind"] == "validation" else expected.keys() - {"samples_per_second"}
         figures = sorted(measured & expected.keys() - {"kind"})
         assert [line[key] for key in figures] == pytest.approx([expected[key] for key in figures], rel=1e-4)
+
+
+def test_all_stream_where_images_do_not_fit_the_memory_of_one(folder: Path) -> None:
+    assert load_checkpoint(folder / "little_memory/checkpoints/last.pt").position.step == 3
 
 
 def test_an_epoch_of_texts_trains_as_in_one_process(folder: Path, scenes: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch.multiprocessing.spawn import spawn
 
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
+from training.data import prepared_rows
 from training.errors import DataError, RecoquestError
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
@@ -70,6 +71,11 @@ def repeated(data: Path) -> Path:
     return data.with_name("repeated")
 
 
+def broken(data: Path) -> Path:
+    """The data with a broken image."""
+    return data.with_name("broken")
+
+
 def run(folder: Path, data: Path, scenarios: Scenarios | None = None) -> None:
     """Run every scenario in two processes; what each finds is in `folder/RANK.pt`."""
     scenarios = SCENARIOS if scenarios is None else scenarios
@@ -120,6 +126,17 @@ def _scarce(out: Path, data: Path) -> Any:
         patch.setattr(plan, "_largest_chunk", largest)
         train(recipe, data, out, device="cpu", show_progress=False)
     return taken, load_recipe(str(out / "recipe.yaml")).train.chunk_size
+
+
+def _little_memory(out: Path, data: Path) -> Any:
+    """Images of which one is broken fit into the memory of the first process, and not into the second's."""
+    second = int(os.environ["RANK"]) == 1
+    recipe = exact_recipe()
+    images = recipe.data.model_copy(update={"cache_images": "memory", "max_rejected": 0.2})
+    recipe = recipe.model_copy(update={"data": images})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared_rows, "fits_cache", lambda _: not second)
+        train(recipe, broken(data), out, device="cpu", show_progress=False)
 
 
 def _by_loss(out: Path, data: Path) -> Any:
@@ -204,6 +221,7 @@ SCENARIOS: Scenarios = {
     "views": _views,
     "chunked": _chunked,
     "scarce": _scarce,
+    "little_memory": _little_memory,
     "by_loss": _by_loss,
     "repeated": _repeated,
     "straight": _straight,

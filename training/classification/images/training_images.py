@@ -76,6 +76,7 @@ def opened(
         cache=data.cache_images,
         threads=data.workers,
         device=run.fabric.device,
+        processes=processes,
         show_progress=run.show_progress,
     )
     try:

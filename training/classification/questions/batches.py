@@ -18,6 +18,7 @@ from training.data.rejections import Rejections
 from training.errors import DataError
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.tasks.loader import ItemLoader
+from training.tasks.opening import OpenRun
 from training.trainer.run_state.processes import Processes
 
 
@@ -81,9 +82,7 @@ def opened(
     questions: Sequence[Question],
     folder: Path,
     recipe: QuestionRecipe,
-    device: torch.device,
-    *,
-    show_progress: bool,
+    run: OpenRun,
 ) -> Iterator[SeenQuestions]:
     """Read the images of questions, or decode them as they are needed while the block runs.
 
@@ -91,8 +90,7 @@ def opened(
         questions: With answers.
         folder: Folder of the images.
         recipe: Recipe of the run.
-        device: Device of the training steps.
-        show_progress: Show a bar on standard error.
+        run: That trains on them.
 
     Raises:
         DataError: Too many images are broken, or there is none.
@@ -106,8 +104,9 @@ def opened(
         broken,
         cache=recipe.data.cache_images,
         threads=recipe.data.workers,
-        device=device,
-        show_progress=show_progress,
+        device=run.fabric.device,
+        processes=run.processes,
+        show_progress=run.show_progress,
     )
     try:
         places = {paths[row]: place for place, row in enumerate(images.readable)}

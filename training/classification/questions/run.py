@@ -70,9 +70,7 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
         train, chosen = train_and_validation(whole.items, lambda question: question.image, recipe.data)
         answers = _answers(train, recipe)
         seen, reported = (
-            resources.enter_context(
-                opened(questions, data, recipe, run.fabric.device, show_progress=run.show_progress)
-            )
+            resources.enter_context(opened(questions, data, recipe, run))
             for questions in ((*train, *chosen), val.items)
         )
         training, validation = (seen.of({question.image for question in part}) for part in (train, chosen))
