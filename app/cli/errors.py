@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -38,19 +39,44 @@ class StoppedError(Exception):
 
 
 @contextmanager
-def stoppable(sentence: str) -> Iterator[None]:
-    """Say `sentence` when a signal stops the block, at once or at the end of a training step."""
+def stoppable(sentence: str | Callable[[], str]) -> Iterator[None]:
+    """Say a sentence when a signal stops the block, at once or at the end of a training step.
+
+    Args:
+        sentence: A function is asked when the block was stopped.
+    """
+
+    def said() -> str:
+        return sentence if isinstance(sentence, str) else sentence()
+
     try:
         yield
     except KeyboardInterrupt:
-        raise StoppedError(sentence, STOPPED) from None
+        raise StoppedError(said(), STOPPED) from None
     except TrainingInterruptedError as error:
         code = TERMINATED if error.received == signal.SIGTERM else STOPPED
-        raise StoppedError(sentence, code) from None
+        raise StoppedError(said(), code) from None
     except SystemExit as leaving:
         if leaving.code != TERMINATED:
             raise
-        raise StoppedError(sentence, TERMINATED) from None
+        raise StoppedError(said(), TERMINATED) from None
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Say how a training goes on that a signal stops.
+
+    Args:
+        out: Folder of the run.
+    """
+
+    def sentence() -> str:
+        if (out / "checkpoints" / "last.pt").exists():
+            return f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
+        return "Stopped before the first checkpoint: the same command begins anew."
+
+    with stoppable(sentence):
+        yield
 
 
 def ended(command: Callable[[], object]) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.errors import stoppable
+from app.cli.errors import resumable
 from app.cli.options import Device, Processes, Resume, Sets, Track, chosen_device
 from app.observability.console import console
 
@@ -36,8 +36,7 @@ def language_model(
     from training.tasks.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
-    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
-    with one_voice() as speaks, stoppable(stopped):
+    with one_voice() as speaks, resumable(out):
         resolved, sets = load_language_recipe(recipe, overrides or []), overrides or []
         options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.errors import stoppable
+from app.cli.errors import resumable
 from app.cli.options import Data, Device, Processes, Resume, Sets, Track, chosen_device
 
 
@@ -34,8 +34,7 @@ def train(
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
 
-    stopped = f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
-    with one_voice() as speaks, stoppable(stopped):
+    with one_voice() as speaks, resumable(out):
         if of_classification().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
         if of_language_models().has(recipe):

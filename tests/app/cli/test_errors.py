@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from app.cli.errors import StoppedError, ended, stoppable
+from app.cli.errors import StoppedError, ended, resumable, stoppable
 from training.errors import DataError
 from training.trainer.run_state.errors import TrainingInterruptedError
 
@@ -112,6 +112,15 @@ def test_stoppable_says_what_was_kept(error: BaseException, code: int) -> None:
     with pytest.raises(StoppedError, match="Kept all of it") as stopped, stoppable("Kept all of it."):
         raise error
     assert stopped.value.code == code
+
+
+def test_a_resume_is_promised_from_the_first_checkpoint_on(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError, match="before the first checkpoint"), resumable(tmp_path / "out"):
+        raise KeyboardInterrupt
+    with pytest.raises(StoppedError, match="--resume goes on"), resumable(tmp_path / "out"):
+        (tmp_path / "out/checkpoints").mkdir(parents=True)
+        (tmp_path / "out/checkpoints/last.pt").touch()
+        raise KeyboardInterrupt
 
 
 def test_other_exits_pass_a_stoppable_block() -> None:

@@ -50,13 +50,15 @@ def settled_chunk_size(
     """
     device, share = loss.fabric.device, train.batch_size // processes.count
     free = _free(device, processes)
-    constant = _constant(loss.task, share * batches.image_bytes, processes)
+    waiting = _BATCHES * share * batches.image_bytes
+    constant = waiting + _trained(loss.task, processes)
     if device.type == "cpu":
         constant += batches.cache_bytes
     if with_margin(constant) > free:
         message = (
-            f"The gradients of the weights and the optimizer need {_said(with_margin(constant))} of memory, "
-            f"and {_said(free)} are free: set frozen_layers of the towers, or give train.lora."
+            "The gradients of the weights, the optimizer and the batches that wait need "
+            f"{_said(with_margin(constant))} of memory, and {_said(free)} are free: "
+            f"{_relief(constant, waiting)}."
         )
         if train.chunk_size == "auto":
             raise RecipeError(f"{message} A number as train.chunk_size tries it nevertheless.")
@@ -88,10 +90,17 @@ def _free(device: torch.device, processes: Processes) -> int:
     return min(processes.gathered(free))
 
 
-def _constant(task: TrainingTask, batch: int, processes: Processes) -> int:
-    """Bytes still to come however a batch is cut: gradients, their sums, two states of Adam, images."""
+def _relief(constant: int, waiting: int) -> str:
+    """Advice on what weighs most of all that comes however a batch is cut."""
+    if 2 * waiting > constant:
+        return "set preprocessing.image.size or train.batch_size to less"
+    return "set frozen_layers of the towers, or give train.lora"
+
+
+def _trained(task: TrainingTask, processes: Processes) -> int:
+    """Bytes of what comes with the weights: gradients, their sums over processes, and two states of Adam."""
     trained = sum(parameter.nbytes for parameter in task.parameters() if parameter.requires_grad)
-    return (3 if processes.count == 1 else 4) * trained + _BATCHES * batch
+    return (3 if processes.count == 1 else 4) * trained
 
 
 def _largest_chunk(memory: StepMemory, free: int) -> int:

@@ -176,8 +176,9 @@ class Trackers:
             with self._given_up_on_failure(name):
                 self._followed[name] = _TRACKERS[name](folder, settings, runs.get(name))
                 runs[name] = self._followed[name].run
-        with atomic_file(kept) as file:
-            file.write(json.dumps(runs).encode())
+                # At once, since the next one may take long to start.
+                with atomic_file(kept) as file:
+                    file.write(json.dumps(runs).encode())
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
         """Add the figures that belong to the state after `step` steps."""

@@ -108,7 +108,7 @@ def test_a_number_of_the_recipe_stays_and_is_doubted(
 @pytest.mark.parametrize(
     ("free", "said"),
     [
-        (0.1, "gradients of the weights and the optimizer need .* and .* are free: set frozen_layers"),
+        (0.1, "gradients of the weights, the optimizer .* need .* and .* are free: set frozen_layers"),
         (0.18, "memory even with 2 pairs encoded at a time, and .* are free: set preprocessing.image.size"),
     ],
 )
@@ -156,4 +156,9 @@ def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
 ) -> None:
     monkeypatch.setattr(plan, "_free", lambda *_: 1)
     run(recipe(chunk_size=12), scenes, tmp_path / "out")
-    assert "The gradients of the weights and the optimizer need" in caplog.text
+    assert "The gradients of the weights, the optimizer and the batches that wait need" in caplog.text
+
+
+def test_the_advice_is_on_what_weighs_most() -> None:
+    assert "train.batch_size" in plan._relief(constant=10, waiting=6)
+    assert "train.lora" in plan._relief(constant=10, waiting=5)
