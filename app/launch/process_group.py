@@ -11,6 +11,7 @@ import torch
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
+from training.tasks.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
@@ -95,3 +96,24 @@ def train_together(
         raise
     if code:
         raise AnotherProcessFailedError
+
+
+def run_together(
+    count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
+) -> None:
+    """Run the command of a task in several processes, as `train_together` does.
+
+    Raises:
+        AnotherProcessFailedError: One of them failed, and has said why.
+    """
+    train_together(
+        count,
+        recipe,
+        data,
+        options.out,
+        overrides,
+        resume=options.resume,
+        device=options.device,
+        command=command,
+        trackers=options.trackers,
+    )

@@ -38,7 +38,7 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.launch.process_group import process_count, train_together
+    from app.launch.process_group import process_count, run_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
@@ -49,21 +49,11 @@ def classify(
     from training.trainer.run_state.processes import one_voice
 
     with one_voice() as speaks, resumable(out):
-        resolved, sets = load_classification_recipe(recipe, overrides or []), overrides or []
+        resolved = load_classification_recipe(recipe, overrides or [])
         options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
-            train_together(
-                count,
-                recipe,
-                data,
-                out,
-                sets,
-                resume=resume,
-                device=options.device,
-                command="classify",
-                trackers=options.trackers,
-            )
+            run_together(count, "classify", recipe, data, overrides or [], options)
             return
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)

@@ -30,28 +30,18 @@ def language_model(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.launch.process_group import process_count, train_together
+    from app.launch.process_group import process_count, run_together
     from training.language_models.load import load_language_recipe
     from training.language_models.run import train_language_model
     from training.tasks.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
     with one_voice() as speaks, resumable(out):
-        resolved, sets = load_language_recipe(recipe, overrides or []), overrides or []
+        resolved = load_language_recipe(recipe, overrides or [])
         options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
-            train_together(
-                count,
-                recipe,
-                data,
-                out,
-                sets,
-                resume=resume,
-                device=options.device,
-                command="language-model",
-                trackers=options.trackers,
-            )
+            run_together(count, "language-model", recipe, data, overrides or [], options)
             return
         result = train_language_model(resolved, data, options)
     if not speaks:

@@ -1,4 +1,4 @@
-"""What can be known before the first step is told before it, most of it before any image is read."""
+"""Faults that show before the first step are told before it, most of them before any image is read."""
 
 import shutil
 from dataclasses import replace

@@ -195,7 +195,7 @@ def _gradients(out: Path, data: Path) -> Any:
                 parameter.grad = None
             average.begin(overlap=overlap)
             for _ in range(1 if overlap else 2):
-                # What is used last has its gradient first.
+                # The parameter that is used last has its gradient first.
                 used = both * (1.0 + 2 * rank) + (one if rank else 0)
                 last = (wide * torch.arange(4.0, dtype=torch.float64) * rank).sum()
                 torch.autograd.backward(used.sum() + last)

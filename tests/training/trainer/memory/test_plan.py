@@ -34,7 +34,7 @@ def recipe(**settings: object) -> Recipe:
 
 @pytest.fixture
 def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What lets half of such a batch be encoded at once, and not the whole."""
+    """Free memory for half of such a batch at once, and not for the whole."""
     found: list[StepMemory] = []
 
     def noted(memory: StepMemory, free: int) -> int:
