@@ -79,10 +79,14 @@ def resumable(out: Path) -> Iterator[None]:
         yield
 
 
-def ended(command: Callable[[], object]) -> NoReturn:
+def ended(command: Callable[[], object], *, tell_stop: bool = True) -> NoReturn:
     """Run a command to its end and leave the process.
 
     With RECOQUEST_DEBUG=1 every failure shows its traceback.
+
+    Args:
+        command: Work of the process.
+        tell_stop: Say that a signal stopped it.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -90,7 +94,7 @@ def ended(command: Callable[[], object]) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     before = signal.signal(signal.SIGTERM, _leave)
     try:
-        code = _exit_code(command)
+        code = _exit_code(command, tell_stop=tell_stop)
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code)
@@ -111,16 +115,16 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(TERMINATED)
 
 
-def _exit_code(command: Callable[[], object]) -> int:
+def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
     try:
         command()
         sys.stdout.flush()
     except SystemExit as leaving:
-        return _interpreted(leaving)
+        return _interpreted(leaving, tell_stop=tell_stop)
     except StoppedError as stopped:
-        return _say(str(stopped), stopped.code)
+        return _say(str(stopped), stopped.code) if tell_stop else stopped.code
     except KeyboardInterrupt:
-        return _say("Stopped.", STOPPED)
+        return _say("Stopped.", STOPPED) if tell_stop else STOPPED
     except BrokenPipeError:
         return _closed_pipe()
     except AnotherProcessFailedError:
@@ -136,10 +140,10 @@ def _exit_code(command: Callable[[], object]) -> int:
     return 0
 
 
-def _interpreted(leaving: SystemExit) -> int:
+def _interpreted(leaving: SystemExit, *, tell_stop: bool) -> int:
     code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     if code in (STOPPED, TERMINATED):
-        return _say("Stopped.", code)
+        return _say("Stopped.", code) if tell_stop else code
     try:
         sys.stdout.flush()
     except BrokenPipeError:

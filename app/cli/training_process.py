@@ -13,7 +13,8 @@ def main(parent: int, arguments: Sequence[str]) -> None:
     """Run a command with the others, and leave the process with the command's exit code."""
     end_with_parent(parent)
     keep_order_of_sums()
-    ended(lambda: build()(list(arguments)))
+    # The process that the user started says how a stopped training goes on.
+    ended(lambda: build()(list(arguments)), tell_stop=False)
 
 
 if __name__ == "__main__":

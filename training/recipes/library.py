@@ -77,9 +77,22 @@ class Library:
         """Every recipe, by group and file; a sweep is one."""
         return [name for file in self.files for name in file.listed]
 
-    def runs(self, name: str) -> list[str]:
-        """The runs of a sweep, by name; none of another recipe."""
-        return [run for run in self._recipes if run.startswith(name + OF_SWEEP)]
+    def runs(self, name_or_path: str) -> list[str]:
+        """The runs of a sweep, by name, or the recipes of a file with several; none of a single recipe.
+
+        Raises:
+            RecipeError: The file cannot be read.
+        """
+        if _is_path(name_or_path):
+            path, _, variant = name_or_path.partition(OF_SWEEP)
+            recipes = _recipes_of_file(path)
+            several = len(recipes) > 1 and variant not in recipes
+            return [f"{path}{OF_SWEEP}{name}" for name in recipes if several and name.startswith(variant)]
+        return [run for run in self._recipes if run.startswith(name_or_path + OF_SWEEP)]
+
+    def nearest(self, wrong: str) -> str | None:
+        """The recipe, sweep or run of a sweep that is spelt much like it, if any."""
+        return nearest(wrong, [*self.names, *self._recipes])
 
     def has(self, name: str) -> bool:
         """Whether there is such a recipe, sweep, or run of a sweep."""
@@ -107,8 +120,8 @@ class Library:
         return deepcopy(tree)
 
     def _own(self, name_or_path: str) -> dict[str, Any]:
-        path, _, variant = name_or_path.partition("::")
-        if path.endswith((SUFFIX, ".yml")) or "/" in path:
+        if _is_path(name_or_path):
+            path, _, variant = name_or_path.partition(OF_SWEEP)
             return _of_file(path, variant)
         if runs := self.runs(name_or_path):
             raise RecipeError(
@@ -116,7 +129,7 @@ class Library:
                 f"{name_or_path}` lists, such as {runs[0]}."
             )
         if name_or_path not in self._recipes:
-            close = nearest(name_or_path, list(self._recipes))
+            close = self.nearest(name_or_path)
             hint = f" (the nearest is {close})" if close else ""
             raise RecipeError(
                 f"There is no recipe {name_or_path!r}{hint}: choose one that `recoquest recipes` lists, or "
@@ -148,16 +161,26 @@ def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:
             yield from _files(entry, entry.name)
 
 
-def _of_file(path: str, variant: str) -> dict[str, Any]:
+def _is_path(name_or_path: str) -> bool:
+    path = name_or_path.partition(OF_SWEEP)[0]
+    return path.endswith((SUFFIX, ".yml")) or "/" in path
+
+
+def _recipes_of_file(path: str) -> dict[str, dict[str, Any]]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"Recipe {path} cannot be read: {error}.") from None
-    tree = parse_document(text, path)
-    recipes = expand(tree, path)
+    return expand(parse_document(text, path), path)
+
+
+def _of_file(path: str, variant: str) -> dict[str, Any]:
+    recipes = _recipes_of_file(path)
     if not variant and len(recipes) == 1:
         return next(iter(recipes.values()))
     if variant not in recipes:
+        close = nearest(variant, list(recipes))
+        hint = f", such as {path}{OF_SWEEP}{close}" if close else ""
         names = ", ".join(recipes)
-        raise RecipeError(f"Recipe {path} holds {names}: name one of them as {path}::NAME.")
+        raise RecipeError(f"Recipe {path} holds {names}: name one of them as {path}{OF_SWEEP}NAME{hint}.")
     return recipes[variant]

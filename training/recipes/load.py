@@ -5,6 +5,7 @@ base in turn. `training.recipes.merge` says how both are put together, and `trai
 file holds several recipes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_args
@@ -22,6 +23,8 @@ from training.recipes.schema import NamedRecipe, Recipe
 
 Kind = TypeVar("Kind", bound=NamedRecipe)
 _WHERE_IMAGES_ARE: Final = "data.cache_images"
+# Parts that pydantic adds to the place of a setting with several kinds of value.
+_KIND_OF_VALUE: Final = re.compile(r"constrained-|literal\[|(?:int|float|str|bool)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def parse_as(kind: type[Kind], tree: Mapping[str, Any], where: str) -> Kind:
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(kind, dict(item), tree) for item in error.errors()]
+        problems = [_explain(kind, item, tree) for item in _by_setting(error)]
         raise RecipeError(f"{where}: {'; '.join(problems[:4])}.") from None
 
 
@@ -141,6 +144,20 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     tree[parts[-1]] = value
 
 
+def _by_setting(error: ValidationError) -> list[dict[str, Any]]:
+    """The errors, those about kinds of value that one setting may have put together."""
+    found: dict[tuple[int | str, ...], dict[str, Any]] = {}
+    for details in error.errors():
+        item: dict[str, Any] = {**details}
+        while item["loc"] and _KIND_OF_VALUE.match(str(item["loc"][-1])):
+            item["loc"] = item["loc"][:-1]
+        if item["loc"] in found:
+            found[item["loc"]]["msg"] += f" or {item['msg'].removeprefix('Input should be ')}"
+        else:
+            found[item["loc"]] = item
+    return list(found.values())
+
+
 def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     location = tuple(str(part) for part in error["loc"])
     key = ".".join(location) or "the recipe"
@@ -163,11 +180,24 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
             return f"{key}: {error['ctx']['error']}".rstrip(".")
         case _:
             message = str(error["msg"])
-            return f"{key}: {message[:1].lower()}{message[1:]}, not {error['input']!r}"
+            nothing = " or null" if _may_be_null(kind, tree, location) else ""
+            return f"{key}: {message[:1].lower()}{message[1:]}{nothing}, not {error['input']!r}"
+
+
+def _may_be_null(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> bool:
+    *place, name = location
+    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, place)]
+    return any(field is not None and type(None) in get_args(field.annotation) for field in fields)
 
 
 def _known_keys(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> list[str]:
-    """The settings that exist at a place of the recipe; an objective's are those of the one it names."""
+    return [name for model in _models_at(kind, tree, location) for name in model.model_fields]
+
+
+def _models_at(
+    kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]
+) -> list[type[BaseModel]]:
+    """Models of the settings at a place of the recipe; an objective's is that of the one it names."""
     models: list[type[BaseModel]] = [kind]
     value: Any = tree
     for part in location:
@@ -175,7 +205,7 @@ def _known_keys(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequ
         value = value.get(part) if isinstance(value, Mapping) else None
         if models == [ObjectiveConfig] and isinstance(value, Mapping):
             models = [objective_types()[value["name"]]]
-    return [name for model in models for name in model.model_fields]
+    return models
 
 
 def _models_below(models: Sequence[type[BaseModel]], part: str) -> list[type[BaseModel]]:

@@ -18,7 +18,7 @@ def recipes(
         str | None,
         typer.Argument(
             help="Print this recipe with all its settings, or list all runs of this sweep or all recipes of "
-            "this paper."
+            "this paper or file."
         ),
     ] = None,
     overrides: Annotated[
@@ -42,7 +42,7 @@ def recipes(
         console().print(PAPERS[name], table, sep="\n")
     elif name is not None:
         libraries = (shipped(), classification.shipped(), language_models.shipped())
-        if runs := [run for library in libraries for run in library.runs(name)]:
+        if runs := {run: None for library in libraries for run in library.runs(name)}:
             typer.echo("\n".join(runs))
         elif classification.shipped().has(name):
             resolved = classification.load_classification_recipe(name, overrides or [])

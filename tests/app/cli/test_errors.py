@@ -53,6 +53,19 @@ def test_one_sentence_and_the_code(
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (StoppedError("Stopped.", 143), 143), (SystemExit(143), 143)],
+)
+def test_one_of_several_processes_leaves_the_sentence_to_its_parent(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        ended(raising(error), tell_stop=False)
+    assert left.value.code == code
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("code", [0, 2])
 def test_typers_own_endings_are_kept(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of(raising(SystemExit(code))) == code

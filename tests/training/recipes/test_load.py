@@ -169,6 +169,7 @@ def test_another_objective_starts_from_its_own_settings() -> None:
         ("zzz=1", "no setting zzz; there are name, description"),
         ("objective.name=softmax", r"objective: 'softmax' is no objective; there are .*infonce"),
         ("optimizer.lr=fast", r"optimizer\.lr: .*number.*'fast'"),
+        ("train.chunk_size=many", r"train\.chunk_size: .*integer.* or 'auto' or null, not 'many'\.$"),
         ("optimizer.lr=-1", r"optimizer\.lr: .*greater than 0, not -1"),
         ("model.image.architecture=resnat", r"model\.image\.architecture: .*'resnet'.*'resnat'"),
         ("augmentation.scale=[1, x]", r"augmentation\.scale\.1: "),

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from training.errors import RecipeError
-from training.recipes.library import Library
+from training.recipes.library import Library, shipped
 from training.recipes.load import load_recipe
 from training.recipes.variants import expand, listed, pattern, summary
 
@@ -126,6 +126,20 @@ def test_a_run_of_a_sweep_of_an_own_file(tmp_path: Path) -> None:
     assert (recipe.name, recipe.train.seed) == ("mine-2", 2)
     with pytest.raises(RecipeError, match=r"holds mine::1, mine::2: name one of them"):
         load_recipe(str(path))
+
+
+def test_recipes_of_an_own_file_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    tree = {"base": "demo-scenes", "name": "mine", "description": "Mine.", "sweep": {"train.seed": [1, 2]}}
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    assert shipped().runs(str(path)) == [f"{path}::mine::1", f"{path}::mine::2"]
+    assert shipped().runs(f"{path}::mine") == shipped().runs(str(path))
+    assert shipped().runs(f"{path}::mine::1") == []
+    with pytest.raises(RecipeError, match=r"NAME, such as .*mine\.yaml::mine::1\.$"):
+        load_recipe(f"{path}::mine:1")
+    del tree["sweep"]
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    assert shipped().runs(str(path)) == []
 
 
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, dict[str, object]]) -> Library:
