@@ -109,6 +109,11 @@ def test_whatever_runs_is_asked_whether_it_is_well(name: str | None) -> None:
         assert {"interval", "timeout", "retries"} <= set(check), service
 
 
+def test_a_search_comes_before_a_job_where_both_want_the_processor() -> None:
+    services = read_compose()["services"]
+    assert services["worker"]["cpu_shares"] * 10 <= services["recoquest"].get("cpu_shares", 1024)
+
+
 def test_the_worker_is_asked_by_a_file_of_the_image(image: Stage) -> None:
     _, *words = read_compose()["services"]["worker"]["healthcheck"]["test"]
     assert words == [*image.last("HEALTHCHECK").words, "worker"]
