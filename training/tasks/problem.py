@@ -9,6 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from training.objectives.base import LossOutput
+from training.tasks.memory import check_step
 from training.trainer.loop import Batches, Drawn, Problem
 from training.trainer.run_state.processes import Processes
 from training.trainer.task import TrainedModule
@@ -49,6 +50,14 @@ class TaskProblem(Problem[Drawn]):
     fingerprint: str
     fabric: Fabric
     processes: Processes
+
+    def check(self, batch: Drawn, step: int) -> None:
+        """Make sure that the memory has room for a step.
+
+        Raises:
+            RecipeError: It has not.
+        """
+        check_step(self.module, self.inputs(batch, step), self.fabric, self.processes)
 
     def backward(self, batch: Drawn, step: int) -> tuple[LossOutput, int]:
         """Add the gradient of a share of the batch, whose mean counts as much as it has rows."""

@@ -71,6 +71,17 @@ class Problem(ABC, Generic[Drawn]):
     measured_at_start: bool = False
     in_one_pass: bool = True
 
+    def check(self, batch: Drawn, step: int) -> None:
+        """Refuse a run that cannot do its first step.
+
+        Args:
+            batch: Of that step, this process's share.
+            step: Number of the step, from 0.
+
+        Raises:
+            RecipeError: The sentence says why.
+        """
+
     @abstractmethod
     def backward(self, batch: Drawn, step: int) -> tuple[LossOutput, int]:
         """Add the gradient of the loss of a training step to the parameters.
@@ -180,8 +191,12 @@ class TrainingLoop(Generic[Drawn]):
             prefetched(self.problem.batches.from_position(self.position)) as batches,
             progress_bar("training", self.total_steps, done=self.position.step, shown=show_progress) as bar,
         ):
+            first = self.position.step
             while self.position.step < self.total_steps:
-                self._step(next(batches))
+                batch = next(batches)
+                if self.position.step == first:
+                    self.problem.check(batch, first)
+                self._step(batch)
                 self.position = self.position.next(self.problem.batches.batches_per_epoch)
                 self._report(bar)
                 measured = self._measure_if_due()

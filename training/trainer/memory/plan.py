@@ -4,22 +4,16 @@ import logging
 from bisect import bisect_right
 from typing import Final
 
-import torch
-
 from training.errors import RecipeError
-from training.host import return_freed_memory
-from training.memory import free_memory_each
 from training.recipes.schema import TrainConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import BatchLoader
+from training.trainer.memory.room import bytes_of_learning, free_bytes, said
 from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.run_state.processes import Processes
-from training.trainer.task import TrainingTask
 
 _LEAST: Final = 2
-_MIB: Final = 2**20
-_GIB: Final = 2**30
 # The batch that a step takes, the next one, and its images before they are put together.
 _BATCHES: Final = 3
 
@@ -49,15 +43,15 @@ def settled_chunk_size(
         RecipeError: The least that could be encoded at once does not fit.
     """
     device, share = loss.fabric.device, train.batch_size // processes.count
-    free = _free(device, processes)
+    free = free_bytes(device, processes)
     waiting = _BATCHES * share * batches.image_bytes
-    constant = waiting + _trained(loss.task, processes)
+    constant = waiting + bytes_of_learning(loss.task, processes)
     if device.type == "cpu":
         constant += batches.cache_bytes
     if with_margin(constant) > free:
         message = (
             "The gradients of the weights, the optimizer and the batches that wait need "
-            f"{_said(with_margin(constant))} of memory, and {_said(free)} are free: "
+            f"{said(with_margin(constant))} of memory, and {said(free)} are free: "
             f"{_relief(constant, waiting)}."
         )
         if train.chunk_size == "auto":
@@ -77,30 +71,11 @@ def settled_chunk_size(
     return chosen
 
 
-def _free(device: torch.device, processes: Processes) -> int:
-    """The bytes that every process may take."""
-    return_freed_memory()
-    # Nobody measures while another still reads its data.
-    processes.gathered(None)
-    if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        free = torch.cuda.mem_get_info(device)[0] + reserved
-    else:
-        free = free_memory_each()
-    return min(processes.gathered(free))
-
-
 def _relief(constant: int, waiting: int) -> str:
     """Advice on what weighs most of all that comes however a batch is cut."""
     if 2 * waiting > constant:
         return "set preprocessing.image.size or train.batch_size to less"
     return "set frozen_layers of the towers, or give train.lora"
-
-
-def _trained(task: TrainingTask, processes: Processes) -> int:
-    """Bytes of what comes with the weights: gradients, their sums over processes, and two states of Adam."""
-    trained = sum(parameter.nbytes for parameter in task.parameters() if parameter.requires_grad)
-    return (3 if processes.count == 1 else 4) * trained
 
 
 def _largest_chunk(memory: StepMemory, free: int) -> int:
@@ -118,8 +93,8 @@ def _largest_chunk(memory: StepMemory, free: int) -> int:
         return _largest(share, sizes[fitting - 1])
     least = _largest(share, min(_LEAST, share))
     raise RecipeError(
-        f"A training step needs {_said(memory.peak(least))} of memory even with {least} pairs encoded at a "
-        f"time, and {_said(free)} are free: {_advice(memory, least)}. A number as train.chunk_size tries it "
+        f"A training step needs {said(memory.peak(least))} of memory even with {least} pairs encoded at a "
+        f"time, and {said(free)} are free: {_advice(memory, least)}. A number as train.chunk_size tries it "
         "nevertheless."
     )
 
@@ -141,13 +116,13 @@ def _advice(memory: StepMemory, least: int) -> str:
 
 def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int) -> None:
     """Say what was chosen where it is not the whole batch, and what may not fit."""
-    whole = _said(memory.peak(memory.share))
+    whole = said(memory.peak(memory.share))
     if train.chunk_size == "auto" and chosen is not None:
         logger.warning(
             "A step needs %s of memory, %s are free: of a batch of %d, a process encodes %d at a time "
             "(train.chunk_size).",
             whole,
-            _said(free),
+            said(free),
             train.batch_size,
             chosen,
         )
@@ -157,12 +132,8 @@ def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int)
         logger.warning(
             "A step needs %s of memory and %s are free: the system may end the run. Make room, or begin it "
             "with train.chunk_size=auto.",
-            _said(needed),
-            _said(free),
+            said(needed),
+            said(free),
         )
         return
-    logger.info("A step needs %s of memory, %s are free.", _said(needed), _said(free))
-
-
-def _said(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.1f} MiB"
+    logger.info("A step needs %s of memory, %s are free.", said(needed), said(free))

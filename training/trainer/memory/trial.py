@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.models.features import ModalityFeatures
 from training.trainer.batch_loss import BatchLoss
@@ -81,7 +81,7 @@ class StepTrial:
             constant: As in `StepMemory`.
         """
         # A compiled tower that meets the count of storages first would never be compiled.
-        with torch.compiler.set_stance("force_eager"), _unchanged(self.loss):
+        with torch.compiler.set_stance("force_eager"), unchanged(self.loss.task, self.loss.fabric.device):
             count = min(_FEW, share)
             trace, features = self._encode(count)
             growth = Growth(count, count, trace, trace)
@@ -153,14 +153,13 @@ def _rows(part: Tensor, items: int) -> Tensor:
 
 
 @contextmanager
-def _unchanged(loss: BatchLoss) -> Iterator[None]:
+def unchanged(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Put back what a forward or backward pass changes: gradients, buffers and random numbers."""
-    task, device = loss.task, loss.fabric.device
     state = random_state(device)
-    buffers = {name: buffer.clone() for name, buffer in task.named_buffers()}
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     hooks = [
         parameter.register_post_accumulate_grad_hook(_drop_gradient)  # type: ignore[no-untyped-call]
-        for parameter in task.parameters()
+        for parameter in module.parameters()
         if parameter.requires_grad
     ]
     try:
@@ -169,7 +168,7 @@ def _unchanged(loss: BatchLoss) -> Iterator[None]:
         for hook in hooks:
             hook.remove()
         # A pass may have made others, of what never changes.
-        now = dict(task.named_buffers())
+        now = dict(module.named_buffers())
         for name, buffer in buffers.items():
             now[name].copy_(buffer)
         restore_random_state(state, device)

@@ -13,7 +13,7 @@ from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
-from training.trainer.memory import plan
+from training.trainer.memory import plan, room
 from training.trainer.memory.live import Growth
 from training.trainer.memory.trial import StepMemory, with_margin
 from training.trainer.run import train
@@ -47,7 +47,7 @@ def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int
         run(recipe(steps=1, epochs=None), scenes, tmp_path / "measured")
     free = found[0].peak(6) + 1
     assert free < found[0].peak(12)
-    monkeypatch.setattr(plan, "free_memory_each", lambda: free)
+    monkeypatch.setattr(room, "free_memory_each", lambda: free)
     return free
 
 
@@ -87,7 +87,7 @@ def test_a_run_goes_on_as_it_began_however_much_is_free_then(
     run(recipe(), scenes, tmp_path / "straight")
     with before_step(TrainingLoop, 1, terminate), pytest.raises(TrainingInterruptedError):
         run(recipe(), scenes, tmp_path / "out")
-    monkeypatch.setattr(plan, "free_memory_each", lambda: 100 * scarce)
+    monkeypatch.setattr(room, "free_memory_each", lambda: 100 * scarce)
     torch.manual_seed(5)
     run(recipe(), scenes, tmp_path / "out", resume=True)
     ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "straight"))
@@ -115,7 +115,7 @@ def test_a_number_of_the_recipe_stays_and_is_doubted(
 def test_what_cannot_fit_is_refused_before_the_first_step(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, said: str
 ) -> None:
-    monkeypatch.setattr(plan, "free_memory_each", lambda: int(free * MIB))
+    monkeypatch.setattr(room, "free_memory_each", lambda: int(free * MIB))
     with (
         before_step(TrainingLoop, 1, lambda: pytest.fail("a step was made")),
         pytest.raises(RecipeError, match=said),
@@ -154,7 +154,7 @@ def test_a_loss_that_cannot_fit_is_named() -> None:
 def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plan, "_free", lambda *_: 1)
+    monkeypatch.setattr(plan, "free_bytes", lambda *_: 1)
     run(recipe(chunk_size=12), scenes, tmp_path / "out")
     assert "The gradients of the weights, the optimizer and the batches that wait need" in caplog.text
 

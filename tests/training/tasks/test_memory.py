@@ -1,0 +1,88 @@
+"""The trial before a task's first step: it leaves no trace, and refuses a step without room."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
+from tests.training.classification.images.samples import write_squares
+from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
+from tests.training.classification.questions.samples import write_vqa
+from tests.training.classification.texts.samples import tiny_recipe as tiny_text_recipe
+from tests.training.classification.texts.samples import write_sst
+from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
+from tests.training.language_models.samples import write_sentences
+from tests.training.runs import assert_same_runs
+from training.classification.images.run import classify_images
+from training.classification.questions.run import answer_questions
+from training.classification.texts.run import classify_texts
+from training.errors import RecipeError
+from training.language_models.run import train_language_model
+from training.tasks import memory, problem
+from training.tasks.memory import check_step
+from training.tasks.opening import RunOptions
+from training.tasks.problem import TaskModule
+from training.trainer.run_state.processes import Processes
+
+Run = Callable[[Path, RunOptions], object]
+RUNS: dict[str, Run] = {
+    "images": lambda data, to: classify_images(tiny_image_recipe(), write_squares(data), to),
+    "texts": lambda data, to: classify_texts(tiny_text_recipe(reclaim=True, epochs=1), write_sst(data), to),
+    "questions": lambda data, to: answer_questions(tiny_question_recipe(reclaim=True), write_vqa(data), to),
+    "sentences": lambda data, to: train_language_model(
+        tiny_language_recipe(reclaim=True, posterior="implicit"), write_sentences(data), to
+    ),
+}
+
+
+class Wide(TaskModule):
+    """Makes a million numbers of each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1_000_000)
+        self.rows: list[int] = []
+
+    def forward(self, numbers: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        self.rows.append(len(numbers))
+        return self.layer(numbers).square().mean(), {}
+
+
+def options(out: Path) -> RunOptions:
+    return RunOptions(out, device="cpu", show_progress=False)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_leaves_no_trace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def counted(module: TaskModule, inputs: tuple[Tensor, ...], fabric: Fabric, processes: Processes) -> None:
+        tried.append(len(inputs[0]))
+        check_step(module, inputs, fabric, processes)
+
+    monkeypatch.setattr(problem, "check_step", counted)
+    RUNS[name](tmp_path / "data", options(tmp_path / "tried"))
+    assert len(tried) == 1
+    monkeypatch.setattr(problem, "check_step", lambda *_: None)
+    RUNS[name](tmp_path / "again", options(tmp_path / "untried"))
+    assert_same_runs(tmp_path / "tried", tmp_path / "untried")
+
+
+@pytest.mark.parametrize(("free", "rows"), [(2**40, [2]), (2**29, [2, 4]), (2**25, [2])])
+def test_a_step_has_room_for_its_tensors_or_is_refused(
+    free: int, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda *_: free)
+    module, step = Wide(), (torch.ones(24, 1),)
+    # Forward and backward pass hold some arrays of 24 rows of 4 MB; weights and optimizer 24 MB.
+    if free < 2**30:
+        with pytest.raises(RecipeError, match=r"^A training step needs \d.* are free: make room, or set "):
+            check_step(module, step, Fabric(accelerator="cpu"), Processes())
+    else:
+        check_step(module, step, Fabric(accelerator="cpu"), Processes())
+    assert module.rows == rows
+    assert all(parameter.grad is None for parameter in module.parameters())
