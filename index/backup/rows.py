@@ -11,8 +11,11 @@ from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
-# Orphans belong to one store, the identity to one home, and no other machine may continue a job.
-_LEFT_OUT: Final = tuple(table.__tablename__ for table in (tables.OrphanRow, tables.HomeRow, tables.JobRow))
+# Orphans belong to one store, the identity to one home, no other machine may continue a job, and words are
+# made again.
+_LEFT_OUT: Final = tuple(
+    table.__tablename__ for table in (tables.OrphanRow, tables.HomeRow, tables.JobRow, tables.VocabularyRow)
+)
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
 

@@ -1,5 +1,6 @@
 """Connections to a catalogue's database, and how long a process waits for it."""
 
+import math
 import re
 import sqlite3
 import threading
@@ -141,6 +142,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Not every build of SQLite has it.
+    connection.create_function("ln", 1, math.log, deterministic=True)
 
 
 class _SqliteTurns:

@@ -136,6 +136,19 @@ class FieldRow(Table):
     kind: Mapped[str] = mapped_column(String(10), primary_key=True)
 
 
+class VocabularyRow(Table):
+    """A long word that some images of a collection have, and how many: compounds are found among these."""
+
+    __tablename__ = "vocabulary"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True
+    )
+    word: Mapped[str] = mapped_column(ComparedText, primary_key=True)
+    images: Mapped[int]
+
+
 class ModelRow(Table):
     """A registered bundle and what its vectors of `dim` numbers are.
 

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.full_text import tokens
+from index.catalogue.full_text import pieces
 from index.catalogue.tables import TextRow
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
@@ -36,7 +36,7 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
         """Return the vocabulary of the texts of each image."""
-        words = [[tokens(text) for text in of_image] for of_image in texts]
+        words = [[_words(text) for text in of_image] for of_image in texts]
         counts = Counter(word for of_image in words for word in set().union(*of_image))
         weights = {word: log((len(texts) + 1) / count) for word, count in counts.items()}
         uses = max(counts.total(), 1)
@@ -48,10 +48,15 @@ class Vocabulary:
 
     def readable(self, text: str) -> bool | None:
         """Tell whether an encoder that knows no other words can read a text; None where it reads a part."""
-        share = _coverage(tokens(text), self.weights, self.unknown)
+        share = _coverage(_words(text), self.weights, self.unknown)
         if share >= self.coverage_threshold:
             return True
         return False if share < _MIN_COVERAGE else None
+
+
+def _words(text: str) -> list[str]:
+    """Return the different words of a text; pairs of characters where a script has no spaces."""
+    return list(dict.fromkeys(pieces(text)))
 
 
 def _coverage(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from index.catalogue.collections import Target
-from index.catalogue.full_text import MAX_WORDS, tokens
+from index.catalogue.full_text import MAX_WORDS, parse_words, tokens
 from index.errors import QueryError
 from index.filters.grammar import Filter
 from index.scoring.sample_queries import QueryKind
@@ -85,7 +85,7 @@ class SearchRequest:
 
 
 def _check_words(words: str) -> None:
-    different = len(tokens(words))
+    different = parse_words(words).size
     if not different:
         raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
     if different > MAX_WORDS:

@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-from index.catalogue.full_text import MAX_CHARACTERS
-
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+
+_MAX_CHARACTERS = 200_000
 
 
 def _key() -> sa.types.TypeEngine[int]:
@@ -102,7 +102,7 @@ def _take_in_words() -> None:
             "CREATE VIRTUAL TABLE image_words USING fts5(words, tokenize = 'unicode61 remove_diacritics 2')"
         )
         texts = "SELECT group_concat(text, char(10)) FROM texts WHERE image_id = images.id"
-        words = f"substr(coalesce(({texts}), '') || char(10) || coalesce(report, ''), 1, {MAX_CHARACTERS})"
+        words = f"substr(coalesce(({texts}), '') || char(10) || coalesce(report, ''), 1, {_MAX_CHARACTERS})"
         op.execute(f"INSERT INTO image_words (rowid, words) SELECT id, {words} FROM images")
         return
     op.execute(
@@ -111,7 +111,7 @@ def _take_in_words() -> None:
     )
     op.execute("CREATE INDEX ix_image_words ON image_words USING gin (words)")
     texts = "SELECT string_agg(text, chr(10) ORDER BY position) FROM texts WHERE image_id = images.id"
-    written = f"substr(coalesce(({texts}), '') || chr(10) || coalesce(report, ''), 1, {MAX_CHARACTERS // 2})"
+    written = f"substr(coalesce(({texts}), '') || chr(10) || coalesce(report, ''), 1, {_MAX_CHARACTERS // 2})"
     # PostgreSQL's parser makes two words and more of one with a hyphen.
     words = f"to_tsvector('simple', {written})"
     op.execute(f"INSERT INTO image_words (image_id, words) SELECT id, {words} FROM images")

@@ -1,0 +1,127 @@
+"""Words as a person types them, and the places of texts that they match."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from index.catalogue.full_text.inflection import has_part, inflections, is_compound, stems
+from index.catalogue.full_text.tokenizer import MAX_WORD_LENGTH, Word, fold, fold_aligned, split_words
+
+# Limit of different words in a query: each is looked up by itself.
+MAX_WORDS: Final = 64
+# Characters of a run without spaces that count as one word.
+_RUN_WORD: Final = 32
+# Parts of compounds are looked for for the first words of a query: each is compared with all known words.
+_MAX_PARTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWord:
+    """A word of a query.
+
+    Attributes:
+        text: The word or the run, folded.
+        unspaced: Whether it is a run of a script without spaces, which matches inside any other run.
+        inflections: Its singular and plural.
+        stems: Parts of compounds that it matches.
+    """
+
+    text: str
+    unspaced: bool
+    inflections: frozenset[str] = frozenset()
+    stems: tuple[str, ...] = ()
+
+    def matches(self, word: str) -> bool:
+        """Tell whether a folded word of a text, not a run, is this one, an inflection or a compound of it."""
+        return word == self.text or word in self.inflections or self.is_part_of(word)
+
+    def is_part_of(self, word: str) -> bool:
+        """Tell whether a folded word is a compound of this one."""
+        return bool(self.stems) and is_compound(word) and any(has_part(word, stem) for stem in self.stems)
+
+
+@dataclass(frozen=True, slots=True)
+class WordQuery:
+    """The different words of a query, in order."""
+
+    words: tuple[QueryWord, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of words; a long run counts as several."""
+        return sum(-(-len(word.text) // _RUN_WORD) if word.unspaced else 1 for word in self.words)
+
+    def matches(self, text: str) -> bool:
+        """Tell whether a text has any of the words."""
+        folded = fold(text)
+        runs = [word.text for word in self.words if word.unspaced]
+        if any(run in folded for run in runs):
+            return True
+        others = [word for word in self.words if not word.unspaced]
+        needles = {part for word in others for part in (word.text, *word.inflections, *word.stems)}
+        # Most texts have none, and need not be split.
+        if not any(needle in folded for needle in needles):
+            return False
+        return any(not found.unspaced and self._has(found) for found in split_words(folded))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the places (start, end) of matched words and parts of runs in a text, in order and apart."""
+        folded = fold_aligned(text)
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(self._places(folded.text)):
+            first, last = folded.starts[start], folded.ends[end - 1]
+            if found and first < found[-1][1]:
+                found[-1] = found[-1][0], max(found[-1][1], last)
+            else:
+                found.append((first, last))
+        return found
+
+    def _places(self, folded: str) -> Iterator[tuple[int, int]]:
+        for word in split_words(folded):
+            if not word.unspaced:
+                if self._has(word):
+                    yield word.start, word.end
+                continue
+            for run in (asked.text for asked in self.words if asked.unspaced):
+                place = word.text.find(run)
+                while place >= 0:
+                    yield word.start + place, word.start + place + len(run)
+                    place = word.text.find(run, place + 1)
+
+    def _has(self, word: Word) -> bool:
+        text = word.text[:MAX_WORD_LENGTH]
+        return any(asked.matches(text) for asked in self.words if not asked.unspaced)
+
+
+@lru_cache(maxsize=64)
+def parse_words(words: str) -> WordQuery:
+    """Read what a person typed; nothing of it is syntax."""
+    unspaced: dict[str, bool] = {}
+    for word in split_words(fold(words)):
+        unspaced.setdefault(word.text if word.unspaced else word.text[:MAX_WORD_LENGTH], word.unspaced)
+    found: list[QueryWord] = []
+    parts = 0
+    for text, is_run in unspaced.items():
+        own = () if is_run or parts >= _MAX_PARTS else tuple(stems(text))
+        parts += bool(own)
+        found.append(QueryWord(text, is_run, frozenset(() if is_run else inflections(text)), own))
+    return WordQuery(tuple(found))
+
+
+def tokens(words: str) -> list[str]:
+    """Split what a person typed into its different words and runs, folded and in order."""
+    return [word.text for word in parse_words(words).words]
+
+
+def matched_spans(text: str, words: str) -> list[tuple[int, int]]:
+    """Return where a text has words that a query matches, for marking them.
+
+    Args:
+        text: As it is stored.
+        words: As typed, without query syntax.
+
+    Returns:
+        Places (start, end) in characters of `text`, in order and without overlaps.
+    """
+    return parse_words(words).spans(text)

@@ -1,0 +1,134 @@
+"""The rows of the full-text index, and the long words that each collection's images have.
+
+On SQLite, `image_words` is an FTS5 table of the pieces of each image with spaces between them. On PostgreSQL
+it holds them as a tsvector, beside the runs in which a phrase of pairs is looked for: a tsvector keeps no
+more than 256 places of a word, and none beyond the 16,383rd.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import bindparam, delete, select, text
+from sqlalchemy.dialects.postgresql import insert as insert_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy.orm import Session
+
+from index.catalogue.full_text.inflection import is_compound
+from index.catalogue.full_text.tokenizer import MAX_CHARACTERS, indexed_pieces, indexed_text, runs
+from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
+
+
+def replace_words(session: Session, keys: Sequence[int]) -> None:
+    """Take in the words of these images as their texts and reports are now, in the caller's transaction."""
+    if keys:
+        remove_words(session, keys)
+        add_words(session, keys)
+
+
+def add_words(session: Session, keys: Sequence[int]) -> None:
+    """Take in the words of these images, of which none have been, in the caller's transaction.
+
+    Of an image with more text than `MAX_CHARACTERS`, those at its beginning are taken in. The caller holds
+    the lock of the collection, as every writer of its images does.
+    """
+    if not keys:
+        return
+    sqlite = _is_sqlite(session)
+    counts: dict[int, Counter[str]] = {}
+    rows: list[dict[str, object]] = []
+    for key, collection, written in _written(session, keys):
+        folded = indexed_text(written)
+        found = indexed_pieces(folded)
+        counts.setdefault(collection, Counter()).update(_compounds(found))
+        if sqlite:
+            rows.append({"key": key, "words": " ".join(found)})
+        else:
+            rows.append({"key": key, "words": _tsvector(found), "runs": runs(folded)})
+    if rows:
+        session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, rows)
+    for collection, words in counts.items():
+        _count(session, collection, words)
+
+
+def remove_words(session: Session, keys: Sequence[int]) -> None:
+    """Forget the words of these images, which are still there, in the caller's transaction."""
+    sqlite = _is_sqlite(session)
+    counts: dict[int, Counter[str]] = {}
+    held = session.execute(_HELD_SQLITE if sqlite else _HELD_POSTGRESQL, {"keys": list(keys)})
+    for collection, words in held:
+        counts.setdefault(collection, Counter()).update(_compounds(words.split(" ")))
+    session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
+    for collection, lost in counts.items():
+        _count(session, collection, Counter({word: -count for word, count in lost.items()}))
+        session.execute(
+            delete(VocabularyRow)
+            .where(VocabularyRow.collection_id == collection, VocabularyRow.images <= 0)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def _is_sqlite(session: Session) -> bool:
+    return session.get_bind().dialect.name == "sqlite"
+
+
+def _written(session: Session, keys: Sequence[int]) -> Iterable[tuple[int, int, str]]:
+    """Give the key, the collection, and the beginning of texts and report of each image, in order of key."""
+    written: dict[int, list[str]] = {}
+    texts = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(keys))
+    for image, said in session.execute(texts.order_by(TextRow.image_id, TextRow.position)):
+        written.setdefault(image, []).append(said)
+    images = select(ImageRow.id, ImageRow.collection_id, ImageRow.report).where(ImageRow.id.in_(keys))
+    for key, collection, report in session.execute(images.order_by(ImageRow.id)):
+        yield key, collection, "\n".join([*written.pop(key, []), report or ""])[:MAX_CHARACTERS]
+
+
+def _compounds(found: Iterable[str]) -> set[str]:
+    """Return the words of an image that may be compounds; a pair of characters is too short."""
+    return {word for word in set(found) if is_compound(word)}
+
+
+def _count(session: Session, collection: int, words: Counter[str]) -> None:
+    """Add to the numbers of images of a collection that have each word."""
+    if not words:
+        return
+    rows: list[dict[str, Any]] = [
+        {"collection_id": collection, "word": word, "images": count} for word, count in sorted(words.items())
+    ]
+    insert = insert_sqlite if _is_sqlite(session) else insert_postgresql
+    statement = insert(VocabularyRow)
+    session.connection().execute(
+        statement.on_conflict_do_update(
+            index_elements=["collection_id", "word"],
+            set_={"images": VocabularyRow.images + statement.excluded.images},
+        ),
+        rows,
+    )
+
+
+def _tsvector(found: Sequence[str]) -> str:
+    """Return words with their places, as PostgreSQL writes a tsvector; they have letters and digits alone."""
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(found, 1):
+        places.setdefault(word, []).append(place)
+    return " ".join(f"'{word}':{','.join(map(str, own))}" for word, own in places.items())
+
+
+_TAKE_IN_SQLITE: Final = text("INSERT INTO image_words (rowid, words) VALUES (:key, :words)")
+_TAKE_IN_POSTGRESQL: Final = text(
+    "INSERT INTO image_words (image_id, words, runs) VALUES (:key, CAST(:words AS tsvector), :runs)"
+)
+_HELD_SQLITE: Final = text(
+    "SELECT images.collection_id, image_words.words FROM image_words "
+    "JOIN images ON images.id = image_words.rowid WHERE image_words.rowid IN :keys"
+).bindparams(bindparam("keys", expanding=True))
+_HELD_POSTGRESQL: Final = text(
+    "SELECT images.collection_id, array_to_string(tsvector_to_array(image_words.words), ' ') "
+    "FROM image_words JOIN images ON images.id = image_words.image_id WHERE image_words.image_id IN :keys"
+).bindparams(bindparam("keys", expanding=True))
+_FORGET_SQLITE: Final = text("DELETE FROM image_words WHERE rowid IN :keys").bindparams(
+    bindparam("keys", expanding=True)
+)
+_FORGET_POSTGRESQL: Final = text("DELETE FROM image_words WHERE image_id IN :keys").bindparams(
+    bindparam("keys", expanding=True)
+)
