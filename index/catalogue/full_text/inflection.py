@@ -53,6 +53,8 @@ def inflections(word: str) -> list[str]:
         return []
     found = [plural for singular, plural in _IRREGULAR if word == singular]
     for singular, plural, fewest in _ENDINGS:
+        if plural == "s" and word.endswith("s"):
+            continue
         if word.endswith(singular) and len(word) - len(singular) >= fewest:
             found.append(word.removesuffix(singular) + plural)
     return list(dict.fromkeys([*found, *_singulars(word)]))

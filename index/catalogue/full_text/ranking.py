@@ -1,11 +1,11 @@
 """Ranks of images by words."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import bindparam, or_, select, text
+from sqlalchemy import TextClause, or_, select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue.full_text.query import QueryWord, WordQuery, parse_words
@@ -19,6 +19,8 @@ _EXACT_WEIGHT: Final = 1.0
 _INFLECTION_WEIGHT: Final = 0.7
 _COMPOUND_WEIGHT: Final = 0.4
 _FREQUENCY_WEIGHT: Final = 0.25
+# A limit that no number of images reaches.
+_ALL: Final = 2**62
 # Compounds of a word that are looked up, those of the most images.
 _MAX_COMPOUNDS: Final = 256
 # Pairs of a run that PostgreSQL looks up; the run is then looked for in the image's runs.
@@ -26,18 +28,20 @@ _MAX_PAIRS: Final = 32
 
 
 class _Lookup(NamedTuple):
-    """One look-up of a query's word: any of `terms`, or the pairs of a run, one behind the other.
+    """One look-up of a query's word: images with any of `terms`.
 
     Attributes:
         place: Of the word in the query.
         weight: Of an image that is found.
         terms: Folded words, or one run.
+        others: Words of which an image has none.
         unspaced: Whether it is a run.
     """
 
     place: int
     weight: float
     terms: tuple[str, ...]
+    others: tuple[str, ...]
     unspaced: bool
 
 
@@ -49,7 +53,8 @@ def matching(
     A word of a query is the same in a text up to case, accents and compatibility forms; a run of a script
     without spaces is found inside others. Images with its singular or plural follow, then those with a
     compound of it. Images with more of the words, and with rarer ones, come first, weighed by the logarithm
-    of how few of the collection's images have them, as in BM25; equals are in order of key. Both databases
+    of how few of the collection's images have them, as in BM25; equals are in order of key. Words that more
+    than half of the images have are left out where another word alone finds `limit` images. Both databases
     find the same images. How often a word occurs in how long a text counts by BM25 on SQLite and by
     PostgreSQL's own rank there.
 
@@ -63,23 +68,13 @@ def matching(
     query = parse_words(words)
     if not query.words or limit < 1 or (allowed is not None and not len(allowed)):
         return np.empty(0, dtype=np.int64)
+    statements = _SQLITE if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL
     lookups = list(_lookups(session, collection_id, query))
-    values: dict[str, object] = {"collection": collection_id}
-    if session.get_bind().dialect.name == "sqlite":
-        values |= {"lookups": json.dumps([(one.place, one.weight, _fts5(one)) for one in lookups])}
-        values |= {"most": limit if allowed is None else -1}
-        found = session.execute(_SQLITE, values)
-    else:
-        values |= {
-            "places": [one.place for one in lookups],
-            "weights": [one.weight for one in lookups],
-            "queries": [_tsquery(one) for one in lookups],
-            "ranked": [_tsquery(one, ranked=True) for one in lookups],
-            "runs": [one.terms[0] if one.unspaced and len(one.terms[0]) > 2 else "" for one in lookups],
-            "most": limit if allowed is None else None,
-        }
-        found = session.execute(_POSTGRESQL, values)
-    keys = np.fromiter(found.scalars(), dtype=np.int64)
+    if allowed is None and len(query.words) > 1:
+        lookups = _without_common(session, collection_id, lookups, limit, statements)
+    most = limit if allowed is None else _ALL
+    values = {"collection": collection_id, "most": most, "lookups": statements.lookups(lookups)}
+    keys = np.fromiter(session.execute(statements.rank, values).scalars(), dtype=np.int64)
     if allowed is not None:
         keys = keys[np.isin(keys, allowed)]
     return keys[:limit]
@@ -105,13 +100,30 @@ def texts_with(session: Session, images: Keys, words: str) -> Keys:
 
 
 def _lookups(session: Session, collection_id: int, query: WordQuery) -> Iterator[_Lookup]:
+    """Give the look-ups of each word, none of which finds an image that another one of the word finds."""
     compounds = _compounds(session, collection_id, query.words)
     for place, word in enumerate(query.words):
-        yield _Lookup(place, _EXACT_WEIGHT, (word.text,), word.unspaced)
-        if word.inflections:
-            yield _Lookup(place, _INFLECTION_WEIGHT, tuple(sorted(word.inflections)), unspaced=False)
+        yield _Lookup(place, _EXACT_WEIGHT, (word.text,), (), word.unspaced)
+        inflections = tuple(sorted(word.inflections))
+        if inflections:
+            yield _Lookup(place, _INFLECTION_WEIGHT, inflections, (word.text,), unspaced=False)
         if own := compounds.get(word.text):
-            yield _Lookup(place, _COMPOUND_WEIGHT, tuple(own), unspaced=False)
+            yield _Lookup(place, _COMPOUND_WEIGHT, tuple(own), (word.text, *inflections), unspaced=False)
+
+
+def _without_common(
+    session: Session, collection_id: int, lookups: list[_Lookup], limit: int, statements: "_Statements"
+) -> list[_Lookup]:
+    """Leave out the words that tell images hardly apart, and that cost most, if others find enough."""
+    total = session.execute(_TOTAL, {"collection": collection_id}).scalar_one()
+    if total <= 2 * limit:
+        return lookups
+    exact = statements.lookups([one for one in lookups if one.weight == _EXACT_WEIGHT])
+    values = {"collection": collection_id, "lookups": exact}
+    counts = {row.place: row.images for row in session.execute(statements.count, values)}
+    common = {place for place, count in counts.items() if count > total / 2}
+    enough = max((count for place, count in counts.items() if place not in common), default=0) >= limit
+    return [one for one in lookups if one.place not in common] if enough else lookups
 
 
 def _compounds(session: Session, collection_id: int, words: Iterable[QueryWord]) -> dict[str, list[str]]:
@@ -124,71 +136,121 @@ def _compounds(session: Session, collection_id: int, words: Iterable[QueryWord])
     query = select(VocabularyRow.word).where(VocabularyRow.collection_id == collection_id, or_(*stems))
     ordered = query.order_by(VocabularyRow.images.desc(), VocabularyRow.word)
     known = session.execute(ordered).scalars().all()
-    return {word.text: [one for one in known if word.is_part_of(one)][:_MAX_COMPOUNDS] for word in asked}
+    return {
+        word.text: [
+            one for one in known if word.is_part_of(one) and one not in (word.text, *word.inflections)
+        ][:_MAX_COMPOUNDS]
+        for word in asked
+    }
+
+
+def _lookups_of_sqlite(lookups: Iterable[_Lookup]) -> str:
+    return json.dumps([(one.place, one.weight, _fts5(one)) for one in lookups])
 
 
 def _fts5(lookup: _Lookup) -> str:
-    if not lookup.unspaced:
-        return " OR ".join(f'"{term}"' for term in lookup.terms)
-    (run,) = lookup.terms
-    return f'"{" ".join(pairs(run))}"' if len(run) > 1 else f'"{run}" *'
+    """Return a look-up as FTS5 writes it; words have letters, digits and marks alone."""
+    if lookup.unspaced:
+        (run,) = lookup.terms
+        return f'"{" ".join(pairs(run))}"' if len(run) > 1 else f'"{run}" *'
+    terms, others = (" OR ".join(f'"{term}"' for term in some) for some in (lookup.terms, lookup.others))
+    return f"({terms}) NOT ({others})" if others else terms
 
 
-def _tsquery(lookup: _Lookup, *, ranked: bool = False) -> str:
-    """Return a look-up as PostgreSQL writes it; `ranked` leaves what its rank is to be computed by.
+def _lookups_of_postgresql(lookups: Iterable[_Lookup]) -> str:
+    return json.dumps(
+        [
+            {
+                "place": one.place,
+                "weight": one.weight,
+                "query": _tsquery(one),
+                "ranked": _ranked(one),
+                "run": one.terms[0] if one.unspaced and len(one.terms[0]) > 2 else "",
+            }
+            for one in lookups
+        ]
+    )
 
-    PostgreSQL would rank the pairs of a run by how far they are from each other.
+
+def _tsquery(lookup: _Lookup) -> str:
+    """Return a look-up as PostgreSQL writes it, for a run longer than a pair that of some of its pairs."""
+    if lookup.unspaced:
+        (run,) = lookup.terms
+        found = list(dict.fromkeys(pairs(run)))[:_MAX_PAIRS]
+        return " & ".join(f"'{pair}'" for pair in found) if found else f"'{run}':*"
+    terms, others = (" | ".join(f"'{term}'" for term in some) for some in (lookup.terms, lookup.others))
+    return f"({terms}) & !({others})" if others else terms
+
+
+def _ranked(lookup: _Lookup) -> str:
+    """Return what an image's rank is computed by: one pair of a run, as their distances say nothing."""
+    if lookup.unspaced and len(lookup.terms[0]) > 1:
+        return f"'{lookup.terms[0][:2]}'"
+    return _tsquery(lookup._replace(others=()))
+
+
+class _Statements(NamedTuple):
+    """Statements of a database.
+
+    Attributes:
+        rank: The keys of found images, best first.
+        count: Of each place, how many images are found.
+        lookups: Writes look-ups as their parameter.
     """
-    if not lookup.unspaced:
-        return " | ".join(f"'{term}'" for term in lookup.terms)
-    (run,) = lookup.terms
-    if len(run) == 1:
-        return f"'{run}':*"
-    found = list(dict.fromkeys(pairs(run)))[: 1 if ranked else _MAX_PAIRS]
-    return " & ".join(f"'{pair}'" for pair in found)
+
+    rank: TextClause
+    count: TextClause
+    lookups: Callable[[Iterable[_Lookup]], str]
 
 
-# Best of the look-ups of each word, and the sum over words with the weight of how few images have them.
-_RANK: Final = f""",
-best AS MATERIALIZED (
-    SELECT place, image, max(weight + {_FREQUENCY_WEIGHT} * rank / (1 + rank)) AS quality
-    FROM found GROUP BY place, image
+_TOTAL: Final = text("SELECT count(*) FROM images WHERE collection_id = :collection")
+_COUNT: Final = "SELECT place, count(*) AS images FROM {joined} GROUP BY place"
+# The sum over the words that an image has, each with the weight of how few images have it.
+_RANK: Final = """, found AS MATERIALIZED (
+    SELECT place, {key} AS image, weight + {share} * (1 - 1 / (1 + {rank})) AS quality FROM {joined}
 ),
 rarity AS (
     SELECT place, ln(1 + (total - count(*) + 0.5) / (count(*) + 0.5)) AS weight
-    FROM best, (SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size
+    FROM found, (SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size
     GROUP BY place, total
 )
-SELECT image FROM best JOIN rarity ON rarity.place = best.place
-GROUP BY image ORDER BY sum(quality * weight) DESC, image LIMIT :most
+SELECT image FROM found JOIN rarity ON rarity.place = found.place
+GROUP BY image ORDER BY sum(quality * rarity.weight) DESC, image LIMIT :most
 """
-# SQLite's own order of the join would compare every image with every look-up.
-_SQLITE: Final = text(
-    """
-WITH found AS MATERIALIZED (
-    SELECT json_extract(asked.value, '$[0]') AS place, json_extract(asked.value, '$[1]') AS weight,
-        image_words.rowid AS image, -bm25(image_words) AS rank
-    FROM json_each(:lookups) AS asked
-    CROSS JOIN image_words ON image_words MATCH json_extract(asked.value, '$[2]')
-    CROSS JOIN images ON images.id = image_words.rowid
-    WHERE images.collection_id = :collection
+_ASKED_SQLITE: Final = """WITH asked AS MATERIALIZED (
+    SELECT json_extract(value, '$[0]') AS place, json_extract(value, '$[1]') AS weight,
+        json_extract(value, '$[2]') AS query
+    FROM json_each(:lookups)
 )"""
-    + _RANK
-).bindparams(bindparam("lookups"), bindparam("collection"), bindparam("most"))
+# In SQLite's own order of the join, every image would be compared with every look-up.
+_JOINED_SQLITE: Final = """asked CROSS JOIN image_words ON image_words MATCH query
+    CROSS JOIN images ON images.id = image_words.rowid AND images.collection_id = :collection"""
+_ASKED_POSTGRESQL: Final = """WITH asked AS MATERIALIZED (
+    SELECT place, weight, CAST(query AS tsquery) AS query, CAST(ranked AS tsquery) AS ranked, run
+    FROM jsonb_to_recordset(CAST(:lookups AS jsonb))
+    AS list (place int, weight float8, query text, ranked text, run text)
+)"""
+_JOINED_POSTGRESQL: Final = """asked
+    JOIN image_words ON image_words.words @@ query AND (run = '' OR strpos(image_words.runs, run) > 0)
+    JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection"""
+
+
+def _statements(
+    asked: str, joined: str, key: str, rank: str, lookups: Callable[[Iterable[_Lookup]], str]
+) -> _Statements:
+    ranked = _RANK.format(joined=joined, key=key, rank=rank, share=_FREQUENCY_WEIGHT)
+    return _Statements(text(asked + ranked), text(f"{asked} {_COUNT.format(joined=joined)}"), lookups)
+
+
+_SQLITE: Final = _statements(
+    _ASKED_SQLITE, _JOINED_SQLITE, "image_words.rowid", "-bm25(image_words)", _lookups_of_sqlite
+)
 # The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length. The 10
 # brings it to the range of BM25.
-_POSTGRESQL: Final = text(
-    """
-WITH asked AS MATERIALIZED (
-    SELECT place, weight, CAST(query AS tsquery) AS query, CAST(ranked AS tsquery) AS ranked, run
-    FROM unnest(CAST(:places AS int[]), CAST(:weights AS float8[]), CAST(:queries AS text[]),
-        CAST(:ranked AS text[]), CAST(:runs AS text[])) AS list (place, weight, query, ranked, run)
-),
-found AS MATERIALIZED (
-    SELECT place, weight, image_words.image_id AS image, 10 * ts_rank(image_words.words, ranked, 1) AS rank
-    FROM asked
-    JOIN image_words ON image_words.words @@ query AND (run = '' OR strpos(image_words.runs, run) > 0)
-    JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection
-)"""
-    + _RANK
-).bindparams(*map(bindparam, ("places", "weights", "queries", "ranked", "runs", "collection", "most")))
+_POSTGRESQL: Final = _statements(
+    _ASKED_POSTGRESQL,
+    _JOINED_POSTGRESQL,
+    "image_words.image_id",
+    "10 * ts_rank(image_words.words, ranked, 1)",
+    _lookups_of_postgresql,
+)

@@ -18,6 +18,9 @@ from index.catalogue.full_text.inflection import is_compound
 from index.catalogue.full_text.tokenizer import MAX_CHARACTERS, indexed_pieces, indexed_text, runs
 from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
 
+# Images whose texts are in memory together.
+_AT_ONCE: Final = 100
+
 
 def replace_words(session: Session, keys: Sequence[int]) -> None:
     """Take in the words of these images as their texts and reports are now, in the caller's transaction."""
@@ -32,21 +35,20 @@ def add_words(session: Session, keys: Sequence[int]) -> None:
     Of an image with more text than `MAX_CHARACTERS`, those at its beginning are taken in. The caller holds
     the lock of the collection, as every writer of its images does.
     """
-    if not keys:
-        return
     sqlite = _is_sqlite(session)
     counts: dict[int, Counter[str]] = {}
-    rows: list[dict[str, object]] = []
-    for key, collection, written in _written(session, keys):
-        folded = indexed_text(written)
-        found = indexed_pieces(folded)
-        counts.setdefault(collection, Counter()).update(_compounds(found))
-        if sqlite:
-            rows.append({"key": key, "words": " ".join(found)})
-        else:
-            rows.append({"key": key, "words": _tsvector(found), "runs": runs(folded)})
-    if rows:
-        session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, rows)
+    for start in range(0, len(keys), _AT_ONCE):
+        rows: list[dict[str, object]] = []
+        for key, collection, written in _written(session, keys[start : start + _AT_ONCE]):
+            folded = indexed_text(written)
+            found = indexed_pieces(folded)
+            counts.setdefault(collection, Counter()).update(_compounds(found))
+            if sqlite:
+                rows.append({"key": key, "words": " ".join(found)})
+            else:
+                rows.append({"key": key, "words": _tsvector(found), "runs": runs(folded)})
+        if rows:
+            session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, rows)
     for collection, words in counts.items():
         _count(session, collection, words)
 

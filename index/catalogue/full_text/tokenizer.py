@@ -6,7 +6,6 @@ that any part of a run is a phrase of pairs, or the beginning of a pair.
 """
 
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +20,9 @@ MAX_WORD_LENGTH: Final = 500
 _MAX_BYTES: Final = 1_000_000
 # Bytes of a tsvector for a new word, beside its letters, and for a place of a word, with their alignment.
 _WORD_BYTES, _PLACE_BYTES = 4, 2
+# Characters whose pairs fit, if each of them is another one of eight bytes.
+_SURELY_FITS: Final = _MAX_BYTES // (8 + _WORD_BYTES + _PLACE_BYTES)
+_ASCII_WORD: Final = re.compile("[a-z0-9]+")
 
 # Accents of Latin, Greek and Cyrillic, points of Hebrew and Arabic, variation selectors, soft hyphens.
 _LEFT_OUT: Final = re.compile(
@@ -96,8 +98,8 @@ def split_words(folded: str) -> Iterator[Word]:
 
 
 def pieces(text: str) -> list[str]:
-    """Return the pieces of a text that are indexed, in order: its words, and the pairs of its runs."""
-    return _pieces(fold(text[:MAX_CHARACTERS]))
+    """Return the pieces of a text in order, as they are indexed: its words, and the pairs of its runs."""
+    return indexed_pieces(fold(text))
 
 
 def pairs(run: str) -> list[str]:
@@ -108,22 +110,15 @@ def pairs(run: str) -> list[str]:
 def indexed_text(text: str) -> str:
     """Return the folded beginning of an image's text whose pieces fit into the index of either database."""
     folded = fold(text[:MAX_CHARACTERS])
-    while _size(_pieces(folded)) > _MAX_BYTES:
+    while len(folded) > _SURELY_FITS and _size(indexed_pieces(folded)) > _MAX_BYTES:
         folded = folded[: len(folded) * 3 // 4]
     return folded
 
 
 def indexed_pieces(folded: str) -> list[str]:
     """Return the pieces of a folded text in order."""
-    return _pieces(folded)
-
-
-def runs(folded: str) -> str:
-    """Return the runs of a folded text that are longer than a pair, with spaces between them."""
-    return " ".join(word.text for word in split_words(folded) if word.unspaced and len(word.text) > 2)
-
-
-def _pieces(folded: str) -> list[str]:
+    if folded.isascii():
+        return [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(folded)]
     found: list[str] = []
     for word in split_words(folded):
         if word.unspaced:
@@ -132,6 +127,11 @@ def _pieces(folded: str) -> list[str]:
         else:
             found.append(word.text[:MAX_WORD_LENGTH])
     return found
+
+
+def runs(folded: str) -> str:
+    """Return the runs of a folded text that are longer than a pair, with spaces between them."""
+    return " ".join(word.text for word in split_words(folded) if word.unspaced and len(word.text) > 2)
 
 
 def _size(found: list[str]) -> int:
@@ -155,7 +155,7 @@ def _pattern() -> re.Pattern[str]:
     unspaced = re.compile(f"[{_UNSPACED}]")
     marks = "".join(
         mark
-        for mark in map(chr, range(_FIRST_MARK, min(_LAST_MARK, sys.maxunicode)))
+        for mark in map(chr, range(_FIRST_MARK, _LAST_MARK))
         if unicodedata.category(mark)[0] == "M" and not unspaced.match(mark)
     )
     letters = rf"[^\W_{_UNSPACED}]"

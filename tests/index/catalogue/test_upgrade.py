@@ -17,7 +17,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.collections import find_active
 from index.catalogue.full_text import matching
 from index.catalogue.jobs import add_job, claim_job, end_job, get_job
-from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow
+from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow, VocabularyRow
 from index.engine import SearchEngine
 from index.feedback.judgements import (
     FeedbackCounts,
@@ -125,6 +125,54 @@ def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
         assert matching(session, 1, "0000000", 9).tolist() == [1]
         assert matching(session, 1, "0199999", 9).tolist() == []
     engine.close()
+
+
+def test_words_of_all_images_are_split_anew(catalogue_url: str, home: Path) -> None:
+    """More images than are taken in at once, in two collections, of which one has images in between."""
+    count = 1201
+    with _first_schema(catalogue_url) as connection:
+        connection.execute(text(_ROWS[0]))
+        connection.execute(text("INSERT INTO collections (id, name, sequence) VALUES (2, 'd', 2)"))
+        images = [
+            {"key": key, "collection": 1 + key % 2, "report": f"右肺{key}番の胸水。Pleuraerguss"}
+            for key in range(1, count + 1)
+        ]
+        insertion = (
+            "INSERT INTO images (id, collection_id, external_id, sha256, media_type, width, height, split, "
+            "report, labels, details, record_digest) VALUES (:key, :collection, :report, 'sha', 'image/png', "
+            "4, 4, 'test', :report, '[]', '{}', 'digest')"
+        )
+        connection.execute(text(insertion), images)
+    engine = open_home(home, catalogue_url)
+    with engine.home.catalogue.read() as session:
+        for collection in (1, 2):
+            keys = [image["key"] for image in images if image["collection"] == collection]
+            for word in ("胸水", "右肺", "erguss", "胸"):
+                assert matching(session, collection, word, count).tolist() == keys, word
+            known = session.execute(
+                select(VocabularyRow.word, VocabularyRow.images).where(
+                    VocabularyRow.collection_id == collection
+                )
+            )
+            assert known.all() == [("pleuraerguss", len(keys))]
+    engine.close()
+
+
+@pytest.mark.parametrize("revision", ["0012", "0002"])
+def test_words_survive_the_way_back_and_forth(old_catalogue: str, revision: str) -> None:
+    open_catalogue(old_catalogue).close()
+    config = Config()
+    config.set_main_option("script_location", "index.catalogue:migrations")
+    engine = create_engine(old_catalogue)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+    engine.dispose()
+    catalogue = open_catalogue(old_catalogue)
+    with catalogue.read() as session:
+        for word in ("effusion", "edema", "second"):
+            assert matching(session, 1, word, 9).tolist() == [1], word
+    catalogue.close()
 
 
 def _all_rows(engine: SearchEngine) -> Rows:
