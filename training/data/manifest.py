@@ -112,7 +112,7 @@ def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejec
             except LineError as error:
                 if rejections is None:
                     raise DataError(f"Line {number} of the manifest cannot be written: {error}.") from error
-                rejections.add(record.line, str(error), record.table)
+                rejections.add(record.line, str(error), record.table, record.rows)
             else:
                 file.write(line)
                 written += 1

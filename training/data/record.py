@@ -38,6 +38,7 @@ class Record:
         not_texts: Texts that the image may seem to fit and does not: a hard negative of theirs in training.
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
         table: Name of the table that has the line, where a data set has several.
+        rows: Number of rows of a table that it was made from.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Record:
     not_texts: tuple[str, ...] = ()
     line: int = field(default=0, compare=False)
     table: str = field(default="", compare=False)
+    rows: int = field(default=1, compare=False)
 
 
 class LineError(Exception):

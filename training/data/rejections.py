@@ -16,11 +16,26 @@ class Rejection:
         line: Its number, from 1.
         reason: A sentence without its full stop.
         table: Name of the table that has the line, where a data set has several.
+        rows: Number of rows that go with it, such as those of an image with several texts.
     """
 
     line: int
     reason: str
     table: str = ""
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Items that an import passes over on purpose, such as files of another kind; no share limits them.
+
+    Attributes:
+        reason: Names the items and the reason, such as ".heic files: convert them to JPEG".
+        count: Number of them.
+    """
+
+    reason: str
+    count: int = 1
 
 
 class Rejections:
@@ -31,13 +46,20 @@ class Rejections:
         max_share: Largest share of them that may be left out, from 0 to 1.
         source: What is read, for the message.
         unit: What is counted, for the message.
+        patience: Number of items to wait for before the run stops, so that a user sees more than the first;
+            `finish` looks at fewer.
 
     Raises:
         DataError: The share is not between 0 and 1.
     """
 
     def __init__(
-        self, total: int, max_share: float = 0.01, source: str = "the manifest", unit: str = "line"
+        self,
+        total: int,
+        max_share: float = 0.01,
+        source: str = "the manifest",
+        unit: str = "line",
+        patience: int = 1,
     ) -> None:
         if not 0.0 <= max_share <= 1.0:
             raise DataError(
@@ -47,9 +69,11 @@ class Rejections:
         self._max_share = max_share
         self._source = source
         self._unit = unit
+        self._patience = patience
         self._counted = f"{unit}s"
         self._before: Rejections | None = None
         self._items: list[Rejection] = []
+        self._rows = 0
 
     @property
     def items(self) -> tuple[Rejection, ...]:
@@ -59,14 +83,14 @@ class Rejections:
     @property
     def share(self) -> float:
         """Which share was left out, together with what was left out before."""
-        share = len(self._items) / max(1, self._total)
+        share = len(self) / max(1, self._total)
         if self._before is None:
             return share
         # Of what was not left out before, a run may go through a part, such as one split.
         return self._before.share + (1 - self._before.share) * share
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._rows
 
     def continued(self, total: int, counted: str = "images") -> "Rejections":
         """Begin the tally of a later run over what was not left out, or a part of it.
@@ -87,21 +111,38 @@ class Rejections:
         whole = copy(self)
         found = {(item.line, item.table): item for tally in (self, *others) for item in tally.items}
         whole._items = list(found.values())
+        whole._rows = sum(item.rows for item in whole._items)
         return whole
 
-    def add(self, line: int, reason: str, table: str = "") -> None:
+    def add(self, line: int, reason: str, table: str = "", rows: int = 1) -> None:
         """Leave one line out.
 
         Raises:
             DataError: More than the allowed share has been left out.
         """
-        self._items.append(Rejection(line, reason, table))
-        if self.share > self._max_share and not math.isclose(self.share, self._max_share):
-            raise self.error(
-                f"Too much of {self._source} cannot be used: {self._count()} up to here, "
-                f"more than the share of {self._max_share:.4g} that may be left out. "
-                "Mend them or allow a larger share."
-            )
+        self._items.append(Rejection(line, reason, table, rows))
+        self._rows += rows
+        if len(self._items) >= self._patience and self._too_many():
+            raise self._error_of_share(" up to here")
+
+    def finish(self) -> None:
+        """End a tally with patience.
+
+        Raises:
+            DataError: More than the allowed share has been left out.
+        """
+        if self._too_many():
+            raise self._error_of_share("")
+
+    def _too_many(self) -> bool:
+        return self.share > self._max_share and not math.isclose(self.share, self._max_share)
+
+    def _error_of_share(self, so_far: str) -> DataError:
+        return self.error(
+            f"Too much of {self._source} cannot be used: {self._count()}{so_far}, "
+            f"more than the share of {self._max_share:.4g} that may be left out. "
+            "Mend them or allow a larger share."
+        )
 
     def error(self, sentence: str) -> DataError:
         """Make an error that has everything left out so far as its notes, one a line."""
@@ -114,7 +155,7 @@ class Rejections:
         """One sentence for each line that was left out, with its number."""
         return [
             f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
-            f"{item.reason.rstrip('.')}."
+            f"{item.reason.rstrip('.')}{_with_rows(item.rows)}."
             for item in self._items
         ]
 
@@ -129,4 +170,8 @@ class Rejections:
         return f"{before}{self._own_count()}"
 
     def _own_count(self) -> str:
-        return f"{len(self._items):,} of {self._total:,} {self._counted}"
+        return f"{len(self):,} of {self._total:,} {self._counted}"
+
+
+def _with_rows(rows: int) -> str:
+    return f" ({rows:,} rows)" if rows > 1 else ""

@@ -74,3 +74,38 @@ def test_what_several_went_through_is_joined_line_by_line() -> None:
     assert [item.line for item in whole.items] == [2, 5]
     assert whole.summary().startswith("2 of 10 images of a.txt")
     assert len(first) == 1
+
+
+def test_a_patient_tally_names_several_lines_before_it_stops() -> None:
+    rejections = Rejections(total=100, max_share=0.0, patience=3)
+    rejections.add(1, "gone")
+    rejections.add(2, "gone")
+    with pytest.raises(DataError, match="3 of 100 lines up to here") as raised:
+        rejections.add(3, "gone")
+    assert len(raised.value.__notes__) == 3
+
+
+def test_a_patient_tally_ends_with_what_it_passed_over() -> None:
+    rejections = Rejections(total=100, max_share=0.01, patience=3)
+    rejections.add(1, "gone")
+    rejections.finish()
+    rejections.add(2, "gone")
+    with pytest.raises(DataError, match=r"2 of 100 lines, more than the share"):
+        rejections.finish()
+
+
+def test_rows_that_go_together_are_counted_each() -> None:
+    rejections = Rejections(total=10, max_share=0.5)
+    rejections.add(4, "there is no image.", rows=5)
+    assert len(rejections) == 5
+    assert rejections.named() == ["Line 4: there is no image (5 rows)."]
+    with pytest.raises(DataError, match="6 of 10 lines"):
+        rejections.add(9, "gone")
+
+
+def test_rows_are_counted_in_joined_tallies() -> None:
+    first, second = Rejections(total=10, max_share=1), Rejections(total=10, max_share=1)
+    first.add(1, "gone", rows=2)
+    second.add(1, "gone", rows=2)
+    second.add(4, "gone", rows=3)
+    assert len(first.joined([second])) == 5

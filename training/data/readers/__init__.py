@@ -6,8 +6,9 @@ from typing import Literal
 from training.data.readers.chexpert import list_chexpert
 from training.data.readers.folder import list_folder
 from training.data.readers.karpathy import list_karpathy
-from training.data.readers.listing import ImportReport, write_listing
+from training.data.readers.listing import write_listing
 from training.data.readers.mimic_cxr import list_mimic_cxr
+from training.data.readers.report import ImportReport
 from training.errors import DataError
 
 __all__ = ["ImportReport", "Layout", "import_data_set"]

@@ -8,7 +8,7 @@ from typing import Final
 from training.data.readers.listing import Listing
 from training.data.readers.tables import count_rows, find_table, need_table, read_table
 from training.data.record import MetadataValue, Record, Split
-from training.data.rejections import Rejection
+from training.data.rejections import LeftOut, Rejection
 
 _ABOUT: Final = ("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA")
 _SEXES: Final = {"Male": "M", "Female": "F"}
@@ -38,7 +38,7 @@ def list_chexpert(source: Path, images: Path | None = None, leave_out: Path | No
 
 def read_chexpert(
     table: Path, split: Split, images: Path, leave_out: Path | None = None
-) -> Iterator[Record | Rejection]:
+) -> Iterator[Record | Rejection | LeftOut]:
     """Give one record for each line of a table; the uncertain labels, marked -1, are none."""
     held_out = _patients(leave_out) if leave_out is not None and split == "train" else frozenset[str]()
     for line, row in read_table(table, _ABOUT):
@@ -46,7 +46,9 @@ def read_chexpert(
         if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
             reason = f"the path {row['Path']!r} is not .../patientN/studyN/file"
             yield Rejection(line, reason, table.name)
-        elif path.parts[-3] not in held_out:
+        elif path.parts[-3] in held_out:
+            yield LeftOut(f"images of patients that {leave_out} names")
+        else:
             record = _to_record(row, path, split, images)
             yield replace(record, line=line, table=table.name)
 

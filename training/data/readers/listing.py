@@ -1,17 +1,23 @@
-"""What a reader of a published data set gives, and how it becomes a manifest."""
+"""What a reader of a data set gives, and how it becomes a manifest."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from training.data.manifest import write_manifest
+from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
-from training.data.rejections import Rejection, Rejections
+from training.data.rejections import LeftOut, Rejection, Rejections
 from training.errors import DataError
 from training.progress import ProgressBar, progress_bar
 
-_LINK = "images"
+_LINK: Final = "images"
+# A run with too many broken lines names so many before it stops.
+_PATIENCE: Final = 100
+_UNNAMED: Final = "images without a row that can be used"
 
 
 @dataclass(frozen=True)
@@ -21,25 +27,38 @@ class Listing:
     Attributes:
         source: The file that lists them.
         images: The folder that the records' paths start from.
-        total: Number of items to come.
-        items: Records, and what had to be left out.
+        total: Number of rows or files to come, those of items that are left out among them.
+        items: Records, what cannot be used, and what is left out on purpose.
         unit: What `source` lists, for messages.
+        left_out: What is left out beside the items, and is not in `total`.
+        notes: Sentences on how the source was read, such as a column taken for another.
+        files: For a table, all files in the folder of images: with the reason for which one is no image, or
+            "" for an image. The report then says which of them are taken.
     """
 
     source: Path
     images: Path
     total: int
-    items: Iterator[Record | Rejection]
+    items: Iterator[Record | Rejection | LeftOut]
     unit: str = "line"
+    left_out: Sequence[LeftOut] = ()
+    notes: Sequence[str] = ()
+    files: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class ImportReport:
-    """What an import did."""
+@dataclass
+class _Taken:
+    """What an import has taken and left out so far."""
 
-    folder: Path
-    records: int
-    rejections: Rejections
+    rows: int = 0
+    images: set[str] = field(default_factory=set)
+    contents: Contents = field(default_factory=Contents)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def take(self, record: Record) -> None:
+        self.rows += record.rows
+        self.images.add(record.image)
+        self.contents.add(record)
 
 
 def write_listing(listing: Listing, out: Path, *, max_rejected: float = 0.01) -> ImportReport:
@@ -50,21 +69,32 @@ def write_listing(listing: Listing, out: Path, *, max_rejected: float = 0.01) ->
     Args:
         listing: What a reader gave.
         out: Folder of the manifest; made if need be.
-        max_rejected: Largest share of items that may be left out, from 0 to 1.
+        max_rejected: Largest share of items that may be refused, from 0 to 1.
 
     Raises:
         DataError: Too many items cannot be used, or `out` cannot be written.
     """
-    rejections = Rejections(listing.total, max_rejected, source=str(listing.source), unit=listing.unit)
+    rejections = Rejections(
+        listing.total, max_rejected, source=str(listing.source), unit=listing.unit, patience=_PATIENCE
+    )
+    taken = _Taken()
+    for left_out in listing.left_out:
+        taken.left_out[left_out.reason] += left_out.count
     try:
         out.mkdir(parents=True, exist_ok=True)
         prefix = _prefix(listing.images, out)
         with progress_bar("Importing", listing.total) as progress:
-            records = _usable(listing, prefix, rejections, progress)
+            records = _usable(listing, prefix, rejections, taken, progress)
             written = write_manifest(out, records, rejections=rejections)
     except OSError as error:
         raise DataError(f"The manifest cannot be written to {out}: {error.strerror or error}.") from error
-    return ImportReport(out, written, rejections)
+    except DataError as error:
+        for note in listing.notes:
+            error.add_note(note)
+        raise
+    return ImportReport(
+        out, written, rejections, list(_tallies(listing, rejections, taken)), taken.contents, listing.notes
+    )
 
 
 def _prefix(images: Path, out: Path) -> str:
@@ -83,13 +113,40 @@ def _prefix(images: Path, out: Path) -> str:
     return f"{_LINK}/"
 
 
-def _usable(listing: Listing, prefix: str, rejections: Rejections, progress: ProgressBar) -> Iterator[Record]:
+def _usable(
+    listing: Listing, prefix: str, rejections: Rejections, taken: _Taken, progress: ProgressBar
+) -> Iterator[Record]:
     for item in listing.items:
-        progress.advance()
-        if isinstance(item, Rejection):
-            rejections.add(item.line, item.reason, item.table)
+        progress.advance(_rows(item))
+        if isinstance(item, LeftOut):
+            taken.left_out[item.reason] += item.count
+        elif isinstance(item, Rejection):
+            rejections.add(item.line, item.reason, item.table, item.rows)
         elif not os.path.isfile(f"{listing.images}/{item.image}"):  # noqa: PTH113
             reason = f"there is no image {item.image!r} in {listing.images}"
-            rejections.add(item.line, reason, item.table)
+            rejections.add(item.line, reason, item.table, item.rows)
         else:
+            before = len(rejections)
             yield replace(item, image=prefix + item.image)
+            # Only now is it known whether a manifest may have the record.
+            if len(rejections) == before:
+                taken.take(item)
+    # The manifest has no name yet: after an error there is none.
+    rejections.finish()
+
+
+def _rows(item: Record | Rejection | LeftOut) -> int:
+    return item.count if isinstance(item, LeftOut) else item.rows
+
+
+def _tallies(listing: Listing, rejections: Rejections, taken: _Taken) -> Iterator[Tally]:
+    beside = sum(left_out.count for left_out in listing.left_out)
+    unit = "row" if listing.unit == "line" else listing.unit
+    # The number of entries that a reader expects may be an estimate from below.
+    found = max(listing.total + beside, taken.rows + len(rejections) + sum(taken.left_out.values()))
+    yield Tally(str(listing.source), unit, found, taken.rows, len(rejections), taken.left_out)
+    if listing.files is not None:
+        without = {path: reason for path, reason in listing.files.items() if path not in taken.images}
+        reasons = Counter(reason or _UNNAMED for reason in without.values())
+        found = len(without) + len(taken.images)
+        yield Tally(str(listing.images), "file", found, len(taken.images), 0, reasons)

@@ -62,6 +62,9 @@ def test_patients_of_the_candidates_are_left_out_of_train(source: Path, tmp_path
     )
     report = import_data_set("chexpert", source, leave_out=candidates)
     assert (report.records, len(report.rejections)) == (2, 0)
+    (tally,) = report.tallies
+    assert (tally.found, tally.taken, tally.unaccounted) == (4, 2, 0)
+    assert tally.left_out == {f"images of patients that {candidates} names": 2}
     assert [record.group for record in read_manifest(source).records] == ["patient00002", "patient64541"]
 
 

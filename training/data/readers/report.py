@@ -1,0 +1,110 @@
+"""What an import found, and what became of all of it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from training.data.record import Record
+from training.data.rejections import Rejections
+
+# More reasons to leave something out are summed up, as are the endings of files in a system folder.
+_MOST_REASONS: Final = 12
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The items of one source: found = taken + refused + left out.
+
+    Attributes:
+        source: What lists them, for messages.
+        unit: What is counted, for messages.
+        found: Number of items in the source.
+        taken: Number of items that the manifest has.
+        refused: Number of items that cannot be used; each is named in the report's rejections.
+        left_out: Number of items for each reason to pass them over on purpose.
+    """
+
+    source: str
+    unit: str
+    found: int
+    taken: int
+    refused: int
+    left_out: Mapping[str, int]
+
+    @property
+    def unaccounted(self) -> int:
+        """Number of items found of which nothing is known; 0 for a reader that counts rightly."""
+        return self.found - self.taken - self.refused - sum(self.left_out.values())
+
+    def sentences(self) -> list[str]:
+        """The numbers, then each reason to leave something out, the most frequent first."""
+        parts = f"{self.taken:,} taken, {self.refused:,} refused, {sum(self.left_out.values()):,} left out"
+        if self.unaccounted:
+            parts += f", {self.unaccounted:,} not accounted for"
+        reasons = sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
+        rest = sum(count for _, count in reasons[_MOST_REASONS:])
+        lines = [f"Left out: {count:,} {reason}." for reason, count in reasons[:_MOST_REASONS]]
+        if rest:
+            lines.append(f"Left out: {rest:,} for {len(reasons) - _MOST_REASONS} other reasons.")
+        return [f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.", *lines]
+
+
+@dataclass
+class Contents:
+    """What the records of a manifest say, counted as they are written."""
+
+    records: int = 0
+    texts: int = 0
+    with_texts: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+    def add(self, record: Record) -> None:
+        """Count one record."""
+        self.records += 1
+        self.texts += len(record.texts)
+        self.with_texts += bool(record.texts)
+        self.labels.update(set(record.labels))
+
+    def sentences(self) -> list[str]:
+        """Number of texts and labels; nothing about labels where there are none."""
+        images = f"{self.records:,} {_several('image', self.records)}"
+        lines = [f"{self.texts:,} texts, for {self.with_texts:,} of {images}."]
+        if self.labels:
+            (label, count), *_ = self.labels.most_common(1)
+            lines.append(
+                f"{len(self.labels):,} {_several('label', len(self.labels))}; "
+                f"the most frequent is {label!r}, of {count:,} of {images}."
+            )
+        return lines
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import did.
+
+    Attributes:
+        folder: Where the manifest lies.
+        records: Number of its lines.
+        rejections: Everything that cannot be used, by line.
+        tallies: Rows or files of each source, each with what became of it.
+        contents: Texts and labels of the records.
+        notes: Sentences on how the source was read.
+    """
+
+    folder: Path
+    records: int
+    rejections: Rejections
+    tallies: Sequence[Tally] = ()
+    contents: Contents = field(default_factory=Contents)
+    notes: Sequence[str] = ()
+
+    def sentences(self) -> list[str]:
+        """The whole report but the rejections, one sentence a line."""
+        counted = [line for tally in self.tallies for line in tally.sentences()]
+        return [*self.notes, *counted, *self.contents.sentences()]
+
+
+def _several(unit: str, count: int) -> str:
+    return unit if count == 1 else f"{unit}s"

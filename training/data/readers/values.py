@@ -1,0 +1,64 @@
+"""Values of tables: those that stand for "not known", numbers, and ages as DICOM writes them."""
+
+import re
+from typing import Final, Literal
+
+Decimal = Literal[".", ","]
+
+# What pandas reads as missing, and a dash; "none" may be a word of somebody's.
+_SPELLINGS: Final = """
+- #N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN NAN None n/a nan null
+"""
+_NOT_KNOWN: Final = frozenset(("", "#N/A N/A", *_SPELLINGS.split()))
+_NUMBER: Final = {
+    mark: re.compile(
+        rf"[+-]?(?:(?:0|[1-9][0-9]*)(?:{re.escape(mark)}[0-9]*)?|{re.escape(mark)}[0-9]+)"
+        r"(?:[eE][+-]?[0-9]{1,3})?"
+    )
+    for mark in (".", ",")
+}
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]+")
+# Whole numbers of more digits are names: a double does not tell them all apart.
+_MOST_DIGITS: Final = 15
+_AGE: Final = re.compile(r"([0-9]{3})([DWMY])")
+_YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
+
+
+def is_not_known(value: str) -> bool:
+    """Whether a value of a table stands for one that is not there, such as "", "nan", "NULL" or "-"."""
+    return value.strip() in _NOT_KNOWN
+
+
+def dicom_age_years(value: str) -> int | float | None:
+    """An age as DICOM writes it (three digits and D, W, M or Y) in years; None for any other value.
+
+    Days, weeks and months are rounded to a thousandth of a year.
+    """
+    age = _AGE.fullmatch(value.strip())
+    if age is None:
+        return None
+    number, unit = int(age[1]), age[2]
+    return number if unit == "Y" else round(number * _YEARS[unit], 3)
+
+
+def is_name_of_digits(value: str) -> bool:
+    """Whether digits are a name: with a leading zero, such as 007, or too many to compute with."""
+    if _LEADING_ZERO.fullmatch(value):
+        return True
+    return _WHOLE.fullmatch(value) is not None and len(value.lstrip("+-")) > _MOST_DIGITS
+
+
+def parse_number(value: str, decimal: Decimal = ".") -> int | float | None:
+    """The number that a value writes, or None; names of digits are none.
+
+    Args:
+        value: As in the table, without outer spaces.
+        decimal: Mark between whole and decimal digits.
+    """
+    if is_name_of_digits(value) or not _NUMBER[decimal].fullmatch(value):
+        return None
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    number = float(value.replace(decimal, "."))
+    return None if abs(number) == float("inf") else number
