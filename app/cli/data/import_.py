@@ -26,8 +26,18 @@ def import_data(
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option("--table", help="CSV file with the texts of a folder's images."),
+        typer.Option("--table", help="Table (CSV) with the texts of a folder's images."),
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option("--encoding", help="Encoding of the table, such as windows-1252, if it is not UTF-8."),
+    ] = None,
+    keep_unknown_texts: Annotated[
+        bool,
+        typer.Option(
+            "--keep-unknown-texts", help="Keep texts of the table such as 'nan', 'None' and 'NULL'."
+        ),
+    ] = False,
     leave_out: Annotated[
         Path | None,
         typer.Option("--leave-out", help="CheXpert only: a table whose patients are left out of train."),
@@ -38,7 +48,17 @@ def import_data(
     from training.data.readers import import_data_set
 
     report = import_data_set(
-        layout, source, out, images=images, table=table, leave_out=leave_out, max_rejected=max_rejected
+        layout,
+        source,
+        out,
+        images=images,
+        table=table,
+        leave_out=leave_out,
+        encoding=encoding,
+        keep_unknown_texts=keep_unknown_texts,
+        max_rejected=max_rejected,
     )
     name_left_out(report.rejections)
+    for sentence in report.sentences():
+        typer.echo(sentence)
     typer.echo(f"Wrote {report.records:,} records to {report.folder / 'manifest.jsonl'}.")

@@ -24,6 +24,8 @@ def import_data_set(
     images: Path | None = None,
     table: Path | None = None,
     leave_out: Path | None = None,
+    encoding: str | None = None,
+    keep_unknown_texts: bool = False,
     max_rejected: float = 0.01,
 ) -> ImportReport:
     """Write a manifest for a data set in one of the layouts.
@@ -36,6 +38,8 @@ def import_data_set(
         images: Folder of the images where it is not the layout's usual one.
         table: For a folder, what its images show; `list_folder` says which columns count.
         leave_out: For CheXpert, a table whose patients are left out of train.
+        encoding: Of that table, where it has no byte order mark and is not UTF-8.
+        keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
 
     Raises:
@@ -45,8 +49,12 @@ def import_data_set(
         raise DataError("Only CheXpert has a table of images to leave out of train.")
     if table is not None and layout != "folder":
         raise DataError("Only a folder of your own has a table of what its images show.")
+    if table is None and (encoding is not None or keep_unknown_texts):
+        raise DataError("An encoding and texts to keep belong to a table; give it as well.")
     if layout == "folder":
-        listing = list_folder(images or source, table)
+        listing = list_folder(
+            images or source, table, encoding=encoding, keep_unknown_texts=keep_unknown_texts
+        )
     elif layout == "karpathy":
         listing = list_karpathy(source, images)
     elif layout == "mimic-cxr":

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.readers.listing import Listing
-from training.data.readers.tables import count_rows, find_table, need_table, read_table
+from training.data.readers.tables import count_rows, find_table, need_table, read_rows, read_table
 from training.data.record import MetadataValue, Record, Split
 from training.data.rejections import LeftOut, Rejection
 
@@ -41,7 +41,11 @@ def read_chexpert(
 ) -> Iterator[Record | Rejection | LeftOut]:
     """Give one record for each line of a table; the uncertain labels, marked -1, are none."""
     held_out = _patients(leave_out) if leave_out is not None and split == "train" else frozenset[str]()
-    for line, row in read_table(table, _ABOUT):
+    for item in read_rows(table, _ABOUT):
+        if not isinstance(item, tuple):
+            yield item
+            continue
+        line, row = item
         path = PurePosixPath(row["Path"])
         if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
             reason = f"the path {row['Path']!r} is not .../patientN/studyN/file"

@@ -7,9 +7,9 @@ from typing import Final
 
 from training.data.readers.listing import Listing
 from training.data.readers.sentences import report_sentences
-from training.data.readers.tables import count_rows, find_table, need_table, read_table
+from training.data.readers.tables import count_rows, find_table, need_table, read_rows, read_table
 from training.data.record import MetadataValue, Record, Split
-from training.data.rejections import Rejection
+from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SECTIONS: Final = "mimic_cxr_sectioned"
@@ -54,12 +54,16 @@ def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
 
 def read_mimic_cxr(
     split: Path, metadata: Path, sections: Path, labels: Path | None = None
-) -> Iterator[Record | Rejection]:
+) -> Iterator[Record | Rejection | LeftOut]:
     """Give one record for each line of the split table, with the texts and labels of its study."""
     views = _views(metadata)
     reports = _reports(sections)
     findings = _labels(labels) if labels else {}
-    for line, row in read_table(split, ("dicom_id", "study_id", "subject_id", "split")):
+    for item in read_rows(split, ("dicom_id", "study_id", "subject_id", "split")):
+        if not isinstance(item, tuple):
+            yield item
+            continue
+        line, row = item
         dicom, study, subject = row["dicom_id"], row["study_id"], row["subject_id"]
         if not (dicom and study.isdigit() and subject.isdigit()) or row["split"] not in _SPLITS:
             yield Rejection(line, "dicom_id, study_id, subject_id or split is missing or wrong")

@@ -9,7 +9,7 @@ from typing import Final
 from training.data.record import Record
 from training.data.rejections import Rejections
 
-# More reasons to leave something out are summed up, as are the endings of files in a system folder.
+# More reasons to leave something out are summed up.
 _MOST_REASONS: Final = 12
 
 
@@ -39,16 +39,19 @@ class Tally:
         return self.found - self.taken - self.refused - sum(self.left_out.values())
 
     def sentences(self) -> list[str]:
-        """The numbers, then each reason to leave something out, the most frequent first."""
+        """The numbers, then a line with each reason to leave something out, the most frequent first."""
         parts = f"{self.taken:,} taken, {self.refused:,} refused, {sum(self.left_out.values()):,} left out"
         if self.unaccounted:
             parts += f", {self.unaccounted:,} not accounted for"
         reasons = sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
         rest = sum(count for _, count in reasons[_MOST_REASONS:])
-        lines = [f"Left out: {count:,} {reason}." for reason, count in reasons[:_MOST_REASONS]]
+        named = [f"{reason}: {count:,}" for reason, count in reasons[:_MOST_REASONS]]
         if rest:
-            lines.append(f"Left out: {rest:,} for {len(reasons) - _MOST_REASONS} other reasons.")
-        return [f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.", *lines]
+            named.append(f"{len(reasons) - _MOST_REASONS} other kinds: {rest:,}")
+        return [
+            f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.",
+            *([f"Left out: {'; '.join(named)}."] if named else ()),
+        ]
 
 
 @dataclass
@@ -70,7 +73,7 @@ class Contents:
     def sentences(self) -> list[str]:
         """Number of texts and labels; nothing about labels where there are none."""
         images = f"{self.records:,} {_several('image', self.records)}"
-        lines = [f"{self.texts:,} texts, for {self.with_texts:,} of {images}."]
+        lines = [f"{self.texts:,} {_several('text', self.texts)}, for {self.with_texts:,} of {images}."]
         if self.labels:
             (label, count), *_ = self.labels.most_common(1)
             lines.append(

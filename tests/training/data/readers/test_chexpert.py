@@ -69,15 +69,19 @@ def test_patients_of_the_candidates_are_left_out_of_train(source: Path, tmp_path
 
 
 def test_broken_lines_are_named(source: Path) -> None:
-    (source / "train.csv").write_text(TRAIN + "x/y.jpg,Male\n" + "a,b,c,d,e,f,g,h,too,many\n")
+    (source / "train.csv").write_text(
+        TRAIN + "x/y.jpg,Male\n" + "a,b,c,d,e,f,g,h,too,many\n" + "x/y.jpg,,,,,,,\n"
+    )
     twice, missing = VALID.splitlines()[1], VALID.splitlines()[1].replace("view1", "view9")
     (source / "valid.csv").write_text(f"{VALID}{twice}\n{missing}\n")
-    report = import_data_set("chexpert", source, max_rejected=0.5)
+    report = import_data_set("chexpert", source, max_rejected=0.6)
     assert report.records == 4
     image = "valid/patient64541/study1/view9_frontal.jpg"
     assert report.rejections.named() == [
-        "Line 5 of train.csv: the path 'x/y.jpg' is not .../patientN/studyN/file.",
-        "Line 6 of train.csv: the path 'a' is not .../patientN/studyN/file.",
+        "Line 5 of train.csv: it has 2 fields where the header has 8.",
+        "Line 6 of train.csv: it has 10 fields where the header has 8"
+        "; put a value with ',' in it into quotes.",
+        "Line 7 of train.csv: the path 'x/y.jpg' is not .../patientN/studyN/file.",
         "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
         f"Line 4 of valid.csv: there is no image '{image}' in {source}.",
     ]

@@ -77,7 +77,7 @@ def test_broken_lines_are_named_by_line(source: Path) -> None:
         (6, "dicom_id, study_id, subject_id or split is missing or wrong"),
         (7, "dicom_id, study_id, subject_id or split is missing or wrong"),
         (8, "there is no image 'files/p10/p10000032/s50000009/ggg.jpg'"),
-        (9, "dicom_id, study_id, subject_id or split is missing or wrong"),
+        (9, "it has 1 field where the header has 4"),
     ]
 
 

@@ -1,0 +1,110 @@
+"""Tells what the columns of a user's table hold, by their names."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from training.data.readers.tables import Table
+from training.errors import DataError
+
+Role = Literal["image", "text", "report", "labels", "id", "split", "group"]
+
+# The names of each role, the first to be found before the others.
+_NAMES: Final[dict[Role, tuple[str, ...]]] = {
+    "image": (
+        *("image", "image_path", "image_file", "image_name", "image_filename", "image_file_name"),
+        *("image_index", "file_path", "filepath", "path", "file_name", "filename", "file"),
+        *("img", "img_path", "img_file", "img_name", "picture", "photo"),
+    ),
+    "text": (
+        *("text", "texts", "caption", "captions", "comment", "comments", "sentence", "sentences"),
+        *("description", "descriptions", "image_caption", "caption_text", "raw_caption"),
+    ),
+    "report": ("report", "reports", "report_text", "full_report", "radiology_report"),
+    "labels": (
+        *("labels", "label", "finding_labels", "class", "classes", "class_name", "category", "categories"),
+        *("tags", "tag", "keywords"),
+    ),
+    "id": ("id",),
+    "split": ("split", "subset", "partition", "data_split"),
+    "group": ("group", "patient_id", "patientid", "patient", "subject_id", "subject"),
+}
+_ROLES: Final = {name: role for role, names in _NAMES.items() for name in names}
+_SHOWN: Final = 12
+_BETWEEN: Final = re.compile(r"[\s_-]+")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table hold.
+
+    Attributes:
+        places: Place of the column of each role that the table has.
+        metadata: Names of the columns that become metadata, by their places.
+        unnamed: Places of columns without a name.
+        notes: Sentences on what was taken for what.
+    """
+
+    places: dict[Role, int]
+    metadata: dict[int, str]
+    unnamed: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def is_known_column(name: str) -> bool:
+    """Whether a column's name says that it holds something other than metadata."""
+    return _normal(name) in _ROLES
+
+
+def read_columns(table: Table) -> Columns:
+    """Tell what each column of a table holds: by its name or a synonym, without regard to case.
+
+    Raises:
+        DataError: No column holds the paths of images.
+    """
+    normal = [_normal(name) for name in table.columns]
+    places: dict[Role, int] = {}
+    for role in get_args(Role):
+        place = next((normal.index(name) for name in _NAMES[role] if name in normal), None)
+        if place is not None:
+            places[role] = place
+    if "image" not in places:
+        raise DataError(_without_images(table))
+    used = set(places.values())
+    metadata = {place: name for place, name in enumerate(table.columns) if name and place not in used}
+    unnamed = tuple(place for place, name in enumerate(table.columns) if not name)
+    return Columns(places, metadata, unnamed, tuple(_notes(table, places, metadata)))
+
+
+def _normal(name: str) -> str:
+    return _BETWEEN.sub("_", name.strip().casefold())
+
+
+def _without_images(table: Table) -> str:
+    shown = ", ".join(repr(name) for name in table.columns[:_SHOWN])
+    return (
+        f"{table.path} has no column 'image' (or such as 'file_name', 'path'); its first line has {shown}. "
+        "Name the column with the paths of the images 'image', and that with texts 'text'."
+    )
+
+
+def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> Iterator[str]:
+    taken = [
+        f"{table.columns[place]!r} for {role}"
+        for role, place in places.items()
+        if table.columns[place].casefold() != role
+    ]
+    if taken:
+        yield f"Took {'column' if len(taken) == 1 else 'columns'} {_listed(taken)}."
+    beside = [name for name in metadata.values() if _ROLES.get(_normal(name), "") in places]
+    if beside:
+        yield f"Took {_listed([repr(name) for name in beside])} for metadata, beside the columns above."
+    if "text" not in places and "report" not in places:
+        names = [repr(name) for name in metadata.values()][:_SHOWN]
+        others = f"; its other columns are {_listed(names)}" if names else ""
+        yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{others}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,149 @@
+"""Finds all files in a folder and tells images from what systems, programs and other formats put there."""
+
+import os
+import re
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.manifest import MANIFEST_NAME
+from training.errors import DataError
+
+_SYSTEM_MARKS: Final = ("@", "#", ".")
+_SYSTEM_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume information", "lost+found"})
+_SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
+_PHOTOGRAPHS: Final = frozenset({".heic", ".heif", ".hif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
+_OTHER_IMAGES: Final = frozenset(
+    {".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
+)
+# Boxes of ISO media files: AVIF and HEIC tell themselves apart by a brand at the beginning.
+_AVIF_BRANDS: Final = (b"avif", b"avis")
+_BRAND_BYTES: Final = 64
+_DEEPEST: Final = 200
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass
+class FoundFiles:
+    """Everything that lies in a folder and below.
+
+    Attributes:
+        reasons: For each file by its path with "/", why it is left out, or "" for an image.
+        folders: Sentences on folders that were not opened.
+    """
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+    def images(self) -> list[str]:
+        """Paths of the images, in order."""
+        return sorted(path for path, reason in self.reasons.items() if not reason)
+
+
+def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
+    """Find all files in a folder and below, with the reason why a file is no image to import.
+
+    Folders that are links are not followed, so that no image comes twice and no circle is entered; they are
+    named, as are folders that cannot be opened.
+
+    Args:
+        folder: Where to look.
+        own: Files of the import itself, such as its table: not counted. A manifest in `folder` is neither.
+
+    Raises:
+        DataError: There is no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}.")
+    found = FoundFiles()
+    passed = {path.resolve() for path in (folder / MANIFEST_NAME, *own)}
+    waiting: list[tuple[str, str]] = [("", "")]
+    while waiting:
+        inside, reason = waiting.pop()
+        try:
+            with os.scandir(folder / inside) as entries:
+                for entry in entries:
+                    _place(entry, inside, reason, found, waiting)
+        except OSError as error:
+            found.folders.append(
+                f"The folder {inside or str(folder)!r} cannot be opened: {error.strerror or error}."
+            )
+    for path in passed:
+        if path.is_relative_to(folder.resolve()):
+            found.reasons.pop(path.relative_to(folder.resolve()).as_posix(), None)
+    found.folders.sort()
+    return found
+
+
+def _place(
+    entry: "os.DirEntry[str]", inside: str, reason: str, found: FoundFiles, waiting: list[tuple[str, str]]
+) -> None:
+    path = f"{inside}/{entry.name}" if inside else entry.name
+    if entry.is_dir(follow_symlinks=False):
+        if path.count("/") >= _DEEPEST:
+            found.folders.append(f"The folder {path!r} lies too deep and was not opened.")
+        else:
+            waiting.append((path, reason or _reason_of_folder(entry.name)))
+    elif entry.is_symlink() and entry.is_dir():
+        found.folders.append(f"The folder {path!r} is a link and was not followed; import it by itself.")
+    else:
+        found.reasons[path] = reason or _reason_of_name(path) or _reason_of_file(entry)
+
+
+def _reason_of_folder(name: str) -> str:
+    if name.startswith(_SYSTEM_MARKS) or name.casefold() in _SYSTEM_FOLDERS:
+        return f"files in folders named {name!r}"
+    return ""
+
+
+def _reason_of_name(path: str) -> str:
+    if "\\" in path:
+        return "files with a backslash in their path (rename them)"
+    # Bytes of a name that are no UTF-8 are halves of surrogate pairs in Python.
+    return (
+        ""
+        if path.isascii() or not _SURROGATE.search(path)
+        else "files whose paths are not UTF-8 (rename them)"
+    )
+
+
+def _reason_of_file(entry: "os.DirEntry[str]") -> str:
+    name = entry.name.casefold()
+    if name.startswith(".") or name in _SYSTEM_FILES:
+        return "hidden files and files of systems"
+    suffix = PurePosixPath(name).suffix
+    if suffix not in READABLE_SUFFIXES:
+        return unreadable(suffix)
+    try:
+        regular = stat.S_ISREG(entry.stat().st_mode)
+    except OSError:
+        return "links that lead nowhere"
+    if not regular:
+        return "pipes, sockets and devices"
+    return _reason_of_avif(entry.path) if suffix == ".avif" else ""
+
+
+def unreadable(suffix: str) -> str:
+    """Why files with an ending, in lower case, are no images that can be decoded, and the way out."""
+    if not suffix.strip("."):
+        return "files without an ending"
+    if not suffix.isprintable():
+        suffix = repr(suffix)
+    if suffix in _PHOTOGRAPHS or suffix in _OTHER_IMAGES:
+        return f"{suffix} files, which cannot be read (convert them to JPEG or PNG)"
+    return f"{suffix} files, which are no images that can be read"
+
+
+def _reason_of_avif(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            start = file.read(_BRAND_BYTES)
+    except OSError:
+        return "files that cannot be opened"
+    # An empty file is named when it is decoded, like one of any other format.
+    if not start or (start[4:8] == b"ftyp" and any(brand in start[8:] for brand in _AVIF_BRANDS)):
+        return ""
+    return ".avif files that hold another format (convert them to JPEG or PNG)"

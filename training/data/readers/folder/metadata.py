@@ -1,0 +1,121 @@
+"""Decides which columns of a table are numbers, and reads their values."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from training.data.readers.folder.examples import Examples
+from training.data.readers.values import Decimal, dicom_age_years, is_name_of_digits, parse_number
+from training.data.record import Scalar
+
+# A column is numeric where so many of its values are.
+_NUMERIC: Final = 0.99
+# With fewer numbers among its values, nobody takes a column for one of numbers.
+_REMARKABLE: Final = 0.5
+_AGE_COLUMN: Final = re.compile(r"(?i:(?:^|[^a-z])(?:age|alter)(?:$|[^a-z]))|[a-z]Age(?:$|[^a-z])")
+_THOUSANDS: Final = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+")
+
+
+@dataclass
+class Values:
+    """The different values of one column: how often each comes, and on which line first."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def add(self, value: str, line: int) -> None:
+        """Count one value that is there."""
+        self.counts[value] = self.counts.get(value, 0) + 1
+        self.lines.setdefault(value, line)
+
+    def examples(self, values: Sequence[str]) -> Examples:
+        """Some of the values with their lines."""
+        examples = Examples()
+        for value in values:
+            examples.add(value, self.lines[value])
+        examples.count = sum(self.counts[value] for value in values)
+        return examples
+
+
+@dataclass(frozen=True)
+class Column:
+    """How the values of one column are read; `numbers` has those that are not texts."""
+
+    numbers: Mapping[str, int | float]
+
+    def read(self, value: str) -> Scalar:
+        """The value as a number where the column is numeric and it is one, else as it is."""
+        return self.numbers.get(value, value)
+
+
+def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> Column:
+    """Decide whether a column is numeric: at least 99 % of the values that are there are numbers.
+
+    Args:
+        name: Of the column.
+        values: Its values.
+        delimiter: Of the table: after a semicolon, a comma in a number is a decimal one.
+        notes: Gets a sentence on each kind of value that is not what the column seems to be.
+    """
+    total = sum(values.counts.values())
+    decimal = _decimal(values.counts, delimiter)
+    numbers: dict[str, int | float] = {}
+    for value in values.counts:
+        number = parse_number(value, decimal)
+        if number is not None:
+            numbers[value] = number
+    ages = _ages(name, values.counts)
+    numbers |= ages
+    others = [value for value in values.counts if value not in numbers]
+    known = sum(values.counts[value] for value in numbers)
+    if not numbers or _are_names(values.counts, others, total):
+        return Column({})
+    numeric = known >= _NUMERIC * total
+    if others and known >= _REMARKABLE * total:
+        kept = "it stays a text" if numeric else "the column stays text, which no search compares as numbers"
+        verb = "is no number" if total - known == 1 else "are no numbers"
+        notes.append(f"{name}: {total - known:,} of {total:,} {verb}: {values.examples(others)}; {kept}.")
+    if not numeric:
+        return Column({})
+    if ages:
+        notes.append(f"{name}: DICOM ages are numbers of years: {values.examples(list(ages))}.")
+    if commas := [value for value in numbers if "," in value]:
+        notes.append(f"{name}: a comma is the decimal mark: {values.examples(commas)}.")
+    return Column(numbers)
+
+
+def _decimal(counts: Mapping[str, int], delimiter: str) -> Decimal:
+    points = sum(count for value, count in counts.items() if "." in value and parse_number(value) is not None)
+    with_comma = [value for value in counts if "," in value and parse_number(value, ",") is not None]
+    # 1,234 is a thousand or a little more than one.
+    if delimiter != ";" and all(map(_THOUSANDS.fullmatch, with_comma)):
+        return "."
+    return "," if sum(counts[value] for value in with_comma) > points else "."
+
+
+def _ages(name: str, counts: Mapping[str, int]) -> dict[str, int | float]:
+    ages = {value: years for value in counts if (years := dicom_age_years(value)) is not None}
+    # Rooms and films have such names as well: 101D.
+    if not _AGE_COLUMN.search(name) and any(not value.endswith("Y") for value in ages):
+        return {}
+    return ages
+
+
+def _are_names(counts: Mapping[str, int], others: Sequence[str], total: int) -> bool:
+    """Whether the digits of a column are names: padded with zeros to one length, or too long."""
+    names = [value for value in others if is_name_of_digits(value)]
+    if not names:
+        return False
+    if sum(counts[value] for value in names) > (1 - _NUMERIC) * total:
+        return True
+    return len({len(value) for value in counts}) == 1
+
+
+def metadata_of(
+    known: Mapping[int, str], names: Mapping[int, str], columns: Mapping[int, Column]
+) -> Iterator[tuple[str, Scalar]]:
+    """Names and values of what is known of one image, in the table's order."""
+    for place, name in names.items():
+        if place in known:
+            yield name, columns[place].read(known[place])

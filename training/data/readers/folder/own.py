@@ -1,0 +1,173 @@
+"""Turns a folder of images, and a table about them, into records."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.readers.folder.columns import is_known_column, read_columns
+from training.data.readers.folder.examples import Examples
+from training.data.readers.folder.files import FoundFiles, find_files
+from training.data.readers.folder.metadata import Values, metadata_of, read_values
+from training.data.readers.folder.paths import PathFinder, make_ids
+from training.data.readers.folder.rows import ImageRows, TableReader, split_of
+from training.data.readers.listing import Listing
+from training.data.readers.sentences import report_sentences
+from training.data.readers.tables import Table, open_table
+from training.data.readers.tables.encodings import reads_as_utf8
+from training.data.record import MetadataValue, Record, Split
+from training.data.rejections import LeftOut, Rejection
+from training.errors import DataError
+
+# Of ten images without a split, one is for validation and one for testing.
+_DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
+_SHOWN: Final = 3
+
+
+def list_folder(
+    images: Path, table: Path | None = None, *, encoding: str | None = None, keep_unknown_texts: bool = False
+) -> Listing:
+    """Find all images in a folder and below, or those that a table names.
+
+    The table has a column `image` with paths inside the folder. An image may have several lines, each with
+    another `text`; the sentences of its `report` are texts as well. `labels` are separated by semicolons or
+    bars; `id`, `split` and `group` are those of a manifest; every other column becomes metadata, numbers
+    where at least 99 % of its values are. Usual synonyms of these names are known.
+
+    Args:
+        images: The folder.
+        table: Says what the images show.
+        encoding: Of the table, where it has no byte order mark and is not UTF-8.
+        keep_unknown_texts: Keep texts such as "nan" and "NULL", which stand for "not known".
+
+    Raises:
+        DataError: There are no images, or the table cannot be read.
+    """
+    files = find_files(images, () if table is None else (table,))
+    if table is None:
+        return _list_files(images, files)
+    return _list_table(images, files, table, encoding, keep_unknown_texts=keep_unknown_texts)
+
+
+def _list_files(images: Path, files: FoundFiles) -> Listing:
+    paths = files.images()
+    left_out = [LeftOut(*item) for item in Counter(filter(None, files.reasons.values())).items()]
+    if not paths:
+        others = "; ".join(f"{item.reason}: {item.count:,}" for item in left_out[:_SHOWN])
+        raise DataError(
+            f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){others and f'. Left out: {others}'}."
+        )
+    ids, changed = make_ids(paths, [None] * len(paths))
+    items = (
+        _to_record(path, own, ImageRows(number, rows=1))
+        for number, (path, own) in enumerate(zip(paths, ids, strict=True), 1)
+    )
+    notes = [*files.folders, *_note_on_ids(changed)]
+    return Listing(images, images, len(paths), items, unit="file", left_out=left_out, notes=notes)
+
+
+def _list_table(
+    images: Path, files: FoundFiles, path: Path, encoding: str | None, *, keep_unknown_texts: bool
+) -> Listing:
+    table = open_table(path, is_known_column, encoding)
+    finder = PathFinder(images, files.reasons)
+    if finder.find(table.columns[0]) is not None:
+        raise DataError(
+            f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "
+            "ahead, such as image,text."
+        )
+    columns = read_columns(table)
+    rows = TableReader(table, columns, finder, images, keep_unknown_texts)
+    rows.read()
+    if not rows.found:
+        raise DataError(f"{path} has no rows below its header.")
+    notes = [*columns.notes, *_note_on_encoding(table), *rows.notes()]
+    metadata = {
+        place: read_values(name, rows.values.get(place, Values()), table.delimiter, notes)
+        for place, name in columns.metadata.items()
+    }
+    ids, changed = make_ids(list(rows.images), [known.one("id") for known in rows.images.values()])
+    texts = _ReportTexts()
+    records = [
+        _to_record(
+            image, own, known, texts.of(known), dict(metadata_of(known.known, columns.metadata, metadata))
+        )
+        for (image, known), own in zip(rows.images.items(), ids, strict=True)
+    ]
+    notes += [*texts.notes(), *files.folders, *_note_on_ids(changed)]
+    found: list[Record | Rejection] = [*records, *rows.refused]
+    found.sort(key=_line)
+    left_out = [LeftOut(*item) for item in rows.left_out.items()]
+    total = rows.found - sum(rows.left_out.values())
+    return Listing(path, images, total, iter(found), left_out=left_out, notes=notes, files=files.reasons)
+
+
+def _line(item: Record | Rejection) -> int:
+    return item.line
+
+
+class _ReportTexts:
+    """Texts of images, and reports that give none."""
+
+    def __init__(self) -> None:
+        self._without = Examples()
+
+    def of(self, known: ImageRows) -> list[str]:
+        """Texts of an image and the sentences of its report."""
+        report = known.one("report")
+        if report is None:
+            return known.texts
+        sentences = report_sentences([report])
+        if not sentences:
+            self._without.add(report, known.one_each["report"][1])
+        return [*known.texts, *(sentence for sentence in sentences if sentence not in known.texts)]
+
+    def notes(self) -> Iterator[str]:
+        if self._without.count:
+            yield f"{self._without.count:,} reports have no sentence to be a text: {self._without}."
+
+
+def _note_on_encoding(table: Table) -> Iterator[str]:
+    if table.encoding is not None and reads_as_utf8(table.path, table.encoding):
+        yield (
+            f"{table.path} reads as UTF-8 as well: if its letters look wrong, import it without `--encoding`."
+        )
+
+
+def _note_on_ids(changed: Sequence[str]) -> Iterator[str]:
+    if changed:
+        shown = ", ".join(map(repr, changed[:_SHOWN]))
+        more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
+        yield f"Ids with digits, since others would be the same without them: those of {shown}{more}."
+
+
+def _to_record(
+    image: str,
+    own: str,
+    known: ImageRows,
+    texts: Sequence[str] = (),
+    metadata: dict[str, MetadataValue] | None = None,
+) -> Record:
+    group, split = known.one("group"), known.one("split")
+    folder = PurePosixPath(image).parent.as_posix()
+    place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
+    return Record(
+        id=own,
+        image=image,
+        split=_draw(group or image) if split is None else split_of(split),
+        texts=tuple(texts),
+        group=group,
+        labels=tuple(known.labels),
+        report=known.one("report"),
+        metadata=place | (metadata or {}),
+        line=known.line,
+        rows=known.rows,
+    )
+
+
+def _draw(name: str) -> Split:
+    """Takes a split by a digest: the same for all images of a group, and again at the next import."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return _DRAWN[digest[0] % len(_DRAWN)]

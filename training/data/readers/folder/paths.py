@@ -1,0 +1,126 @@
+"""Finds the file that a table names, and gives each image an id of its own."""
+
+import hashlib
+import os
+import posixpath
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+_LONGEST_ID: Final = 255
+_DIGITS: Final = 6
+
+
+class PathFinder:
+    """Files of a folder by the names that a table has for them.
+
+    Args:
+        folder: The folder of the images.
+        files: Paths of all files found in it.
+    """
+
+    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+        self._folder = str(folder)
+        self._roots = tuple(f"{root}/" for root in dict.fromkeys((str(folder), str(folder.resolve()))))
+        self._files = files
+        # One spelling for all: zips of macOS decompose names that tables of other systems compose.
+        self._composed = {unicodedata.normalize("NFC", path): path for path in files}
+        self._known: dict[str, str | None] = {}
+        self._alike: dict[str, str] | None = None
+
+    def find(self, name: str) -> str | None:
+        """Path inside of the folder of the file with this name; None if there is none.
+
+        Looked up are the name as it is written, then with composed and decomposed characters, then all of
+        these with slashes for backslashes.
+        """
+        if name not in self._known:
+            self._known[name] = next(filter(None, map(self._look_up, self._spellings(name))), None)
+        return self._known[name]
+
+    def begins_with_image(self, line: str, delimiter: str, column: int) -> bool:
+        """Whether a line of a table begins with the path of an image, or has one in the image's column."""
+        values = line.split(delimiter)
+        places = {0, column} if column < len(values) else {0}
+        names = (values[place].strip().strip('"').strip() for place in places)
+        return any(name and self._is_image(name) for name in names)
+
+    def like(self, name: str) -> str | None:
+        """A file whose name differs by case, ending or folder alone; None if there is none."""
+        if self._alike is None:
+            self._alike = {_stem(path): path for path in self._files}
+        return self._alike.get(_stem(name.replace("\\", "/")))
+
+    def _is_image(self, name: str) -> bool:
+        return any(
+            path in self._files or unicodedata.normalize("NFC", path) in self._composed
+            for path in self._spellings(name)
+        )
+
+    def _spellings(self, name: str) -> Iterator[str]:
+        for path in dict.fromkeys((name, name.replace("\\", "/"))):
+            inside = next((path[len(root) :] for root in self._roots if path.startswith(root)), path)
+            # A path that leaves the folder stays as it is, and no manifest takes it.
+            yield inside if ".." in inside.split("/") else posixpath.normpath(inside)
+
+    def _look_up(self, path: str) -> str | None:
+        if path in self._files:
+            return path
+        if "\0" not in path and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
+            return path
+        return self._composed.get(unicodedata.normalize("NFC", path))
+
+
+def _stem(path: str) -> str:
+    return unicodedata.normalize("NFC", PurePosixPath(path).stem).casefold()
+
+
+def make_ids(images: Sequence[str], given: Sequence[str | None]) -> tuple[list[str], list[str]]:
+    """An id for each image: the given one, or else its path with "-" for "/".
+
+    Where two images would get one id, those whose path is not the id itself get a few digits of a digest of
+    their path as well, the same ones at each import.
+
+    Args:
+        images: Paths of the images, each once.
+        given: The id that a table gives an image, or None.
+
+    Returns:
+        The ids, and the paths of images whose ids got digits.
+    """
+    plain = [_plain_id(path) if own is None else own for path, own in zip(images, given, strict=True)]
+    wanted = Counter(plain)
+    taken = {own for own in given if own is not None} | {path for path in images if path in wanted}
+    ids, changed = [], []
+    for path, own, name in zip(images, given, plain, strict=True):
+        if own is not None or (wanted[name] == 1 or (name == path and name not in given)):
+            ids.append(name)
+        else:
+            ids.append(_with_digits(name, path, taken))
+            changed.append(path)
+        taken.add(ids[-1])
+    return ids, changed
+
+
+def _plain_id(path: str) -> str:
+    name = path.replace("/", "-")
+    if not name.isprintable():
+        # Screenshots of macOS have a narrow space, which an address of an image cannot have.
+        name = "".join(character if character.isprintable() else "_" for character in name)
+    name = name.strip()
+    return name if len(name) <= _LONGEST_ID else _with_digits(name, path, frozenset())
+
+
+def _with_digits(name: str, path: str, taken: "set[str] | frozenset[str]") -> str:
+    digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+    stem, dot, ending = name.rpartition(".")
+    if not stem or len(ending) > _DIGITS:
+        stem, dot, ending = name, "", ""
+    for digits in range(_DIGITS, len(digest)):
+        tail = f"-{digest[:digits]}{dot}{ending}"
+        made = f"{stem[: _LONGEST_ID - len(tail)]}{tail}"
+        if made not in taken:
+            break
+    return made

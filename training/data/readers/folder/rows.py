@@ -1,0 +1,244 @@
+"""Gathers the rows of a user's table by image."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.readers.folder.columns import Columns, Role
+from training.data.readers.folder.examples import Examples, shortened
+from training.data.readers.folder.files import unreadable
+from training.data.readers.folder.metadata import Values
+from training.data.readers.folder.paths import PathFinder
+from training.data.readers.tables import Row, Table
+from training.data.readers.values import is_not_known
+from training.data.record import Split
+from training.data.rejections import LeftOut, Rejection
+
+_SPLITS: Final[dict[str, Split]] = {"train": "train", "val": "val", "test": "test"}
+_OTHER_SPLITS: Final[dict[str, Split]] = {
+    **{"training": "train", "valid": "val", "validation": "val", "validate": "val", "testing": "test"},
+    **_SPLITS,
+}
+_BETWEEN_LABELS: Final = re.compile("[;|]")
+# An image has one of each; rows that disagree cannot both be right.
+_ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", "report")
+_LOST: Final = "\ufffd"
+
+
+@dataclass(slots=True)
+class ImageRows:
+    """What the rows of one image say; `known` has the metadata by the places of their columns."""
+
+    line: int
+    rows: int = 0
+    texts: list[str] = field(default_factory=list)
+    labels: dict[str, None] = field(default_factory=dict)
+    one_each: dict[Role, tuple[str, int]] = field(default_factory=dict)
+    known: dict[int, str] = field(default_factory=dict)
+    later: dict[int, int] = field(default_factory=dict)
+
+    def one(self, role: Role) -> str | None:
+        """The image's id, split, group or report; None if there is none."""
+        value = self.one_each.get(role)
+        return None if value is None else value[0]
+
+
+@dataclass
+class TableReader:
+    """Reads all rows of a table; then `images`, `refused` and the other fields say what was in it.
+
+    Attributes:
+        table: To be read.
+        columns: What its columns hold.
+        finder: Finds the images.
+        keep_unknown_texts: Keep texts such as "nan".
+        found: Number of rows.
+        images: What is known of each image, by its path, in the order of the table.
+        refused: Rows that cannot be used, in the order of their lines.
+        left_out: Rows without any value.
+        values: Metadata by the places of their columns.
+    """
+
+    table: Table
+    columns: Columns
+    finder: PathFinder
+    folder: Path
+    keep_unknown_texts: bool = False
+    found: int = 0
+    images: dict[str, ImageRows] = field(default_factory=dict)
+    refused: list[Rejection] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    values: dict[int, Values] = field(default_factory=dict)
+    _unknown: dict[int, Examples] = field(default_factory=dict)
+    _unknown_texts: dict[str, Examples] = field(default_factory=dict)
+    _differing: dict[int, Examples] = field(default_factory=dict)
+    _unnamed: dict[int, Examples] = field(default_factory=dict)
+    _splits: dict[str, Examples] = field(default_factory=dict)
+    _several_labels: Examples = field(default_factory=Examples)
+    _lost: Examples = field(default_factory=Examples)
+
+    def read(self) -> None:
+        """Read the table.
+
+        Raises:
+            DataError: It cannot be read, or is not in its encoding.
+        """
+        image = self.columns.places["image"]
+
+        def begins_row(line: str) -> bool:
+            return self.finder.begins_with_image(line, self.table.delimiter, image)
+
+        for row in self.table.rows(begins_row):
+            self.found += 1
+            if isinstance(row, LeftOut):
+                self.left_out[row.reason] += row.count
+            elif isinstance(row, Rejection):
+                self.refused.append(row)
+            elif (reason := self._take(row)) is not None:
+                self.refused.append(Rejection(row.line, reason))
+
+    def _take(self, row: Row) -> str | None:
+        """Add a row to its image; the reason if it cannot be used."""
+        name = row.values[self.columns.places["image"]]
+        if is_not_known(name):
+            return "it names no image"
+        path = self.finder.find(name) or self.finder.find(name.strip())
+        if path is None:
+            like = self.finder.like(name.strip())
+            hint = "" if like is None else f"; is it {like!r}?"
+            return f"there is no image {name.strip()!r} in {self.folder}{hint}"
+        suffix = PurePosixPath(path).suffix.lower()
+        if suffix and suffix not in READABLE_SUFFIXES:
+            return f"{name.strip()!r} is one of the {unreadable(suffix)}"
+        known = self.images.get(path)
+        one_each = dict(self._one_each(row))
+        if "split" in one_each and one_each["split"].casefold() not in _OTHER_SPLITS:
+            return f"the split {one_each['split']!r} is not one of {', '.join(_SPLITS)}"
+        for role, value in one_each.items():
+            if known is not None and known.one(role) not in (None, value):
+                before, line = known.one_each[role]
+                return (
+                    f"the {role} of the image {path!r} is {shortened(value)} "
+                    f"and {shortened(before)} on line {line}"
+                )
+        if known is None:
+            known = self.images[path] = ImageRows(row.line)
+        self._add(row, known, one_each)
+        return None
+
+    def _one_each(self, row: Row) -> Iterator[tuple[Role, str]]:
+        for role in _ONE_EACH:
+            if role in self.columns.places:
+                place = self.columns.places[role]
+                value = row.values[place].strip()
+                if role == "report":
+                    if self._is_text(value, row.line):
+                        yield role, value
+                elif self._is_there(value, place, row.line):
+                    yield role, value
+
+    def _add(self, row: Row, known: ImageRows, one_each: dict[Role, str]) -> None:
+        known.rows += 1
+        for role, value in one_each.items():
+            known.one_each.setdefault(role, (value, row.line))
+        if "split" in one_each and one_each["split"] not in _SPLITS:
+            self._splits.setdefault(one_each["split"], Examples()).add(one_each["split"], row.line)
+        if "text" in self.columns.places:
+            place = self.columns.places["text"]
+            text = " ".join(row.values[place].split())
+            if self._is_text(text, row.line):
+                known.texts.append(text)
+        if "labels" in self.columns.places:
+            self._add_labels(row, known, self.columns.places["labels"])
+        for place in self.columns.metadata:
+            value = row.values[place].strip()
+            if value and self._is_there(value, place, row.line):
+                self._add_metadata(row, known, place, value)
+        for place in self.columns.unnamed:
+            if value := row.values[place].strip():
+                self._unnamed.setdefault(place, Examples()).add(value, row.line)
+        if any(_LOST in value for value in row.values):
+            self._lost.add(next(value for value in row.values if _LOST in value), row.line)
+
+    def _add_labels(self, row: Row, known: ImageRows, place: int) -> None:
+        labels = filter(None, map(str.strip, _BETWEEN_LABELS.split(row.values[place])))
+        own = dict.fromkeys(label for label in labels if self._is_there(label, place, row.line))
+        if known.labels and own.keys() - known.labels.keys():
+            self._several_labels.add("; ".join(own), row.line)
+        known.labels |= own
+
+    def _add_metadata(self, row: Row, known: ImageRows, place: int, value: str) -> None:
+        before = known.known.get(place)
+        if before is None:
+            known.known[place] = value
+            if row.line != known.line:
+                known.later[place] = row.line
+            self.values.setdefault(place, Values()).add(value, row.line)
+        elif before != value:
+            examples = self._differing.setdefault(place, Examples())
+            line = known.later.get(place, known.line)
+            examples.add_words(
+                lambda: f"{shortened(value)} on line {row.line} after {shortened(before)} on line {line}",
+                row.line,
+            )
+
+    def _is_there(self, value: str, place: int, line: int) -> bool:
+        if not is_not_known(value):
+            return True
+        if value:
+            self._unknown.setdefault(place, Examples()).add(value, line)
+        return False
+
+    def _is_text(self, value: str, line: int) -> bool:
+        if not is_not_known(value):
+            return True
+        if value:
+            self._unknown_texts.setdefault(value, Examples()).add(value, line)
+        return bool(value) and self.keep_unknown_texts
+
+    def notes(self) -> Iterator[str]:
+        """Sentences on values that are not in the manifest as they stand in the table, with their lines."""
+        columns = self.table.columns
+        for value, examples in self._unknown_texts.items():
+            end = (
+                "kept as it is written"
+                if self.keep_unknown_texts
+                else "left out as not known; `--keep-unknown-texts` keeps such texts"
+            )
+            yield f"{_times(examples, 'text is', 'texts are')} {value!r} ({examples.lines()}): {end}."
+        for place, examples in sorted(self._unknown.items()):
+            several = _times(examples, "value stands", "values stand")
+            yield f"{columns[place]}: {several} for 'not known', not stored: {examples}."
+        for place, examples in sorted(self._differing.items()):
+            yield (
+                f"{columns[place]}: {_times(examples, 'row differs', 'rows differ')} from an earlier row "
+                f"of the same image, whose value is kept: {examples}."
+            )
+        if self._several_labels.count:
+            yield (
+                f"{_times(self._several_labels, 'row adds', 'rows add')} labels to those of an earlier row "
+                f"of the same image: {self._several_labels}."
+            )
+        for split, examples in self._splits.items():
+            yield f"The split {split!r} is taken for {_OTHER_SPLITS[split.casefold()]} ({examples.lines()})."
+        for place, examples in self._unnamed.items():
+            yield f"Column {place + 1} has no name and is not stored, {examples.count:,} values: {examples}."
+        if self._lost.count:
+            yield (
+                f"{_times(self._lost, 'row holds', 'rows hold')} U+FFFD, "
+                "which another program wrote for characters that it lost "
+                f"({self._lost.lines()})."
+            )
+
+
+def _times(examples: Examples, one: str, several: str) -> str:
+    return f"{examples.count:,} {one if examples.count == 1 else several}"
+
+
+def split_of(value: str) -> Split:
+    """The split that a table names, in any of its spellings."""
+    return _OTHER_SPLITS[value.casefold()]

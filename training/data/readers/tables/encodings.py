@@ -1,0 +1,193 @@
+"""Opens the text of a table in its encoding: no byte is replaced, and a wrong encoding is named."""
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO, cast
+
+from training.errors import DataError
+
+_MARKS: Final = (
+    # The mark of UTF-32 begins with that of UTF-16.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_OTHER_FILES: Final = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook (.xlsx)"),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook (.xls)"),
+    (b"PAR1", "a Parquet file"),
+    (b"%PDF", "a PDF file"),
+)
+_LINE_END: Final = re.compile("\r\n|\r|\n")
+_HIGH: Final = re.compile(rb"[\x80-\xff]+")
+_SAMPLE: Final = 30
+_LONGEST_START: Final = 2**20
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An encoding that tables are saved in.
+
+    Attributes:
+        name: For messages, and as `iconv` and Python call it.
+        usual: The characters beyond ASCII that its texts mostly consist of.
+        least: Smallest share of these characters.
+    """
+
+    name: str
+    usual: re.Pattern[str]
+    least: float
+
+
+_WESTERN: Final = re.compile(
+    "[A-Za-zÀÂÄÅÆÇÉÈÊËÍÎÑÓÔÖØÚÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüœ°–—…‘’“”„«»€²³µ½·®©\xa0]"
+)
+_POLISH_TO_CZECH: Final = re.compile("[ąćęłńśźżĄĆĘŁŃŚŹŻáčďéěíňóřšťúůýžÁČĎÉĚÍŇÓŘŠŤÚŮÝŽőűŐŰöüäô–—„”“°]")
+# Of single bytes beyond ASCII, each among ASCII letters, and of runs of them.
+_SINGLE: Final = (
+    _Candidate("Windows-1252", _WESTERN, 0.9),
+    _Candidate("Macintosh", _WESTERN, 0.9),
+    _Candidate("Windows-1250", _POLISH_TO_CZECH, 0.9),
+    _Candidate("Windows-1252", re.compile("."), 0.0),
+)
+_RUNS: Final = (
+    _Candidate("Shift_JIS", re.compile("[\u3040-\u30ff]"), 0.3),
+    _Candidate("EUC-KR", re.compile("[\uac00-\ud7a3]"), 0.85),
+    _Candidate("Windows-1251", re.compile("[а-яё]"), 0.7),
+    _Candidate("Windows-1253", re.compile("[α-ωάέήίόύώ]"), 0.7),
+    _Candidate("GB18030", re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]"), 0.9),
+    *_SINGLE,
+)
+
+
+@contextmanager
+def open_text(path: Path, encoding: str | None = None) -> Iterator[TextIO]:
+    """Open a table as text whose lines keep their ends; a byte order mark decides and is passed over.
+
+    Args:
+        path: The table; uncompressed on the way if it ends in .gz.
+        encoding: For a table without a mark; UTF-8 without it.
+
+    Raises:
+        DataError: The file cannot be read or is none of text; in the block, it has another encoding.
+    """
+    try:
+        with open_binary(path) as raw:
+            code = _encoding(path, raw.read(4096), encoding)
+        with open_binary(path) as raw, io.TextIOWrapper(raw, encoding=code, newline="") as text:
+            yield text
+    except UnicodeError as error:
+        raise DataError(_undecodable(path, code, error)) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file that may be compressed, by its ending."""
+    return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def reads_as_utf8(path: Path, encoding: str) -> bool:
+    """Whether a file that is given another encoding begins with letters beyond ASCII, all in UTF-8.
+
+    Args:
+        path: The file.
+        encoding: Name of that encoding; a file in UTF-8 that is given it is none of these.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+        return False
+    try:
+        with open_binary(path) as file:
+            start = file.read(_LONGEST_START)
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    return not text.isascii() and "\0" not in text
+
+
+def _encoding(path: Path, start: bytes, encoding: str | None) -> str:
+    for mark, code in _MARKS:
+        if start.startswith(mark):
+            return code
+    for signature, kind in _OTHER_FILES:
+        if start.startswith(signature):
+            raise DataError(f"{path} is {kind}, not a table of text; save it as CSV in UTF-8.")
+    if encoding is not None:
+        return _checked(encoding)
+    if b"\0" in start:
+        code = "utf-16-le" if start[1:2] == b"\0" else "utf-16-be" if start[:1] == b"\0" else ""
+        if code:
+            raise DataError(f"{path} reads as UTF-16 without a byte order mark; give `--encoding {code}`.")
+    return "utf-8"
+
+
+def _checked(encoding: str) -> str:
+    try:
+        # Some codecs of Python turn bytes into bytes.
+        "a".encode(encoding)
+        b"a".decode(encoding, "ignore")
+    except (LookupError, UnicodeError) as error:
+        raise DataError(
+            f"{encoding!r} is no encoding of texts that is known; such are utf-8, windows-1252 and utf-16-le."
+        ) from error
+    return encoding
+
+
+def _undecodable(path: Path, code: str, error: UnicodeError) -> str:
+    """One sentence with the first line that is wrong, and the way out."""
+    with open_binary(path) as raw:
+        content = raw.read()
+    try:
+        content.decode(code)
+    except UnicodeDecodeError as first:
+        before = bytes(first.object[: first.start])
+        line = len(_LINE_END.findall(before.decode(code, "ignore"))) + 1
+        name = "UTF-8" if code.startswith("utf-8") else code
+        sentence = f"{path}: line {line} is not {name}"
+        rest = bytes(first.object[first.start :])
+        own = before.rpartition(b"\n")[2] + rest.partition(b"\n")[0]
+        guess = guess_encoding(own) if name == "UTF-8" else None
+        if guess is None:
+            return f"{sentence}; convert the file to UTF-8 or give its `--encoding`."
+        text = own.decode(guess, "ignore")
+        place = len(before.rpartition(b"\n")[2].decode(guess, "ignore"))
+        sample = text[max(0, place - _SAMPLE) : place + _SAMPLE].strip()
+        return (
+            f"{sentence}; it reads as {guess}: {sample!r}. Convert the file with "
+            f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."
+        )
+    except UnicodeError:
+        pass
+    return f"{path} cannot be read as {code}: {error}; give its `--encoding`."
+
+
+def guess_encoding(line: bytes) -> str | None:
+    """The encoding that a line not in UTF-8 is most probably in; None for bytes of no known one."""
+    runs = _HIGH.findall(line)
+    if not runs:
+        return None
+    isolated = sum(map(len, runs)) < 2 * len(runs)
+    for candidate in _SINGLE if isolated else _RUNS:
+        try:
+            text = line.decode(candidate.name)
+        except UnicodeDecodeError:
+            continue
+        beyond = [character for character in text if not character.isascii()]
+        usual = sum(candidate.usual.match(character) is not None for character in beyond)
+        if beyond and usual >= candidate.least * len(beyond):
+            return candidate.name
+    return None

@@ -1,0 +1,135 @@
+"""A table of text: its header, its dialect, and its rows with their lines."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from training.data.readers.tables.encodings import open_text
+from training.data.readers.tables.records import DELIMITERS, QuoteError, RecordReader
+from training.data.rejections import LeftOut, Rejection
+from training.errors import DataError
+
+# Excel's own way to name the delimiter, on a line ahead of the header.
+_SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?\s*', re.IGNORECASE)
+_HEAD_LINES: Final = 50
+_EMPTY_ROW: Final = "rows without any value"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table: the line on which it begins, and a value for each column."""
+
+    line: int
+    values: list[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose header has been read.
+
+    Attributes:
+        path: Its file.
+        columns: Names in the header without outer spaces; "" for a column without a name.
+        delimiter: Between two fields.
+        header_records: Number of records that are not rows: the header and a line that names the delimiter.
+        encoding: As the user gave it.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    delimiter: str
+    header_records: int = 1
+    encoding: str | None = None
+
+    def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
+        """Everything below the header: rows, broken ones by their line, and rows without any value.
+
+        Args:
+            begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
+
+        Raises:
+            DataError: The table cannot be read, or is not in its encoding.
+        """
+        with open_text(self.path, self.encoding) as text:
+            reader = RecordReader(text, self.delimiter, begins_row)
+            for _ in range(self.header_records):
+                reader.next()
+            while True:
+                try:
+                    record = reader.next()
+                except QuoteError as error:
+                    yield Rejection(error.line, str(error))
+                    continue
+                if record is None:
+                    return
+                yield self._checked(*record)
+
+    def _checked(self, line: int, values: list[str]) -> Row | Rejection | LeftOut:
+        if not any(values) or not any(value.strip() for value in values):
+            return LeftOut(_EMPTY_ROW)
+        if len(values) == len(self.columns):
+            return Row(line, values)
+        counted = f"it has {_counted(len(values))} where the header has {len(self.columns)}"
+        if len(values) > len(self.columns):
+            counted += f"; put a value with {self.delimiter!r} in it into quotes"
+        return Rejection(line, counted)
+
+
+def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None = None) -> Table:
+    """Read the header of a table.
+
+    Args:
+        path: The table.
+        is_known: Whether a column's name is one that the table is expected to have; decides what stands
+            between fields.
+        encoding: Of a table without a byte order mark, where it is not UTF-8.
+
+    Raises:
+        DataError: The table cannot be read, has no header, or has a column twice.
+    """
+    with open_text(path, encoding) as text:
+        head = list(islice(text, _HEAD_LINES))
+    first = next((line for line in head if not line.isspace()), None)
+    if first is None:
+        raise DataError(f"{path} is empty; its first line has to name the columns.")
+    named = _SEPARATOR_LINE.fullmatch(first)
+    skipped = 0 if named is None else 1
+    found = [
+        (delimiter, columns)
+        for delimiter in (DELIMITERS if named is None else (named["delimiter"],))
+        if (columns := _header(head, delimiter, skipped)) is not None
+    ]
+    if not found:
+        raise DataError(f"The header of {path} has a quote that does not close.")
+    delimiter, columns = max(found, key=lambda item: (sum(map(is_known, item[1])), len(item[1])))
+    _check_names(path, columns)
+    return Table(path, columns, delimiter, skipped + 1, encoding)
+
+
+def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:
+    reader = RecordReader(iter(head), delimiter)
+    try:
+        for _ in range(skipped):
+            reader.next()
+        record = reader.next()
+    except QuoteError:
+        return None
+    return None if record is None else tuple(name.strip() for name in record[1])
+
+
+def _check_names(path: Path, columns: Sequence[str]) -> None:
+    places: dict[str, int] = {}
+    for place, name in enumerate(columns, 1):
+        if name and places.setdefault(name.casefold(), place) != place:
+            first = columns[places[name.casefold()] - 1]
+            raise DataError(
+                f"{path} has the column {first!r} twice (columns {places[name.casefold()]} and {place}); "
+                "rename or remove one of them."
+            )
+
+
+def _counted(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"
