@@ -5,9 +5,10 @@ from typing import Final, Literal
 
 Decimal = Literal[".", ","]
 
-# What pandas reads as missing, and a dash; "none" may be a word of somebody's.
+# As pandas and Excel write it, also in German and Spanish, and dashes; "none" may be somebody's word.
 _SPELLINGS: Final = """
-- #N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN NAN None n/a nan null
+- -- \u2013 \u2014 #N/A #NA #NV #N/D #NULL! #VALUE! #REF! #DIV/0! #NAME? -1.#IND -1.#QNAN -NaN -nan 1.#IND
+1.#QNAN <NA> N/A NA NULL Null NaN NAN NaT None n/a nan null
 """
 _NOT_KNOWN: Final = frozenset(("", "#N/A N/A", *_SPELLINGS.split()))
 _NUMBER: Final = {

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from training.data.readers.folder.examples import shortened
 from training.data.readers.tables import Table
 from training.errors import DataError
 
@@ -24,11 +25,10 @@ _NAMES: Final[dict[Role, tuple[str, ...]]] = {
     "report": ("report", "reports", "report_text", "full_report", "radiology_report"),
     "labels": (
         *("labels", "label", "finding_labels", "class", "classes", "class_name", "category", "categories"),
-        *("tags", "tag", "keywords"),
     ),
     "id": ("id",),
     "split": ("split", "subset", "partition", "data_split"),
-    "group": ("group", "patient_id", "patientid", "patient", "subject_id", "subject"),
+    "group": ("group", "patient_id", "patientid", "patient", "subject_id"),
 }
 _ROLES: Final = {name: role for role, names in _NAMES.items() for name in names}
 _SHOWN: Final = 12
@@ -82,7 +82,7 @@ def _normal(name: str) -> str:
 
 
 def _without_images(table: Table) -> str:
-    shown = ", ".join(repr(name) for name in table.columns[:_SHOWN])
+    shown = ", ".join(shortened(name) for name in table.columns[:_SHOWN])
     return (
         f"{table.path} has no column 'image' (or such as 'file_name', 'path'); its first line has {shown}. "
         "Name the column with the paths of the images 'image', and that with texts 'text'."
@@ -101,7 +101,7 @@ def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> I
     if beside:
         yield f"Took {_listed([repr(name) for name in beside])} for metadata, beside the columns above."
     if "text" not in places and "report" not in places:
-        names = [repr(name) for name in metadata.values()][:_SHOWN]
+        names = [shortened(name) for name in metadata.values()][:_SHOWN]
         others = f"; its other columns are {_listed(names)}" if names else ""
         yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{others}."
 

@@ -28,6 +28,10 @@ class Examples:
             self.shown.append(words())
             self.numbers.append(line)
 
+    def times(self, one: str, several: str) -> str:
+        """The number of values before a word in the singular or the plural."""
+        return f"{self.count:,} {one if self.count == 1 else several}"
+
     def lines(self) -> str:
         """The lines of the first values, such as "lines 3, 4 and 510 more"."""
         shown = ", ".join(map(str, self.numbers))

@@ -17,7 +17,7 @@ _SYSTEM_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume i
 _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 _PHOTOGRAPHS: Final = frozenset({".heic", ".heif", ".hif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
 _OTHER_IMAGES: Final = frozenset(
-    {".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
+    {".dcm", ".dicom", ".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
 )
 # Boxes of ISO media files: AVIF and HEIC tell themselves apart by a brand at the beginning.
 _AVIF_BRANDS: Final = (b"avif", b"avis")

@@ -126,7 +126,8 @@ class _ReportTexts:
 
     def notes(self) -> Iterator[str]:
         if self._without.count:
-            yield f"{self._without.count:,} reports have no sentence to be a text: {self._without}."
+            verb = self._without.times("report has", "reports have")
+            yield f"{verb} no sentence to be a text: {self._without}."
 
 
 def _note_on_encoding(table: Table) -> Iterator[str]:

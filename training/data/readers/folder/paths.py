@@ -3,14 +3,18 @@
 import hashlib
 import os
 import posixpath
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from training.data.decoding.formats import READABLE_SUFFIXES
+
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
+_QUOTED: Final = re.compile('"(?:[^"]|"")*"')
 
 
 class PathFinder:
@@ -23,7 +27,8 @@ class PathFinder:
 
     def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
         self._folder = str(folder)
-        self._roots = tuple(f"{root}/" for root in dict.fromkeys((str(folder), str(folder.resolve()))))
+        absolute = folder.resolve()
+        self._roots = tuple(f"{root}/" for root in dict.fromkeys((str(folder), str(absolute), absolute.name)))
         self._files = files
         # One spelling for all: zips of macOS decompose names that tables of other systems compose.
         self._composed = {unicodedata.normalize("NFC", path): path for path in files}
@@ -34,36 +39,46 @@ class PathFinder:
         """Path inside of the folder of the file with this name; None if there is none.
 
         Looked up are the name as it is written, then with composed and decomposed characters, then all of
-        these with slashes for backslashes.
+        these with slashes for backslashes, and without the folder's own path or name ahead.
         """
         if name not in self._known:
             self._known[name] = next(filter(None, map(self._look_up, self._spellings(name))), None)
         return self._known[name]
 
-    def begins_with_image(self, line: str, delimiter: str, column: int) -> bool:
-        """Whether a line of a table begins with the path of an image, or has one in the image's column."""
-        values = line.split(delimiter)
-        places = {0, column} if column < len(values) else {0}
-        names = (values[place].strip().strip('"').strip() for place in places)
-        return any(name and self._is_image(name) for name in names)
+    def begins_with_image(self, line: str, delimiter: str, column: int, columns: int) -> bool:
+        """Whether a line within a quoted field is surely another row.
+
+        It begins with the path of an image, or has one in the image's column; or it has as many fields as
+        the header and something like the path of an image, which may be missing.
+        """
+        written = [value.strip() for value in line.split(delimiter)]
+        values = [value.strip('"').strip() for value in written]
+        if self._is_image(values[0]):
+            return True
+        # The end of a text of several lines, with its quote, may go ahead of the image of its own row.
+        if column >= len(values) or any(_has_stray_quote(value) for value in written[:column]):
+            return False
+        like_image = PurePosixPath(values[column].lower()).suffix in READABLE_SUFFIXES
+        return self._is_image(values[column]) or (like_image and len(values) == columns)
 
     def like(self, name: str) -> str | None:
         """A file whose name differs by case, ending or folder alone; None if there is none."""
         if self._alike is None:
-            self._alike = {_stem(path): path for path in self._files}
+            self._alike = {_stem(path): path for path, reason in self._files.items() if not reason}
         return self._alike.get(_stem(name.replace("\\", "/")))
 
     def _is_image(self, name: str) -> bool:
-        return any(
+        return bool(name) and any(
             path in self._files or unicodedata.normalize("NFC", path) in self._composed
             for path in self._spellings(name)
         )
 
     def _spellings(self, name: str) -> Iterator[str]:
         for path in dict.fromkeys((name, name.replace("\\", "/"))):
-            inside = next((path[len(root) :] for root in self._roots if path.startswith(root)), path)
             # A path that leaves the folder stays as it is, and no manifest takes it.
-            yield inside if ".." in inside.split("/") else posixpath.normpath(inside)
+            plain = path if ".." in path.split("/") else posixpath.normpath(path)
+            yield plain
+            yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
 
     def _look_up(self, path: str) -> str | None:
         if path in self._files:
@@ -71,6 +86,10 @@ class PathFinder:
         if "\0" not in path and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
             return path
         return self._composed.get(unicodedata.normalize("NFC", path))
+
+
+def _has_stray_quote(value: str) -> bool:
+    return '"' in value and _QUOTED.fullmatch(value) is None
 
 
 def _stem(path: str) -> str:

@@ -90,7 +90,7 @@ class TableReader:
         image = self.columns.places["image"]
 
         def begins_row(line: str) -> bool:
-            return self.finder.begins_with_image(line, self.table.delimiter, image)
+            return self.finder.begins_with_image(line, self.table.delimiter, image, len(self.table.columns))
 
         for row in self.table.rows(begins_row):
             self.found += 1
@@ -209,18 +209,18 @@ class TableReader:
                 if self.keep_unknown_texts
                 else "left out as not known; `--keep-unknown-texts` keeps such texts"
             )
-            yield f"{_times(examples, 'text is', 'texts are')} {value!r} ({examples.lines()}): {end}."
+            yield f"{examples.times('text is', 'texts are')} {value!r} ({examples.lines()}): {end}."
         for place, examples in sorted(self._unknown.items()):
-            several = _times(examples, "value stands", "values stand")
+            several = examples.times("value stands", "values stand")
             yield f"{columns[place]}: {several} for 'not known', not stored: {examples}."
         for place, examples in sorted(self._differing.items()):
             yield (
-                f"{columns[place]}: {_times(examples, 'row differs', 'rows differ')} from an earlier row "
+                f"{columns[place]}: {examples.times('row differs', 'rows differ')} from an earlier row "
                 f"of the same image, whose value is kept: {examples}."
             )
         if self._several_labels.count:
             yield (
-                f"{_times(self._several_labels, 'row adds', 'rows add')} labels to those of an earlier row "
+                f"{self._several_labels.times('row adds', 'rows add')} labels to those of an earlier row "
                 f"of the same image: {self._several_labels}."
             )
         for split, examples in self._splits.items():
@@ -229,14 +229,10 @@ class TableReader:
             yield f"Column {place + 1} has no name and is not stored, {examples.count:,} values: {examples}."
         if self._lost.count:
             yield (
-                f"{_times(self._lost, 'row holds', 'rows hold')} U+FFFD, "
+                f"{self._lost.times('row holds', 'rows hold')} U+FFFD, "
                 "which another program wrote for characters that it lost "
                 f"({self._lost.lines()})."
             )
-
-
-def _times(examples: Examples, one: str, several: str) -> str:
-    return f"{examples.count:,} {one if examples.count == 1 else several}"
 
 
 def split_of(value: str) -> Split:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 
@@ -30,6 +31,7 @@ _OTHER_FILES: Final = (
 _LINE_END: Final = re.compile("\r\n|\r|\n")
 _HIGH: Final = re.compile(rb"[\x80-\xff]+")
 _SAMPLE: Final = 30
+_GUESSED: Final = 2**16
 _LONGEST_START: Final = 2**20
 
 
@@ -52,21 +54,24 @@ _WESTERN: Final = re.compile(
     "[A-Za-zÀÂÄÅÆÇÉÈÊËÍÎÑÓÔÖØÚÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüœ°–—…‘’“”„«»€²³µ½·®©\xa0]"
 )
 _POLISH_TO_CZECH: Final = re.compile("[ąćęłńśźżĄĆĘŁŃŚŹŻáčďéěíňóřšťúůýžÁČĎÉĚÍŇÓŘŠŤÚŮÝŽőűŐŰöüäô–—„”“°]")
-# Of single bytes beyond ASCII, each among ASCII letters, and of runs of them.
-_SINGLE: Final = (
+# Each byte beyond ASCII is a character, mostly alone among those of ASCII.
+_ALONE: Final = (
     _Candidate("Windows-1252", _WESTERN, 0.9),
     _Candidate("Macintosh", _WESTERN, 0.9),
     _Candidate("Windows-1250", _POLISH_TO_CZECH, 0.9),
-    _Candidate("Windows-1252", re.compile("."), 0.0),
+    _Candidate("Windows-1252", _WESTERN, 0.5),
 )
-_RUNS: Final = (
+# Two bytes beyond ASCII are a character.
+_PAIRS: Final = (
     _Candidate("Shift_JIS", re.compile("[\u3040-\u30ff]"), 0.3),
+    _Candidate("EUC-JP", re.compile("[\u3040-\u30ff]"), 0.3),
     _Candidate("EUC-KR", re.compile("[\uac00-\ud7a3]"), 0.85),
+)
+_WORDS: Final = (
     _Candidate("Windows-1251", re.compile("[а-яё]"), 0.7),
     _Candidate("Windows-1253", re.compile("[α-ωάέήίόύώ]"), 0.7),
-    _Candidate("GB18030", re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]"), 0.9),
-    *_SINGLE,
 )
+_IDEOGRAPHS: Final = (_Candidate("GB18030", re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]"), 0.9),)
 
 
 @contextmanager
@@ -158,16 +163,16 @@ def _undecodable(path: Path, code: str, error: UnicodeError) -> str:
         line = len(_LINE_END.findall(before.decode(code, "ignore"))) + 1
         name = "UTF-8" if code.startswith("utf-8") else code
         sentence = f"{path}: line {line} is not {name}"
-        rest = bytes(first.object[first.start :])
-        own = before.rpartition(b"\n")[2] + rest.partition(b"\n")[0]
-        guess = guess_encoding(own) if name == "UTF-8" else None
+        start, rest = before.rpartition(b"\n")[2], bytes(first.object[first.start :])
+        guess = guess_encoding(_whole_lines(start + rest)) if name == "UTF-8" else None
         if guess is None:
             return f"{sentence}; convert the file to UTF-8 or give its `--encoding`."
-        text = own.decode(guess, "ignore")
-        place = len(before.rpartition(b"\n")[2].decode(guess, "ignore"))
-        sample = text[max(0, place - _SAMPLE) : place + _SAMPLE].strip()
+        shown = (
+            start.decode(guess, "ignore")[-_SAMPLE:]
+            + rest.partition(b"\n")[0].decode(guess, "ignore")[:_SAMPLE]
+        )
         return (
-            f"{sentence}; it reads as {guess}: {sample!r}. Convert the file with "
+            f"{sentence}; it reads as {guess}: {shown.strip()!r}. Convert the file with "
             f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."
         )
     except UnicodeError:
@@ -175,19 +180,31 @@ def _undecodable(path: Path, code: str, error: UnicodeError) -> str:
     return f"{path} cannot be read as {code}: {error}; give its `--encoding`."
 
 
-def guess_encoding(line: bytes) -> str | None:
-    """The encoding that a line not in UTF-8 is most probably in; None for bytes of no known one."""
-    runs = _HIGH.findall(line)
-    if not runs:
-        return None
-    isolated = sum(map(len, runs)) < 2 * len(runs)
-    for candidate in _SINGLE if isolated else _RUNS:
-        try:
-            text = line.decode(candidate.name)
-        except UnicodeDecodeError:
-            continue
-        beyond = [character for character in text if not character.isascii()]
-        usual = sum(candidate.usual.match(character) is not None for character in beyond)
-        if beyond and usual >= candidate.least * len(beyond):
-            return candidate.name
+def _whole_lines(content: bytes) -> bytes:
+    """The beginning of the content, up to the end of a line, so that no character is cut."""
+    start = content[:_GUESSED]
+    return start[: start.rfind(b"\n") + 1] or start if len(content) > _GUESSED else start
+
+
+def guess_encoding(content: bytes) -> str | None:
+    """The encoding that lines not in UTF-8 are most probably in; None for bytes of no known one."""
+    runs = _HIGH.findall(content)
+    if sum(map(len, runs)) < 2 * len(runs):
+        return next((candidate.name for candidate in _ALONE if _share(content, candidate)), None)
+    for candidates in (_PAIRS, _WORDS, _IDEOGRAPHS, _ALONE):
+        shares = [(_share(content, candidate), candidate.name) for candidate in candidates]
+        share, name = max(shares, key=itemgetter(0))
+        if share:
+            return name
     return None
+
+
+def _share(content: bytes, candidate: _Candidate) -> float:
+    """Share of the candidate's usual characters beyond ASCII; 0 where there are too few, or other bytes."""
+    try:
+        text = content.decode(candidate.name)
+    except UnicodeDecodeError:
+        return 0.0
+    beyond = [character for character in text if not character.isascii()]
+    share = sum(candidate.usual.match(character) is not None for character in beyond) / max(1, len(beyond))
+    return share if share >= candidate.least else 0.0

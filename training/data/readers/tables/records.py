@@ -44,7 +44,7 @@ class RecordReader:
             QuoteError: A quote of it is wrong. Reading goes on below the line where that quote opened.
         """
         while (text := self._next_line()) is not None:
-            if text.isspace():
+            if not text.strip(" \r\n"):
                 continue
             start = self._number
             if '"' not in text:

@@ -1,0 +1,115 @@
+"""Found = taken + refused + left out, for random tables in every dialect and encoding."""
+
+import csv
+import io
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data.manifest import MANIFEST_NAME, read_manifest
+from training.data.readers import ImportReport, import_data_set
+from training.data.readers.values import is_not_known
+
+NAMES = ("1.jpg", "2.jpg", "sub/3.png", "é.jpg")
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "windows-1252")
+VALUES = st.one_of(
+    st.text(alphabet='ab é,;|\t"\n5.', max_size=12),
+    st.sampled_from(
+        ["nan", "None", "5", "1,5", "058Y", "007", "a dog", "dog;cat", '"', '""', "1.jpg", "\ufeff"]
+    ),
+)
+IMAGES = st.sampled_from([*NAMES, *NAMES, *NAMES, "./1.jpg", "sub\\3.png", "gone.jpg", "", "a.heic", "nan"])
+HEADER = st.permutations(["image", "text", "labels", "age", "group"])
+
+
+@pytest.fixture(scope="module")
+def photos() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (*NAMES, "a.heic", "@eaDir/x.jpg", "notes.txt"):
+            path = Path(folder) / "photos" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        yield Path(folder) / "photos"
+
+
+def import_text(photos: Path, text: str, encoding: str) -> ImportReport:
+    table = photos.parent / "t.csv"
+    table.write_bytes(text.encode(encoding))
+    marked = encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32")
+    return import_data_set(
+        "folder", photos, table=table, encoding=None if marked else encoding, max_rejected=1.0
+    )
+
+
+def check_accounts(report: ImportReport, photos: Path, rows: int) -> None:
+    table, files = report.tallies
+    assert table.found == rows
+    assert table.found == table.taken + table.refused + sum(table.left_out.values())
+    assert files.found == len(NAMES) + 3 == files.taken + sum(files.left_out.values())
+    assert files.taken == report.records
+    assert "\ufffd" not in (photos / MANIFEST_NAME).read_text(encoding="utf-8")
+    assert all(item.line >= 2 for item in report.rejections.items)
+
+
+@given(
+    header=HEADER,
+    rows=st.lists(st.tuples(IMAGES, VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=8),
+    delimiter=st.sampled_from([",", ";", "\t", "|"]),
+    encoding=st.sampled_from(ENCODINGS),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+@settings(deadline=None)
+def test_rows_that_a_program_wrote_are_all_accounted_for(
+    photos: Path, header: list[str], rows: list[tuple[str, ...]], delimiter: str, encoding: str, end: str
+) -> None:
+    if encoding == "windows-1252":
+        rows = [tuple(value.replace("\ufeff", "") for value in row) for row in rows]
+    place = header.index("image")
+    written = [[*row[1 : place + 1], row[0], *row[place + 1 :]] for row in rows]
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(
+        [header, *written]
+    )
+    report = import_text(photos, file.getvalue(), encoding)
+    check_accounts(report, photos, len(rows))
+    texts = [" ".join(row[header.index("text")].split()) for row in written]
+    records = read_manifest(photos).records if report.records else ()
+    kept = [text for record in records for text in record.texts]
+    assert all(text in texts and not is_not_known(text) for text in kept)
+    if not report.rejections:
+        assert sorted(kept) == sorted(text for text in texts if not is_not_known(text))
+
+
+@given(
+    lines=st.lists(st.text(alphabet="ab é,;|\t5.", max_size=20), max_size=12),
+    header=st.sampled_from(["image,text", "image;text;age", "text\timage", "image|text", "image"]),
+    encoding=st.sampled_from(ENCODINGS),
+)
+@settings(deadline=None)
+def test_lines_without_quotes_are_rows_each(
+    photos: Path, lines: list[str], header: str, encoding: str
+) -> None:
+    lines = ["1.jpg", *lines]
+    report = import_text(photos, "\n".join([header, *lines]) + "\n", encoding)
+    check_accounts(report, photos, sum(1 for line in lines if line.strip(" ")))
+
+
+@given(
+    lines=st.lists(st.text(alphabet='ab",', max_size=9), max_size=12),
+    names=st.lists(IMAGES, min_size=12, max_size=12),
+)
+@settings(deadline=None)
+def test_lines_with_quotes_anywhere_lose_no_row(photos: Path, lines: list[str], names: list[str]) -> None:
+    written = [f"{name},{line}" for name, line in zip(names, lines, strict=False)]
+    report = import_text(photos, "\n".join(["image,text", "1.jpg,a", *written]) + "\n", "utf-8")
+    # A field may go over several lines of which none is a row with an image.
+    rows = report.tallies[0].found
+    assert rows <= len(written) + 1
+    check_accounts(report, photos, rows)
+    images = sum(name not in ("", "nan") for name in names[: len(written)])
+    refused = len(report.rejections) + report.tallies[0].taken + sum(report.tallies[0].left_out.values())
+    assert refused >= images + 1

@@ -1,0 +1,59 @@
+"""Columns of tables by their names."""
+
+from pathlib import Path
+
+import pytest
+
+from training.data.readers.folder.columns import Columns, is_known_column, read_columns
+from training.data.readers.tables import open_table
+from training.errors import DataError
+
+
+def columns_of(folder: Path, header: str) -> Columns:
+    path = folder / "t.csv"
+    path.write_text(f"{header}\n")
+    return read_columns(open_table(path, is_known_column))
+
+
+def test_names_without_regard_to_case_and_outer_spaces(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, "Image , TEXT, Split,place ")
+    assert columns.places == {"image": 0, "text": 1, "split": 2}
+    assert columns.metadata == {3: "place"}
+    assert columns.notes == ()
+
+
+def test_synonyms_are_said_in_one_line(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, "File Name;Caption;label;patient_id;subset;report")
+    assert columns.places == {"image": 0, "text": 1, "labels": 2, "group": 3, "split": 4, "report": 5}
+    assert columns.notes == (
+        "Took columns 'File Name' for image, 'Caption' for text, 'label' for labels, 'subset' for split and "
+        "'patient_id' for group.",
+    )
+
+
+def test_a_name_goes_before_its_synonyms(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, "path,caption,image,text")
+    assert columns.places == {"image": 2, "text": 3}
+    assert columns.metadata == {0: "path", 1: "caption"}
+    assert columns.notes == ("Took 'path' and 'caption' for metadata, beside the columns above.",)
+
+
+def test_a_table_without_texts_is_said_to_be_one(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, "image,age,findings")
+    assert columns.notes == (
+        f"{tmp_path / 't.csv'} has no column of texts, such as 'text', 'caption' or 'report'; "
+        "its other columns are 'age' and 'findings'.",
+    )
+
+
+def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"no column 'image'.*its first line has 'Bild', 'Text'.*Name the column"
+    ):
+        columns_of(tmp_path, "Bild;Text")
+
+
+def test_columns_without_a_name(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, ",image,text,")
+    assert columns.unnamed == (0, 3)
+    assert columns.metadata == {}

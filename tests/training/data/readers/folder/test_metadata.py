@@ -1,0 +1,86 @@
+"""Columns of numbers, ages and names."""
+
+import pytest
+
+from training.data.readers.folder.metadata import Values, read_values
+from training.data.record import Scalar
+
+
+def read(name: str, *values: str, delimiter: str = ",") -> tuple[list[Scalar], list[str]]:
+    seen, notes = Values(), list[str]()
+    for line, value in enumerate(values, 2):
+        seen.add(value, line)
+    column = read_values(name, seen, delimiter, notes)
+    return [column.read(value) for value in values], notes
+
+
+def test_numbers_in_every_spelling() -> None:
+    assert read("height", "170", "1e2", "171.5", "+5", "1.", "-3", ".5") == (
+        [170, 100.0, 171.5, 5, 1.0, -3, 0.5],
+        [],
+    )
+
+
+def test_texts() -> None:
+    assert read("place", "Rome", "Nice", "7") == (["Rome", "Nice", "7"], [])
+
+
+@pytest.mark.parametrize("values", [("007", "012"), ("001", "123"), ("9007199254740992", "9007199254740993")])
+def test_names_of_digits_stay_names(values: tuple[str, str]) -> None:
+    assert read("film", *values) == (list(values), [])
+
+
+def test_one_value_in_a_hundred_may_be_no_number() -> None:
+    values = [str(number) for number in range(10, 109)]
+    read_back, notes = read("age", *values, "unclear")
+    assert read_back == [*map(int, values), "unclear"]
+    assert notes == ["age: 1 of 100 is no number: 'unclear' on line 101; it stays a text."]
+    read_back, notes = read("age", *values, "unclear", "58Y")
+    assert read_back == [*values, "unclear", "58Y"]
+    assert notes == [
+        "age: 2 of 101 are no numbers: 'unclear' on line 101, '58Y' on line 102; "
+        "the column stays text, which no search compares as numbers."
+    ]
+
+
+def test_one_age_with_a_zero_does_not_make_names_of_all() -> None:
+    values = [str(number) for number in range(1, 150)]
+    read_back, notes = read("age", *values, "058")
+    assert read_back == [*map(int, values), "058"]
+    assert notes == ["age: 1 of 150 is no number: '058' on line 151; it stays a text."]
+
+
+def test_one_name_with_a_zero_among_others_of_its_length() -> None:
+    values = [str(number) for number in range(1000, 1150)]
+    assert read("film", *values, "0999") == ([*values, "0999"], [])
+
+
+def test_ages_of_dicom_are_years() -> None:
+    read_back, notes = read("Patient Age", "65", "058Y", "013M")
+    assert read_back == [65, 58, 1.083]
+    assert notes == ["Patient Age: DICOM ages are numbers of years: '058Y' on line 3, '013M' on line 4."]
+    assert read("PatientAge", "058Y", "004D")[0] == [58, 0.011]
+
+
+@pytest.mark.parametrize("name", ["room", "page", "village"])
+def test_names_like_ages_in_other_columns(name: str) -> None:
+    assert read(name, "101D", "102W") == (["101D", "102W"], [])
+
+
+def test_decimal_commas() -> None:
+    read_back, notes = read("size", "65,5", "70", "1,234", delimiter=";")
+    assert read_back == [65.5, 70, 1.234]
+    assert notes == ["size: a comma is the decimal mark: '65,5' on line 2, '1,234' on line 4."]
+    assert read("size", "1,5", "2", delimiter=",")[0] == [1.5, 2]
+
+
+def test_thousands_are_not_guessed_at() -> None:
+    read_back, notes = read("price", "1,234", "5", delimiter=",")
+    assert read_back == ["1,234", "5"]
+    assert "'1,234' on line 2" in notes[0]
+
+
+def test_points_and_commas_in_one_column() -> None:
+    read_back, notes = read("size", "1.5", "2.5", "3,5", delimiter=";")
+    assert read_back == ["1.5", "2.5", "3,5"]
+    assert "'3,5' on line 4" in notes[0]

@@ -1,0 +1,131 @@
+"""Encodings of tables: byte order marks, other encodings by name, and files that are no text."""
+
+import codecs
+import gzip
+from pathlib import Path
+
+import pytest
+
+from training.data.readers.tables.encodings import guess_encoding, open_text, reads_as_utf8
+from training.errors import DataError
+
+
+def read(path: Path, encoding: str | None = None) -> str:
+    with open_text(path, encoding) as text:
+        return text.read()
+
+
+@pytest.mark.parametrize(
+    ("mark", "code"),
+    [
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+        (b"", "utf-8"),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_mark_decides(tmp_path: Path, name: str, mark: bytes, code: str) -> None:
+    path = tmp_path / name
+    content = mark + "image,text\r\n1.jpg,Épanchement 胸水\r\n".encode(code)
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert read(path) == "image,text\r\n1.jpg,Épanchement 胸水\r\n"
+
+
+def test_another_encoding_is_named_with_the_line_and_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("image,text\n1.jpg,a dog\n2.jpg,Épanchement à droite\n".encode("cp1252"))
+    with pytest.raises(DataError) as raised:
+        read(path)
+    assert str(raised.value) == (
+        f"{path}: line 3 is not UTF-8; it reads as Windows-1252: '2.jpg,Épanchement à droite'. "
+        "Convert the file with `iconv -f WINDOWS-1252 -t UTF-8` or give `--encoding windows-1252`."
+    )
+    assert "2.jpg,Épanchement à droite" in read(path, "windows-1252")
+
+
+def test_a_wrong_byte_far_down_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"1.jpg,a dog\r\n" * 20_000 + b"2.jpg,caf\xe9\r\n")
+    with pytest.raises(DataError, match=r"line 20001 is not UTF-8; it reads as Windows-1252: '2.jpg,café'"):
+        read(path)
+
+
+def test_bytes_that_are_not_of_the_encoding_given(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"image,text\n1.jpg,caf\xe9\n")
+    with pytest.raises(DataError, match=r"line 2 is not shift_jis; .* `--encoding`"):
+        read(path, "shift_jis")
+
+
+def test_utf_16_without_a_mark_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("image\ttext\n".encode("utf-16-le"))
+    with pytest.raises(DataError, match="--encoding utf-16-le"):
+        read(path)
+    assert read(path, "utf-16-le") == "image\ttext\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"PK\x03\x04\x14\0", "Excel workbook"),
+        (b"\xd0\xcf\x11\xe0", "Excel workbook"),
+        (b"PAR1\x15", "Parquet"),
+    ],
+)
+def test_other_files_are_named(tmp_path: Path, start: bytes, kind: str) -> None:
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(start + bytes(100))
+    with pytest.raises(DataError, match=rf"{kind}.*save it as CSV in UTF-8"):
+        read(path)
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "rot13", "hex"])
+def test_unknown_encodings(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("image\n")
+    with pytest.raises(DataError, match=f"'{encoding}' is no encoding"):
+        read(path, encoding)
+
+
+def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"image,text\n" * 1000)[:-20])
+    with pytest.raises(DataError, match="cannot be read"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("Windows-1252", "1.jpg;Ein Hund läuft über die Straße"),
+        ("Windows-1252", "São Paulo à noite – 5 €"),
+        ("Macintosh", "Orléans, café très agréable"),
+        ("Windows-1250", "Příliš žluťoučký kůň"),
+        ("Windows-1251", "1.jpg,Собака бежит по траве"),
+        ("Shift_JIS", "1.jpg,右下肺野に浸潤影を認める。"),
+        ("EUC-JP", "右下肺野に浸潤影を認める。"),
+        ("EUC-KR", "개가 잔디 위를 달린다"),
+        ("GB18030", "1.jpg,右下肺见片状影"),
+    ],
+)
+def test_encodings_that_tables_are_saved_in(encoding: str, text: str) -> None:
+    assert guess_encoding(text.encode(encoding)) == encoding
+
+
+def test_bytes_of_no_encoding() -> None:
+    assert guess_encoding(bytes(range(0x80, 0x100)) * 2) is None
+
+
+def test_a_file_in_utf8_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("1.jpg,Épanchement\n", encoding="utf-8")
+    assert reads_as_utf8(path, "windows-1252")
+    assert not reads_as_utf8(path, "UTF8")
+    path.write_text("1.jpg,Épanchement\n", encoding="cp1252")
+    assert not reads_as_utf8(path, "windows-1252")
+    path.write_text("1.jpg,a dog\n")
+    assert not reads_as_utf8(path, "windows-1252")
