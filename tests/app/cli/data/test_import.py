@@ -1,0 +1,85 @@
+"""`recoquest import`: what a new user sees, and how it ends."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+from training.errors import DataError
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `recoquest import folder photos` with options; gives the exit code, and all that is said."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(1, 4):
+        path = tmp_path / "photos" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    def run(*options: str) -> tuple[int, str]:
+        result = CliRunner().invoke(build(), ["import", "folder", "photos", *options])
+        assert result.exception is None or isinstance(result.exception, DataError | SystemExit)
+        return result.exit_code, result.output + str(result.exception or "")
+
+    return run
+
+
+def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "4.heic").touch()
+    (tmp_path / "photos" / "@eaDir").mkdir()
+    (tmp_path / "photos" / "@eaDir" / "1.jpg").touch()
+    code, said = command()
+    assert code == 0
+    assert said.splitlines()[-4:] == [
+        "Found 5 files in photos: 3 taken, 0 refused, 2 left out.",
+        "Left out: .heic files, which cannot be read (convert them to JPEG or PNG): 1; "
+        "files in folders named '@eaDir': 1.",
+        "0 texts, for 0 of 3 images.",
+        "Wrote 3 records to photos/manifest.jsonl.",
+    ]
+
+
+def test_a_table_says_what_was_refused_and_where(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        'image,caption,label\n1.jpg,a dog,dog\n2.jpg,"a cat\n3.jpg,a lake, blue,lake\n'
+    )
+    code, said = command("--table", "t.csv", "--max-rejected", "0.7")
+    assert code == 0
+    for sentence in (
+        "Line 3: a quote opens that does not close before line 4, another row.",
+        "Line 4: it has 4 fields where the header has 3; put a value with ',' in it into quotes.",
+        "Took columns 'caption' for text and 'label' for labels.",
+        "Found 3 rows in t.csv: 1 taken, 2 refused, 0 left out.",
+        "Left out: images without a row that can be used: 2.",
+        "1 label; the most frequent is 'dog', of 1 of 1 image.",
+        "Wrote 1 records to photos/manifest.jsonl.",
+    ):
+        assert sentence in said.splitlines()
+
+
+def test_another_encoding_ends_in_a_sentence_and_is_given_as_an_option(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_bytes("image;text\r\n1.jpg;Ein Hund läuft.\r\n".encode("cp1252"))
+    code, said = command("--table", "t.csv")
+    assert code == 1
+    assert "line 2 is not UTF-8; it reads as Windows-1252: '1.jpg;Ein Hund läuft.'" in said
+    assert "give `--encoding windows-1252`" in said
+    code, said = command("--table", "t.csv", "--encoding", "windows-1252")
+    assert code == 0
+    assert "Ein Hund läuft." in (tmp_path / "photos" / "manifest.jsonl").read_text(encoding="utf-8")
+
+
+def test_texts_that_stand_for_not_known(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("image,text\n1.jpg,nan\n2.jpg,a dog\n")
+    code, said = command("--table", "t.csv")
+    assert code == 0
+    assert "1 text is 'nan' (line 2): left out as not known; `--keep-unknown-texts` keeps such texts." in said
+    assert "1 text, for 1 of 2 images." in said
+    code, said = command("--table", "t.csv", "--keep-unknown-texts")
+    assert "2 texts, for 2 of 2 images." in said
