@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -90,9 +90,15 @@ def _list_table(
     }
     ids, changed = make_ids(list(rows.images), [known.one("id") for known in rows.images.values()])
     texts = _ReportTexts()
+    splits = _splits_of_groups(rows.images.values())
     records = [
         _to_record(
-            image, own, known, texts.of(known), dict(metadata_of(known.known, columns.metadata, metadata))
+            image,
+            own,
+            known,
+            texts.of(known),
+            dict(metadata_of(known.known, columns.metadata, metadata)),
+            splits,
         )
         for (image, known), own in zip(rows.images.items(), ids, strict=True)
     ]
@@ -149,23 +155,45 @@ def _to_record(
     own: str,
     known: ImageRows,
     texts: Sequence[str] = (),
-    metadata: dict[str, MetadataValue] | None = None,
+    metadata: Mapping[str, MetadataValue] | None = None,
+    splits: Mapping[str, Split] | None = None,
 ) -> Record:
-    group, split = known.one("group"), known.one("split")
+    """Make the record of one image.
+
+    Args:
+        image: Its path.
+        own: Its id.
+        known: What its rows say.
+        texts: Its texts, those of a report among them.
+        metadata: From columns without another meaning.
+        splits: Those that other images of its group have, by the names of groups.
+    """
+    group, named = known.one("group"), known.one("split")
+    split = (splits or {}).get(group or "") if named is None else split_of(named)
     folder = PurePosixPath(image).parent.as_posix()
     place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
         id=own,
         image=image,
-        split=_draw(group or image) if split is None else split_of(split),
+        split=split or _draw(group or image),
         texts=tuple(texts),
         group=group,
         labels=tuple(known.labels),
         report=known.one("report"),
-        metadata=place | (metadata or {}),
+        metadata=place | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
     )
+
+
+def _splits_of_groups(images: Iterable[ImageRows]) -> dict[str, Split]:
+    """The first split that the table names for an image of each group: all others of the group follow it."""
+    splits: dict[str, Split] = {}
+    for known in images:
+        group, split = known.one("group"), known.one("split")
+        if group is not None and split is not None:
+            splits.setdefault(group, split_of(split))
+    return splits
 
 
 def _draw(name: str) -> Split:

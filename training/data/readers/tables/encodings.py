@@ -171,6 +171,11 @@ def _undecodable(path: Path, code: str, error: UnicodeError) -> str:
             start.decode(guess, "ignore")[-_SAMPLE:]
             + rest.partition(b"\n")[0].decode(guess, "ignore")[:_SAMPLE]
         )
+        if not before.isascii():
+            return (
+                f"{sentence}, as the lines before are; it reads as {guess}: {shown.strip()!r}. "
+                "Mend the lines that another program added."
+            )
         return (
             f"{sentence}; it reads as {guess}: {shown.strip()!r}. Convert the file with "
             f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."

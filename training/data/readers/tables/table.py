@@ -95,6 +95,10 @@ def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None
     first = next((line for line in head if not line.isspace()), None)
     if first is None:
         raise DataError(f"{path} is empty; its first line has to name the columns.")
+    if first.lstrip().startswith(("{", "[")):
+        raise DataError(
+            f"{path} is JSON, not a table; its first line has to name columns, such as image,text."
+        )
     named = _SEPARATOR_LINE.fullmatch(first)
     skipped = 0 if named is None else 1
     found = [

@@ -238,6 +238,18 @@ def test_two_values_for_one_image_are_named_by_line(folder: Path) -> None:
     ]
 
 
+def test_images_without_a_split_follow_their_group(folder: Path) -> None:
+    rows = "".join(f"{number}.jpg,{number % 2},{'test' if number == 5 else ''}\n" for number in range(1, 7))
+    report, records = import_table(folder, f"image,patient_id,split\n{rows}1.jpg,1,\n")
+    assert {record.image: record.split for record in records if record.group == "1"} == {
+        "1.jpg": "test",
+        "3.jpg": "test",
+        "5.jpg": "test",
+    }
+    assert len({record.split for record in records if record.group == "0"}) == 1
+    assert not report.rejections
+
+
 def test_splits_in_other_words_are_said(folder: Path) -> None:
     report, records = import_table(folder, "image,split\n1.jpg,Training\n2.jpg,validation\n3.jpg,TEST\n")
     assert [record.split for record in records] == ["train", "val", "test"]

@@ -53,6 +53,17 @@ def test_a_wrong_byte_far_down_is_named_by_its_line(tmp_path: Path) -> None:
         read(path)
 
 
+def test_lines_in_two_encodings_are_to_be_mended(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("image,text\n1.jpg,café\n".encode() + b"2.jpg,caf\xe9\n")
+    with pytest.raises(DataError) as raised:
+        read(path)
+    assert str(raised.value) == (
+        f"{path}: line 3 is not UTF-8, as the lines before are; it reads as Windows-1252: '2.jpg,café'. "
+        "Mend the lines that another program added."
+    )
+
+
 def test_bytes_that_are_not_of_the_encoding_given(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"image,text\n1.jpg,caf\xe9\n")

@@ -65,6 +65,12 @@ def test_an_empty_table_is_refused(tmp_path: Path, text: str) -> None:
         table_of(tmp_path, text)
 
 
+@pytest.mark.parametrize("text", ['{"images": [{"file": "1.jpg"}]}', '[\n  {"image": "1.jpg"}\n]'])
+def test_json_is_no_table(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match="is JSON, not a table"):
+        table_of(tmp_path, text)
+
+
 def test_columns_of_published_tables(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n3\n")
