@@ -33,6 +33,7 @@ class PathFinder:
         # One spelling for all: zips of macOS decompose names that tables of other systems compose.
         self._composed = {unicodedata.normalize("NFC", path): path for path in files}
         self._known: dict[str, str | None] = {}
+        self._inner = ""
         self._alike: dict[str, str] | None = None
 
     def find(self, name: str) -> str | None:
@@ -44,6 +45,21 @@ class PathFinder:
         if name not in self._known:
             self._known[name] = next(filter(None, map(self._look_up, self._spellings(name))), None)
         return self._known[name]
+
+    def look_in_folder_of(self, name: str) -> str | None:
+        """Look all names up in the folder of the only image with this name as well, if all images lie there.
+
+        Returns:
+            That folder; None where there is none.
+        """
+        tail = f"/{posixpath.normpath(name)}"
+        images = [path for path, reason in self._files.items() if not reason]
+        inner = {path[: -len(tail)] for path in images if path.endswith(tail)}
+        if len(inner) != 1 or not all(path.startswith(f"{min(inner)}/") for path in images):
+            return None
+        self._inner = inner.pop()
+        self._known.clear()
+        return self._inner
 
     def begins_with_image(self, line: str, delimiter: str, column: int, columns: int) -> bool:
         """Whether a line within a quoted field is surely another row.
@@ -79,6 +95,8 @@ class PathFinder:
             plain = path if ".." in path.split("/") else posixpath.normpath(path)
             yield plain
             yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
+            if self._inner:
+                yield f"{self._inner}/{plain}"
 
     def _look_up(self, path: str) -> str | None:
         if path in self._files:

@@ -61,6 +61,7 @@ class TableReader:
         refused: Rows that cannot be used, in the order of their lines.
         left_out: Rows without any value.
         values: Metadata by the places of their columns.
+        inner: The folder below that has all images, where the first one is not found without it.
     """
 
     table: Table
@@ -73,6 +74,8 @@ class TableReader:
     refused: list[Rejection] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     values: dict[int, Values] = field(default_factory=dict)
+    inner: str | None = None
+    _asked_inner: bool = False
     _unknown: dict[int, Examples] = field(default_factory=dict)
     _unknown_texts: dict[str, Examples] = field(default_factory=dict)
     _differing: dict[int, Examples] = field(default_factory=dict)
@@ -106,7 +109,7 @@ class TableReader:
         name = row.values[self.columns.places["image"]]
         if is_not_known(name):
             return "it names no image"
-        path = self.finder.find(name) or self.finder.find(name.strip())
+        path = self._find(name)
         if path is None:
             like = self.finder.like(name.strip())
             hint = "" if like is None else f"; is it {like!r}?"
@@ -129,6 +132,15 @@ class TableReader:
             known = self.images[path] = ImageRows(row.line)
         self._add(row, known, one_each)
         return None
+
+    def _find(self, name: str) -> str | None:
+        path = self.finder.find(name) or self.finder.find(name.strip())
+        if path is None and not self.images and not self._asked_inner:
+            # A download holds its table beside the folder of its images.
+            self._asked_inner = True
+            self.inner = self.finder.look_in_folder_of(name.strip())
+            path = self.finder.find(name.strip())
+        return path
 
     def _one_each(self, row: Row) -> Iterator[tuple[Role, str]]:
         for role in _ONE_EACH:
@@ -203,6 +215,8 @@ class TableReader:
     def notes(self) -> Iterator[str]:
         """Sentences on values that are not in the manifest as they stand in the table, with their lines."""
         columns = self.table.columns
+        if self.inner is not None:
+            yield f"Looked for the images in the folder {self.inner!r} as well."
         for value, examples in self._unknown_texts.items():
             end = (
                 "kept as it is written"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.manifest import MANIFEST_NAME, read_manifest
@@ -62,7 +62,6 @@ def check_accounts(report: ImportReport, photos: Path, rows: int) -> None:
     encoding=st.sampled_from(ENCODINGS),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-@settings(deadline=None)
 def test_rows_that_a_program_wrote_are_all_accounted_for(
     photos: Path, header: list[str], rows: list[tuple[str, ...]], delimiter: str, encoding: str, end: str
 ) -> None:
@@ -89,7 +88,6 @@ def test_rows_that_a_program_wrote_are_all_accounted_for(
     header=st.sampled_from(["image,text", "image;text;age", "text\timage", "image|text", "image"]),
     encoding=st.sampled_from(ENCODINGS),
 )
-@settings(deadline=None)
 def test_lines_without_quotes_are_rows_each(
     photos: Path, lines: list[str], header: str, encoding: str
 ) -> None:
@@ -102,7 +100,6 @@ def test_lines_without_quotes_are_rows_each(
     lines=st.lists(st.text(alphabet='ab",', max_size=9), max_size=12),
     names=st.lists(IMAGES, min_size=12, max_size=12),
 )
-@settings(deadline=None)
 def test_lines_with_quotes_anywhere_lose_no_row(photos: Path, lines: list[str], names: list[str]) -> None:
     written = [f"{name},{line}" for name, line in zip(names, lines, strict=False)]
     report = import_text(photos, "\n".join(["image,text", "1.jpg,a", *written]) + "\n", "utf-8")

@@ -274,6 +274,35 @@ def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> 
     assert dict(report.tallies[0].left_out) == {"rows without any value": 1}
 
 
+def test_a_download_with_its_table_beside_the_folder_of_images(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    (archive / "Images").mkdir(parents=True)
+    for number in (1, 2):
+        (archive / "Images" / f"{number}.jpg").touch()
+    (archive / "captions.txt").write_text("image,caption\n1.jpg,a dog\n2.jpg,a lake\n3.jpg,a cat\n")
+    report = import_data_set("folder", archive, table=archive / "captions.txt", max_rejected=0.5)
+    assert texts_of(list(read_manifest(archive).records)) == {
+        "Images/1.jpg": ("a dog",),
+        "Images/2.jpg": ("a lake",),
+    }
+    assert report.notes == [
+        "Took column 'caption' for text.",
+        "Looked for the images in the folder 'Images' as well.",
+    ]
+    assert [item.line for item in report.rejections.items] == [4]
+
+
+@pytest.mark.parametrize("other", ["b/1.jpg", "2.jpg"])
+def test_a_folder_that_has_not_all_images_is_not_guessed(tmp_path: Path, other: str) -> None:
+    for name in ("a/1.jpg", other):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    report, records = import_table(tmp_path / "photos", "image,text\n1.jpg,a dog\na/1.jpg,a lake\n")
+    assert texts_of(records) == {"a/1.jpg": ("a lake",)}
+    assert [item.line for item in report.rejections.items] == [2]
+
+
 def test_all_rows_of_an_image_go_with_it(folder: Path) -> None:
     long = "x" * 2001
     report, records = import_table(folder, f"image,text,labels\n1.jpg,a,{long}\n1.jpg,b,\n2.jpg,c,\n")
