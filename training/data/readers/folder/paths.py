@@ -64,8 +64,8 @@ class PathFinder:
     def begins_with_image(self, line: str, delimiter: str, column: int, columns: int) -> bool:
         """Whether a line within a quoted field is surely another row.
 
-        It begins with the path of an image, or has one in the image's column; or it has as many fields as
-        the header and something like the path of an image, which may be missing.
+        It begins with the path of an image, or has one in the image's column; or it has something like such a
+        path there, of an image that is missing, and the fields of a row.
         """
         written = [value.strip() for value in line.split(delimiter)]
         values = [value.strip('"').strip() for value in written]
@@ -75,7 +75,8 @@ class PathFinder:
         if column >= len(values) or any(_has_stray_quote(value) for value in written[:column]):
             return False
         like_image = PurePosixPath(values[column].lower()).suffix in READABLE_SUFFIXES
-        return self._is_image(values[column]) or (like_image and len(values) == columns)
+        like_row = len(values) == columns or (column == 0 and len(values) > 1)
+        return self._is_image(values[column]) or (like_image and like_row)
 
     def like(self, name: str) -> str | None:
         """A file whose name differs by case, ending or folder alone; None if there is none."""

@@ -62,7 +62,7 @@ def test_an_open_quote_that_a_later_one_closes(folder: Path) -> None:
     assert texts_of(records)["3.jpg"] == ("a bird, flying",)
 
 
-@pytest.mark.parametrize("missing", ["7.jpg,a cat", "sub\\7.png,a cat"])
+@pytest.mark.parametrize("missing", ["7.jpg,a cat", "sub\\7.png,a cat", "7.jpg,a, cat", "7.jpg,"])
 def test_an_open_quote_ahead_of_a_row_whose_image_is_missing(folder: Path, missing: str) -> None:
     report, records = import_table(folder, f'image,text\n1.jpg,"a dog\n{missing}"\n3.jpg,a bird\n')
     assert [item.line for item in report.rejections.items] == [2, 3]
