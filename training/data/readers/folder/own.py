@@ -56,9 +56,12 @@ def _list_files(images: Path, files: FoundFiles) -> Listing:
     left_out = [LeftOut(*item) for item in Counter(filter(None, files.reasons.values())).items()]
     if not paths:
         others = "; ".join(f"{item.reason}: {item.count:,}" for item in left_out[:_SHOWN])
-        raise DataError(
+        error = DataError(
             f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){others and f'. Left out: {others}'}."
         )
+        for note in files.folders:
+            error.add_note(note)
+        raise error
     ids, changed = make_ids(paths, [None] * len(paths))
     items = (
         _to_record(path, own, ImageRows(number, rows=1))

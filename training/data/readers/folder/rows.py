@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.images import ImageLimits, check_signature
 from training.data.readers.folder.columns import Columns, Role
 from training.data.readers.folder.examples import Examples, shortened
 from training.data.readers.folder.files import unreadable
@@ -17,6 +18,7 @@ from training.data.readers.tables import Row, Table
 from training.data.readers.values import is_not_known
 from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection
+from training.errors import ImageError
 
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "val": "val", "test": "test"}
 _OTHER_SPLITS: Final[dict[str, Split]] = {
@@ -26,6 +28,7 @@ _OTHER_SPLITS: Final[dict[str, Split]] = {
 _BETWEEN_LABELS: Final = re.compile("[;|]")
 # An image has one of each; rows that disagree cannot both be right.
 _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", "report")
+_SIGNATURE_BYTES: Final = 4096
 _LOST: Final = "\ufffd"
 
 
@@ -115,7 +118,7 @@ class TableReader:
             hint = "" if like is None else f"; is it {like!r}?"
             return f"there is no image {name.strip()!r} in {self.folder}{hint}"
         suffix = PurePosixPath(path).suffix.lower()
-        if suffix and suffix not in READABLE_SUFFIXES:
+        if suffix not in READABLE_SUFFIXES and not _has_signature(self.folder / path):
             return f"{name.strip()!r} is one of the {unreadable(suffix)}"
         known = self.images.get(path)
         one_each = dict(self._one_each(row))
@@ -147,6 +150,8 @@ class TableReader:
             if role in self.columns.places:
                 place = self.columns.places[role]
                 value = row.values[place].strip()
+                if role == "split":
+                    value = value.casefold() if value.casefold() in _SPLITS else value
                 if role == "report":
                     if self._is_text(value, row.line):
                         yield role, value
@@ -247,6 +252,16 @@ class TableReader:
                 "which another program wrote for characters that it lost "
                 f"({self._lost.lines()})."
             )
+
+
+def _has_signature(path: Path) -> bool:
+    """Whether a file begins as an image does that can be decoded, whatever its ending."""
+    try:
+        with path.open("rb") as file:
+            check_signature(file.read(_SIGNATURE_BYTES), ImageLimits())
+    except (OSError, ImageError):
+        return False
+    return True
 
 
 def split_of(value: str) -> Split:

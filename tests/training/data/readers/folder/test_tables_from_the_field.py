@@ -251,7 +251,8 @@ def test_images_without_a_split_follow_their_group(folder: Path) -> None:
 
 
 def test_splits_in_other_words_are_said(folder: Path) -> None:
-    report, records = import_table(folder, "image,split\n1.jpg,Training\n2.jpg,validation\n3.jpg,TEST\n")
+    rows = "1.jpg,Training\n2.jpg,validation\n3.jpg,TEST\n3.jpg,test\n"
+    report, records = import_table(folder, f"image,split\n{rows}")
     assert [record.split for record in records] == ["train", "val", "test"]
     assert "The split 'validation' is taken for val (line 3)." in report.notes
 
@@ -272,6 +273,26 @@ def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> 
         (8, "'../t.csv' is one of the .csv files, which are no images that can be read"),
     ]
     assert dict(report.tallies[0].left_out) == {"rows without any value": 1}
+
+
+def test_images_with_other_endings_are_told_by_their_content(folder: Path) -> None:
+    (folder / "a.dat").write_bytes(b"\xff\xd8\xff\xe0")
+    (folder / "b").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "c").write_bytes(b"words")
+    report, records = import_table(folder, "image,text\na.dat,a\nb,b\nc,c\n")
+    assert texts_of(records) == {"a.dat": ("a",), "b": ("b",)}
+    assert report.rejections.named() == ["Line 4: 'c' is one of the files without an ending."]
+
+
+def test_a_folder_of_links_alone_says_so(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "there", target_is_directory=True)
+    with pytest.raises(DataError, match="has no images") as raised:
+        import_data_set("folder", tmp_path / "here")
+    assert raised.value.__notes__ == [
+        "The folder 'link' is a link and was not followed; import it by itself."
+    ]
 
 
 def test_a_download_with_its_table_beside_the_folder_of_images(tmp_path: Path) -> None:
