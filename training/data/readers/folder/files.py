@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -87,7 +86,8 @@ def _place(
             found.folders.append(f"The folder {path!r} lies too deep and was not opened.")
         else:
             waiting.append((path, reason or _reason_of_folder(entry.name)))
-    elif entry.is_symlink() and entry.is_dir():
+    # Unlike the entry's own methods, these give no error for a link that leads to itself.
+    elif entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112
         found.folders.append(f"The folder {path!r} is a link and was not followed; import it by itself.")
     else:
         found.reasons[path] = reason or _reason_of_name(path) or _reason_of_file(entry)
@@ -117,12 +117,8 @@ def _reason_of_file(entry: "os.DirEntry[str]") -> str:
     suffix = PurePosixPath(name).suffix
     if suffix not in READABLE_SUFFIXES:
         return unreadable(suffix)
-    try:
-        regular = stat.S_ISREG(entry.stat().st_mode)
-    except OSError:
-        return "links that lead nowhere"
-    if not regular:
-        return "pipes, sockets and devices"
+    if not os.path.isfile(entry.path):  # noqa: PTH113
+        return "links that lead to no file" if entry.is_symlink() else "pipes, sockets and devices"
     return _reason_of_avif(entry.path) if suffix == ".avif" else ""
 
 

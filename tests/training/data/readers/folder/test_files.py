@@ -95,11 +95,12 @@ def test_links_pipes_and_broken_links(tmp_path: Path) -> None:
     (folder / "sub" / "circle").symlink_to(folder, target_is_directory=True)
     (folder / "linked.jpg").symlink_to(folder / "a.jpg")
     (folder / "gone.jpg").symlink_to(folder / "nowhere.jpg")
+    (folder / "itself.jpg").symlink_to(folder / "itself.jpg")
     os.mkfifo(folder / "pipe.jpg")
     found = find_files(folder)
     assert by_reason(found.reasons) == {
         "": ["a.jpg", "linked.jpg", "sub/b.jpg"],
-        "links that lead nowhere": ["gone.jpg"],
+        "links that lead to no file": ["gone.jpg", "itself.jpg"],
         "pipes, sockets and devices": ["pipe.jpg"],
     }
     assert found.folders == ["The folder 'sub/circle' is a link and was not followed; import it by itself."]
