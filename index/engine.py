@@ -21,7 +21,10 @@ from index.catalogue.collections import (
 )
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.errors import GenerationError
-from index.filters.facets import Overview, Overviews
+from index.filters.facets import FilteredFacets, Overview, Overviews
+from index.filters.field_columns import FieldColumns
+from index.filters.grammar import Filter
+from index.filters.passing_keys import PassingKeys
 from index.filters.sql import known_fields
 from index.home import Home
 from index.search.hit_reader import read_image, require_image
@@ -56,10 +59,12 @@ class SearchEngine:
         self.home = home
         self._catalogue = home.catalogue
         self._views = Views(home.snapshots_folder, gpu)
-        self._searcher = Searcher(self._catalogue, self._views)
+        fields = FieldColumns()
+        passing = PassingKeys(fields)
+        self._searcher = Searcher(self._catalogue, self._views, passing)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}
-        self._overviews = Overviews(self._catalogue)
+        self._overviews = Overviews(self._catalogue, fields, passing)
 
     def close(self) -> None:
         """Wait for what is being built, and close the catalogue."""
@@ -170,6 +175,16 @@ class SearchEngine:
             GenerationError: The generation is gone.
         """
         return self._searcher.page(active, vector, request, text)
+
+    def browse(self, collection: str, request: SearchRequest) -> SearchPage:
+        """List what passes the filter and has the words, without a query; see `Browser.page`."""
+        return self._searcher.browser.page(collection, request)
+
+    def facets(
+        self, collection: str, filter: Filter | None = None, field: str | None = None, containing: str = ""
+    ) -> FilteredFacets:
+        """Count the values of fields among the images that pass a filter; see `Overviews.facets`."""
+        return self._overviews.facets(collection, filter, field, containing)
 
     def search_many(
         self,

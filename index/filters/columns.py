@@ -15,7 +15,8 @@ from sqlalchemy import ColumnElement, Select, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue.tables import AttributeRow, ImageRow
-from index.filters.column_cache import read_keys
+from index.filters.column_cache import contains_sorted, read_keys
+from index.filters.dates import parse_date
 from index.filters.grammar import (
     And,
     Condition,
@@ -37,7 +38,7 @@ _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
 # A string of Python beside its letters, and its place in a list.
 _TEXT_BYTES: Final = 64
-# Built-in fields that an image has one text of at most.
+# Of `ONE_TEXT_FIELDS`.
 TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
     "id": ImageRow.external_id,
     "split": ImageRow.split,
@@ -76,7 +77,9 @@ class Interval(NamedTuple):
 
 
 def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
-    """Return the values of a kind that a condition asks for."""
+    """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
+    if kind == "date":
+        return _date_intervals(condition) if isinstance(condition, Range) else []
     values = [value for value in condition_values(condition) if kind_of(value) == kind]
     if not isinstance(condition, Range):
         return [
@@ -89,6 +92,24 @@ def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
         else:
             high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
     return [Interval(low, high)] if values and low < high else []
+
+
+def _date_intervals(condition: Range) -> list[Interval]:
+    low, high = _BELOW, _ABOVE
+    for sign, bound in condition.bounds():
+        period = parse_date(str(bound))
+        assert period is not None
+        is_instant = period.start == period.end
+        match sign:
+            case "gte":
+                low = max(low, Endpoint(0, period.start))
+            case "gt":
+                low = max(low, Endpoint(0, period.end, after=is_instant))
+            case "lt":
+                high = min(high, Endpoint(0, period.start))
+            case _:
+                high = min(high, Endpoint(0, period.end, after=is_instant))
+    return [Interval(low, high)] if low < high else []
 
 
 def joined(parts: Sequence[Interval]) -> list[Interval]:
@@ -107,6 +128,8 @@ UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
 
 class Column:
     """The values of one kind that images have in a field, or those of them that were asked for.
+
+    Dates are the seconds at which they begin, as `index.filters.dates` counts them.
 
     Args:
         images: The key of the image of each value, (V,).
@@ -144,6 +167,15 @@ class Column:
         """Return where among `images` those with a value within the intervals are."""
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
+
+    def counts(self, images: Keys | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the different values of some images, rising, and how often each comes.
+
+        Args:
+            images: Keys of images, rising; None for all.
+        """
+        values = self._values if images is None else self._values[contains_sorted(images, self.images)]
+        return np.unique(values, return_counts=True)
 
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""
@@ -239,7 +271,10 @@ class Columns:
             # Past the session, which would make objects of the rows first.
             result = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
             for some in result.partitions():
-                keys, read = zip(*some, strict=True)
+                rows = _dated(some) if kind == "date" else some
+                if not rows:
+                    continue
+                keys, read = zip(*rows, strict=True)
                 values += read if kind == "text" else [np.array(read, dtype=np.float64)]
                 images.append(np.array(keys, dtype=np.int64))
                 count += len(keys)
@@ -267,6 +302,10 @@ class Columns:
         row = ImageRow if field in TEXT_COLUMNS else AttributeRow
         key = ImageRow.id if field in TEXT_COLUMNS else AttributeRow.image_id
         query = select(key, column).where(row.collection_id == self._collection_id, *_of_field(field, kind))
+        if kind == "date":
+            # The catalogue holds texts: all are read that may be dates.
+            yield query
+            return
         points = [part.low.value for part in parts if part.is_point]
         ranges = [query.where(*_bounds(column, part)) for part in parts if not part.is_point]
         if points:
@@ -290,6 +329,8 @@ def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:
 
 def kinds(condition: Condition) -> list[FieldKind]:
     """Return the kinds of the values that a condition asks for."""
+    if isinstance(condition, Range) and condition.is_dated:
+        return ["date"]
     return sorted({kind_of(value) for value in condition_values(condition)})
 
 
@@ -301,14 +342,25 @@ def _stored(value: bool | int | float | str) -> _Value:
 def _column_of(field: str, kind: FieldKind) -> InstrumentedAttribute[Any]:
     if field in TEXT_COLUMNS:
         return TEXT_COLUMNS[field]
-    return AttributeRow.text_value if kind == "text" else AttributeRow.number_value
+    return AttributeRow.text_value if kind in ("text", "date") else AttributeRow.number_value
+
+
+def _dated(rows: Sequence[Any]) -> list[tuple[int, float]]:
+    """Return the keys of images whose texts are dates, and when these begin."""
+    periods = ((key, parse_date(text)) for key, text in rows)
+    return [(key, period.start) for key, period in periods if period is not None]
 
 
 def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
-    yield _column_of(field, kind).is_not(None)
+    column = _column_of(field, kind)
+    yield column.is_not(None)
+    if kind == "date":
+        # Dates begin with a digit.
+        yield column >= "0"
+        yield column < ":"
     if field not in TEXT_COLUMNS:
         yield AttributeRow.name == field
-        if kind != "text":
+        if kind not in ("text", "date"):
             # Only text has a text value, so its kind needs no check.
             yield AttributeRow.kind == kind
 

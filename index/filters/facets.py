@@ -1,18 +1,29 @@
-"""Facets of a collection: the values of its fields, and a few of its images."""
+"""Facets of a collection: the values of its fields, and a few of its images.
+
+Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
+"""
 
 import threading
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, select
+import numpy as np
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue
+from index.catalogue import Catalogue, Reading
 from index.catalogue.collections import require_collection
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
-from index.filters.grammar import FieldKind
+from index.errors import QueryError
+from index.filters.column_cache import CacheKey, contains_sorted
+from index.filters.columns import TEXT_COLUMNS
+from index.filters.dates import date_text, parse_date
+from index.filters.field_columns import FieldColumns
+from index.filters.grammar import FieldKind, Filter, unknown_field
+from index.filters.passing_keys import PassingKeys
 from index.filters.sql import known_fields
+from index.vectors.protocol import Keys
 
 MAX_VALUES: Final = 30
 MAX_EXAMPLES: Final = 8
@@ -33,19 +44,19 @@ class Facet:
 
     Attributes:
         name: The field.
-        kinds: Kinds of its values.
+        kinds: Kinds of its values; `date` alone where every value is a date.
         values: The most frequent texts and booleans, most frequent first.
         distinct: Number of different texts and booleans.
-        minimum: The smallest number; None without numbers.
-        maximum: The largest number; None without numbers.
+        minimum: The smallest number or the earliest date, in ISO 8601; None without either.
+        maximum: The largest number or the latest date.
     """
 
     name: str
     kinds: tuple[FieldKind, ...]
     values: tuple[FacetValue, ...]
     distinct: int
-    minimum: float | None
-    maximum: float | None
+    minimum: float | str | None
+    maximum: float | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +75,27 @@ class Overview:
     examples: tuple[Example, ...]
 
 
-class Overviews:
-    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it."""
+@dataclass(frozen=True, slots=True)
+class FilteredFacets:
+    """Number of the images that pass a filter, and the values of their fields."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    count: int
+    facets: tuple[Facet, ...]
+
+
+class Overviews:
+    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it.
+
+    Args:
+        catalogue: Catalogue to read.
+        fields: Fields in memory.
+        passing: Keys that pass filters.
+    """
+
+    def __init__(self, catalogue: Catalogue, fields: FieldColumns, passing: PassingKeys) -> None:
         self._catalogue = catalogue
+        self._fields = fields
+        self._passing = passing
         self._lock = threading.Lock()
         self._made: dict[int, tuple[int, Overview]] = {}
 
@@ -78,16 +105,47 @@ class Overviews:
         Raises:
             UnknownCollectionError: No collection has this name.
         """
-        with self._catalogue.read() as session:
-            row = require_collection(session, collection)
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
             with self._lock:
                 made = self._made.get(row.id)
             if made is not None and made[0] == row.sequence:
                 return made[1]
-            overview = Overview(facets(session, row.id), examples(session, row.id))
+            counted = FacetCounts(reading, row.id, row.sequence, self._fields)
+            overview = Overview(counted.every(), examples(reading.session, row.id))
             with self._lock:
                 self._made[row.id] = (row.sequence, overview)
             return overview
+
+    def facets(
+        self, collection: str, filter: Filter | None, field: str | None, containing: str
+    ) -> FilteredFacets:
+        """Count the values of fields among the images that pass a filter.
+
+        Args:
+            collection: Name of the collection.
+            filter: Only images that pass it; None for all.
+            field: Only this field; None: all but those that have one value for each image.
+            containing: Only texts of the field that contain this, in whatever case.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            FilterError: The filter does not fit the collection.
+            QueryError: The collection has no such field.
+        """
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            passing = None
+            if filter is not None:
+                place = CacheKey(row.id, "images", filter.text)
+                passing = self._passing.get(reading, place, row.sequence, filter)
+            counted = FacetCounts(reading, row.id, row.sequence, self._fields, passing)
+            if field is None:
+                return FilteredFacets(counted.images(), counted.every())
+            known = known_fields(reading.session, row.id)
+            if field not in known:
+                raise QueryError(unknown_field(field, sorted(known), "to count"), field="field")
+            return FilteredFacets(counted.images(), (counted.of(field, known[field], containing),))
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
@@ -95,12 +153,132 @@ class Overviews:
             self._made = {key: made for key, made in self._made.items() if key in collections}
 
 
-def facets(session: Session, collection_id: int) -> tuple[Facet, ...]:
-    """Count the values of every field, except those that have one for each image, by name."""
-    fields = sorted(known_fields(session, collection_id).items())
-    return tuple(
-        _facet(session, collection_id, name, kinds) for name, kinds in fields if name not in _ONE_EACH
-    )
+@dataclass(frozen=True, slots=True)
+class FacetCounts:
+    """Counts the values of fields.
+
+    A field that is not in memory, of more different texts than fit there, is counted by the database: under
+    a filter, of its most frequent values those are counted again that images which pass have.
+
+    Attributes:
+        reading: Read transaction of the catalogue at `sequence`.
+        collection_id: Key of the collection.
+        sequence: The collection's sequence number.
+        fields: Fields in memory.
+        passing: Keys of the images that are counted, rising; None for all.
+    """
+
+    reading: Reading
+    collection_id: int
+    sequence: int
+    fields: FieldColumns
+    passing: Keys | None = None
+
+    def images(self) -> int:
+        """Return the number of images that are counted."""
+        if self.passing is not None:
+            return len(self.passing)
+        return len(self.fields.every(self.reading, self.collection_id, self.sequence, "images"))
+
+    def every(self) -> tuple[Facet, ...]:
+        """Count the values of every field, except those that have one for each image, by name."""
+        known = sorted(known_fields(self.reading.session, self.collection_id).items())
+        return tuple(self.of(name, kinds) for name, kinds in known if name not in _ONE_EACH)
+
+    def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
+        """Count the values of a field; of its texts those that contain something, in whatever case."""
+        values: list[FacetValue] = []
+        facet = Facet(name, tuple(sorted(kinds)), (), 0, None, None)
+        if "text" in kinds:
+            texts, different = self._texts(name, containing)
+            values += texts
+            facet = replace(facet, distinct=different)
+            if kinds == {"text"}:
+                facet = self._dated(facet, texts)
+        if "boolean" in kinds:
+            booleans = self._booleans(name)
+            values += booleans
+            facet = replace(facet, distinct=facet.distinct + len(booleans))
+        if "number" in kinds:
+            low, high = self._range(name)
+            facet = replace(facet, minimum=low, maximum=high)
+        values.sort(key=lambda value: (-value.count, str(value.value)))
+        return replace(facet, values=tuple(values[:MAX_VALUES]))
+
+    def _texts(self, name: str, containing: str) -> tuple[list[FacetValue], int]:
+        """Return the most frequent texts of a field, and the number of different ones."""
+        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "text")
+        if column is None:
+            return self._texts_by_database(name, containing)
+        assert column.texts is not None
+        places, counts = column.counts(self.passing)
+        found = [
+            FacetValue(column.texts[int(place)], count)
+            for place, count in zip(places.tolist(), counts.tolist(), strict=True)
+        ]
+        wanted = containing.casefold()
+        found = [value for value in found if wanted in str(value.value).casefold()]
+        distinct = len(found)
+        found.sort(key=lambda value: (-value.count, str(value.value)))
+        return found[:MAX_VALUES], distinct
+
+    def _texts_by_database(self, name: str, containing: str) -> tuple[list[FacetValue], int]:
+        session, column = self.reading.session, _text_column(name)
+        here = _text_rows(self.collection_id, name)
+        if containing:
+            here = (*here, _contains(column, containing))
+        counted = select(column.label("value"), func.count().label("images")).where(*here).group_by(column)
+        found = _most_frequent(session, counted)
+        distinct = session.execute(select(func.count()).select_from(counted.subquery())).scalar_one()
+        if self.passing is not None:
+            found = self._passing_of(name, [value for value, _ in found])
+        return [FacetValue(value, count) for value, count in found], distinct
+
+    def _passing_of(self, name: str, texts: Sequence[str]) -> list[tuple[str, int]]:
+        """Return which of some texts images that pass have, and how many of them."""
+        assert self.passing is not None
+        column = _text_column(name)
+        key = ImageRow.id if name in TEXT_COLUMNS else AttributeRow.image_id
+        found = []
+        for value in texts:
+            query = select(key).where(*_text_rows(self.collection_id, name), column == value)
+            keys = np.fromiter(self.reading.session.execute(query).scalars(), dtype=np.int64)
+            count = int(np.count_nonzero(contains_sorted(self.passing, keys)))
+            if count:
+                found.append((value, count))
+        return found
+
+    def _dated(self, facet: Facet, texts: Sequence[FacetValue]) -> Facet:
+        """Return a facet of texts as one of dates, if that is what all of them are."""
+        if facet.name in TEXT_COLUMNS or not texts:
+            return facet
+        if any(parse_date(str(value.value)) is None for value in texts):
+            return facet
+        dates = self.fields.column(self.reading, self.collection_id, self.sequence, facet.name, "date")
+        if dates is None:
+            return facet
+        query = select(func.count()).where(*_text_rows(self.collection_id, facet.name))
+        if len(dates.images) != self.reading.session.execute(query).scalar_one():
+            return facet
+        begin, _ = dates.counts(self.passing)
+        low, high = (date_text(float(begin[0])), date_text(float(begin[-1]))) if len(begin) else (None, None)
+        return replace(facet, kinds=("date",), minimum=low, maximum=high)
+
+    def _booleans(self, name: str) -> list[FacetValue]:
+        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "boolean")
+        if column is not None:
+            values, counts = column.counts(self.passing)
+            pairs = zip(values.tolist(), counts.tolist(), strict=True)
+            return [FacetValue(bool(value), count) for value, count in pairs]
+        found = _most_frequent(self.reading.session, _number_values(self.collection_id, name, "boolean"))
+        return [FacetValue(bool(value), count) for value, count in found]
+
+    def _range(self, name: str) -> tuple[float | None, float | None]:
+        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "number")
+        if column is None:
+            return _range(self.reading.session, self.collection_id, name)
+        values, _ = column.counts(self.passing)
+        return (float(values[0]), float(values[-1])) if len(values) else (None, None)
 
 
 def examples(session: Session, collection_id: int) -> tuple[Example, ...]:
@@ -115,33 +293,23 @@ def examples(session: Session, collection_id: int) -> tuple[Example, ...]:
     return tuple(found.values())
 
 
-def _facet(session: Session, collection_id: int, name: str, kinds: frozenset[FieldKind]) -> Facet:
-    values: list[FacetValue] = []
-    distinct = 0
-    if "text" in kinds:
-        query = _split_values(collection_id) if name == "split" else _text_values(collection_id, name)
-        values += [FacetValue(value, count) for value, count in _most_frequent(session, query)]
-        distinct += session.execute(select(func.count()).select_from(query.subquery())).scalar_one()
-    if "boolean" in kinds:
-        found = _most_frequent(session, _number_values(collection_id, name, "boolean"))
-        values += [FacetValue(bool(value), count) for value, count in found]
-        distinct += len(found)
-    low, high = _range(session, collection_id, name) if "number" in kinds else (None, None)
-    values.sort(key=lambda facet: (-facet.count, str(facet.value)))
-    return Facet(name, tuple(sorted(kinds)), tuple(values[:MAX_VALUES]), distinct, low, high)
+def _text_column(name: str) -> Any:
+    return TEXT_COLUMNS.get(name, AttributeRow.text_value)
 
 
-def _split_values(collection_id: int) -> Select[Any, int]:
-    query = select(ImageRow.split.label("value"), func.count().label("images"))
-    return query.where(ImageRow.collection_id == collection_id).group_by(ImageRow.split)
+def _text_rows(collection_id: int, name: str) -> tuple[ColumnElement[bool], ...]:
+    if name in TEXT_COLUMNS:
+        return ImageRow.collection_id == collection_id, TEXT_COLUMNS[name].is_not(None)
+    return (*_of_field(collection_id, name), AttributeRow.text_value.is_not(None))
 
 
-def _text_values(collection_id: int, name: str) -> Select[Any, int]:
-    return (
-        select(AttributeRow.text_value.label("value"), func.count().label("images"))
-        .where(*_of_field(collection_id, name), AttributeRow.text_value.is_not(None))
-        .group_by(AttributeRow.text_value)
-    )
+def _contains(column: Any, text: str) -> ColumnElement[bool]:
+    """Return whether a text contains another as it is, or in lower case, capitals or a capital at its head.
+
+    Databases compare only letters of ASCII without regard to case.
+    """
+    forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
+    return or_(*(column.icontains(form, autoescape=True) for form in forms))
 
 
 def _number_values(collection_id: int, name: str, kind: FieldKind) -> Select[Any, int]:

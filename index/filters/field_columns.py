@@ -128,6 +128,18 @@ class FieldColumns:
         texts = self._of(reading, collection_id, sequence, "texts") if target == "texts" else None
         return _passing(filter, columns, images, texts)
 
+    def every(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> Keys:
+        """Return the keys of all images or texts of a collection, rising; see `passing`."""
+        return self._of(reading, collection_id, sequence, target).keys
+
+    def column(
+        self, reading: Reading, collection_id: int, sequence: int, field: str, kind: FieldKind
+    ) -> Column | None:
+        """Return a whole field; None where it is left to the database; see `passing`."""
+        if not self._max_values:
+            return None
+        return self._column(reading, collection_id, sequence, field, kind)
+
     def _known(
         self, reading: Reading, collection_id: int, sequence: int
     ) -> Mapping[str, frozenset[FieldKind]]:

@@ -30,9 +30,12 @@ from pydantic_core import ErrorDetails
 
 from index.catalogue.storable import storable_text
 from index.errors import FilterError, listed, shortened
+from index.filters.dates import parse_date
 
-FieldKind = Literal["text", "number", "boolean"]
+FieldKind = Literal["text", "number", "boolean", "date"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
+# Built-in fields that an image has one text of at most.
+ONE_TEXT_FIELDS = frozenset({"id", "split", "group"})
 MAX_DEPTH = 16
 MAX_FIELD_NAME_LENGTH = 1000
 MAX_CONDITIONS = 256
@@ -99,7 +102,7 @@ class AnyOf(_Expression):
 
 
 class Range(_Expression):
-    """The field has a value between the bounds; numbers by size, text (dates as 2024-05-31) by code point."""
+    """The field has a value between the bounds: numbers by size, dates by time, other text by code point."""
 
     field: FieldName
     gt: Bound | None = None
@@ -120,6 +123,13 @@ class Range(_Expression):
         """Return the bounds that are set, with their operators."""
         every = (("gt", self.gt), ("gte", self.gte), ("lt", self.lt), ("lte", self.lte))
         return [(operator, bound) for operator, bound in every if bound is not None]
+
+    @cached_property
+    def is_dated(self) -> bool:
+        """Whether the bounds are dates, which are compared by time; ids, splits and groups are texts."""
+        bounds = [bound for _, bound in self.bounds()]
+        dates = all(isinstance(bound, str) and parse_date(bound) is not None for bound in bounds)
+        return dates and self.field not in ONE_TEXT_FIELDS
 
 
 Condition = Equals | AnyOf | Range

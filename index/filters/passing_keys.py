@@ -63,6 +63,10 @@ class PassingKeys:
 
         return self._found.get(place, sequence, read, catch_up)
 
+    def every(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> Keys:
+        """Return the keys of all images or texts of a collection, rising; see `FieldColumns.every`."""
+        return self._fields.every(reading, collection_id, sequence, target)
+
     def warm(self, reading: Reading, collection_id: int, sequence: int) -> None:
         """Read the fields that filters may name; see `FieldColumns.warm`."""
         self._fields.warm(reading, collection_id, sequence)

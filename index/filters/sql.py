@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.filters.column_cache import all_keys, contains_sorted, read_keys, touched_since
-from index.filters.columns import TEXT_COLUMNS, Columns
+from index.filters.columns import TEXT_COLUMNS, Columns, kinds
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
     And,
@@ -63,7 +63,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
         FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
     """
     check_filter(filter, known_fields(session, collection_id))
-    if _has_many(filter):
+    if _needs_columns(filter):
         return _keys_by_columns(session, collection_id, filter, target)
     passes = _sql(filter, partial(_is_among, collection_id))
     return read_keys(session, all_keys(collection_id, target).where(passes))
@@ -85,7 +85,7 @@ def change_since(
     touched = touched_since(session, collection_id, sequence, target, most)
     if touched is None:
         return None
-    if _has_many(filter):
+    if _needs_columns(filter):
         return Change(touched, _keys_by_columns(session, collection_id, filter, target, sequence))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
@@ -94,8 +94,10 @@ def change_since(
 _KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
 
 
-def _has_many(filter: Filter) -> bool:
-    return sum(1 for _ in conditions(filter)) > _SEPARATE
+def _needs_columns(filter: Filter) -> bool:
+    """Whether a filter has many conditions, or such on dates, which the database holds as texts."""
+    every = list(conditions(filter))
+    return len(every) > _SEPARATE or any("date" in kinds(condition) for condition in every)
 
 
 def _keys_by_columns(

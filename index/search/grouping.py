@@ -75,6 +75,13 @@ class GroupColumn:
         numbers = self._by_number[0] if allowed is None else np.sort(self.of(allowed)[1])
         return int(np.count_nonzero(np.diff(numbers))) + bool(len(numbers))
 
+    def firsts(self, allowed: Keys) -> Keys:
+        """Return the lowest key of each group among some keys; both rise."""
+        numbers, order = self._by_number
+        kept = contains_sorted(allowed, self.keys)[order]
+        numbers, keys = numbers[kept], self.keys[order[kept]]
+        return np.sort(keys[np.flatnonzero(np.diff(numbers, prepend=~numbers[:1]))])
+
     @cached_property
     def _by_number(self) -> tuple[Numbers, NDArray[np.int64]]:
         order = np.argsort(self.numbers, kind="stable")

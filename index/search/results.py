@@ -1,6 +1,6 @@
 """Pages of hits and their descriptions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -100,16 +100,16 @@ class Hit(NamedTuple):
     Attributes:
         image: Found image.
         rank: Counts from 1 over all pages.
-        score: Score that orders the hits: the cosine, or the sum of a fused ranking.
-        cosine: Similarity of query and hit, by the model's own kind of cosine.
+        score: Score that orders the hits: the cosine, or the sum of a fused ranking; None without a query.
+        cosine: Similarity of query and hit, by the model's own kind of cosine; None without a query.
         found_by: The lists that the hit is in: of vectors, of exact words.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
     """
 
     image: FoundImage
     rank: int
-    score: float
-    cosine: float
+    score: float | None
+    cosine: float | None
     found_by: tuple[FoundBy, ...]
     others: int | None
 
@@ -131,6 +131,7 @@ class SearchPage:
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
         fused: Whether scores are sums of a fused ranking.
+        count: Number of hits on all pages; None with a query, and of more than are ranked by words.
     """
 
     hits: tuple[Hit, ...]
@@ -140,6 +141,7 @@ class SearchPage:
     exact: bool
     search_ms: float
     fused: bool
+    count: int | None = None
 
     @cached_property
     def scale(self) -> ScoreScale | None:
@@ -149,7 +151,7 @@ class SearchPage:
     @cached_property
     def z_scores(self) -> list[float] | None:
         """Z-score of each hit's cosine; see `index.scoring.background`."""
-        return None if self.scale is None else self.scale.z_scores(hit.cosine for hit in self.hits)
+        return None if self.scale is None else self.scale.z_scores(_cosines(self.hits))
 
     @cached_property
     def confident(self) -> bool | None:
@@ -158,12 +160,16 @@ class SearchPage:
             return self.place.confident
         if self.scale is None or not self.hits:
             return None
-        return self.scale.confident(hit.cosine for hit in self.hits)
+        return self.scale.confident(_cosines(self.hits))
 
     @cached_property
     def next_cursor(self) -> str | None:
         """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
         return None if self.end is None else encode_cursor(self.end(self.confident))
+
+
+def _cosines(hits: Sequence[Hit]) -> Iterator[float]:
+    return (hit.cosine for hit in hits if hit.cosine is not None)
 
 
 @dataclass(frozen=True, slots=True)

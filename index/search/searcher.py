@@ -17,9 +17,9 @@ from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey, contains_sorted
-from index.filters.field_columns import FieldColumns
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
+from index.search.browser import Browser
 from index.search.cursors import MAX_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
@@ -72,16 +72,26 @@ class _Search(NamedTuple):
 
 
 class Searcher:
-    """Answers searches over the views of a catalogue's generations; threads may share it."""
+    """Answers searches over the views of a catalogue's generations; threads may share it.
 
-    def __init__(self, catalogue: Catalogue, views: Views) -> None:
+    Args:
+        catalogue: Catalogue to read.
+        views: Views of its generations.
+        passing: Keys that pass filters.
+
+    Attributes:
+        browser: Lists what passes without a query.
+    """
+
+    def __init__(self, catalogue: Catalogue, views: Views, passing: PassingKeys) -> None:
         self._catalogue = catalogue
         self._views = views
-        self._passing = PassingKeys(FieldColumns())
+        self._passing = passing
         self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
         self._images = FoundImages(catalogue)
         self._resolver = RequestResolver(catalogue)
+        self.browser = Browser(catalogue, self._passing, self._columns, self._images)
 
     def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""

@@ -1,0 +1,210 @@
+"""Images or texts without a query vector: everything, what passes a filter, or what has some words.
+
+Without words the order is by key, so that what was added last comes last. A key is never given twice and
+stays with its image: a page begins behind the last key of the page before, whatever is written or removed in
+between, and no page costs more than another. With words the order is by their rank, and made again for each
+page, as orders with likeness are.
+"""
+
+import time
+from functools import partial
+from itertools import count
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue, Reading
+from index.catalogue.collections import Target, require_collection
+from index.catalogue.full_text import matching, texts_with
+from index.errors import QueryError
+from index.filters.column_cache import CacheKey
+from index.filters.passing_keys import PassingKeys
+from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
+from index.search.grouping import GroupColumns, Groups, check_group_field
+from index.search.hit_reader import FoundImages
+from index.search.orders import NOTHING
+from index.search.request import SearchRequest
+from index.search.results import FoundImage, Hit, SearchPage
+from index.vectors.protocol import After, Keys, Vectors
+
+_NO_QUERY: Final[Vectors] = np.empty(0, dtype=np.float32)
+# Attempts at a page whose hits are removed meanwhile.
+_TRIES: Final = 3
+
+
+class _Order(Protocol):
+    """Keys in an order that does not depend on a query vector."""
+
+    @property
+    def total(self) -> int | None:
+        """Number of keys on all pages; None where more match than are ranked."""
+
+    def page(self, wanted: int, place: PagePosition | None) -> Keys:
+        """Return the next `wanted` keys behind a page, or from the top; fewer only at the end."""
+
+
+class _KeyOrder(NamedTuple):
+    """By key."""
+
+    keys: Keys
+
+    @property
+    def total(self) -> int | None:
+        return len(self.keys)
+
+    def page(self, wanted: int, place: PagePosition | None) -> Keys:
+        start = 0 if place is None else int(np.searchsorted(self.keys, place.after.key, "right"))
+        return self.keys[start : start + wanted]
+
+
+class _WordOrder(NamedTuple):
+    """By the rank of words, one of each group."""
+
+    keys: Keys
+    groups: Groups | None
+
+    @property
+    def total(self) -> int | None:
+        if len(self.keys) >= MAX_RANKED:
+            return None
+        return len(self.keys if self.groups is None else self.groups.first_places(self.keys))
+
+    def page(self, wanted: int, place: PagePosition | None) -> Keys:
+        seen = NOTHING if place is None else place.seen
+        keys = self.keys
+        if self.groups is not None:
+            keys = keys[self.groups.first_places(keys)]
+            held, numbers = self.groups.of(keys)
+            keys = keys[held][~np.isin(numbers, self.groups.of(seen)[1])]
+        return keys[~np.isin(keys, seen)][:wanted]
+
+
+class Browser:
+    """Lists collections without a query vector; threads may share it.
+
+    Args:
+        catalogue: Catalogue to read.
+        passing: Keys that pass filters.
+        columns: Groups of images.
+        images: Images of hits.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, passing: PassingKeys, columns: GroupColumns, images: FoundImages
+    ) -> None:
+        self._catalogue = catalogue
+        self._passing = passing
+        self._columns = columns
+        self._images = images
+
+    def page(self, collection: str, request: SearchRequest) -> SearchPage:
+        """List the images or texts that pass the filter and have the words.
+
+        Hits have no scores. No generation need be active.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            QueryError: The request cannot be answered without a query.
+            FilterError: The filter does not fit the collection.
+            CursorError: The cursor is damaged or of another request.
+        """
+        started = time.perf_counter()
+        request.check()
+        if request.diversity is not None:
+            raise QueryError(
+                "diversity goes with a query: give a text, an image or examples.", field="diversity"
+            )
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            binding = Binding(f"browse {row.id}", request.bound())
+            place = None
+            if request.cursor is not None:
+                place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
+            found = _Found(*self._order(reading, row.id, row.sequence, request))
+            before = 0 if place is None else place.after.rank
+            k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
+            keys, images, is_last = self._shown(found.order, k, place, request.target)
+            others = found.others(keys)
+        ranks = count(before + 1)
+        found_by = () if request.words is None else ("words",)
+        hits = tuple(
+            Hit(image, rank, None, None, found_by, others.get(key))
+            for image, rank, key in zip(images, ranks, keys.tolist(), strict=False)
+        )
+        end = None
+        if not is_last and len(keys):
+            after = After(0.0, int(keys[-1]), before + len(keys))
+            began, seen = (row.sequence, NOTHING) if place is None else (place.sequence, place.seen)
+            if request.words is not None:
+                seen = np.append(seen, keys)
+            end = partial(_end, PageEnd(binding, _NO_QUERY, PagePosition(after, began, None, seen)))
+        took_ms = (time.perf_counter() - started) * 1000
+        return SearchPage(hits, place, end, None, True, took_ms, False, found.order.total)
+
+    def _order(
+        self, reading: Reading, collection_id: int, sequence: int, request: SearchRequest
+    ) -> tuple[_Order, Groups | None, Keys]:
+        """Return the order of a request, its groups, and the keys that may be found."""
+        groups = None
+        if request.group_by is not None:
+            check_group_field(reading.session, collection_id, request.group_by, of="group_by")
+            newest = partial(
+                self._columns.get,
+                reading.session,
+                collection_id,
+                sequence,
+                request.group_by,
+                request.target,
+            )
+            groups = Groups(newest)
+
+        def findable(target: Target) -> Keys:
+            if request.filter is None:
+                return self._passing.every(reading, collection_id, sequence, target)
+            place = CacheKey(collection_id, target, request.filter.text)
+            return self._passing.get(reading, place, sequence, request.filter)
+
+        if request.words is not None:
+            images = None if request.filter is None else findable("images")
+            keys = _with_words(reading.session, collection_id, request.words, request.target, images)
+            return _WordOrder(keys, groups), groups, findable(request.target) if groups else NOTHING
+        keys = findable(request.target)
+        return _KeyOrder(keys if groups is None else groups.column.firsts(keys)), groups, keys
+
+    def _shown(
+        self, order: _Order, k: int, place: PagePosition | None, target: Target
+    ) -> tuple[Keys, list[FoundImage], bool]:
+        """Return keys and images of the next `k` hits, and whether none is behind them."""
+        wanted = k + 1
+        for _ in range(_TRIES):
+            keys = order.page(wanted, place)
+            held = self._images.of(keys.tolist(), target)
+            images = [image for image in held if image is not None]
+            if len(images) > k or len(keys) < wanted:
+                break
+            wanted += len(held) - len(images)
+        kept = keys[[image is not None for image in held]] if len(keys) else keys
+        return kept[:k], images[:k], len(images) <= k and len(keys) < wanted
+
+
+class _Found(NamedTuple):
+    order: _Order
+    groups: Groups | None
+    findable: Keys
+
+    def others(self, keys: Keys) -> dict[int, int]:
+        """Return for hits how many more of their groups there are; nothing without groups."""
+        return {} if self.groups is None else self.groups.others(keys, self.findable)
+
+
+def _with_words(
+    session: Session, collection_id: int, words: str, target: Target, images: Keys | None
+) -> Keys:
+    """Return the keys that match words, best first, of images that pass the filter."""
+    keys = matching(session, collection_id, words, MAX_RANKED, images)
+    return keys if target == "images" else texts_with(session, keys, words)[:MAX_RANKED]
+
+
+def _end(end: PageEnd, _confident: bool | None) -> PageEnd:
+    return end
