@@ -17,7 +17,19 @@ from app.access.hosts import AllowedHosts, HostCheck
 from app.access.key_guesses import BruteForceLimiter
 from app.access.origins import OriginCheck
 from app.access.security import SecurityHeaders
-from app.api import collections, feedback, generations, health, images, jobs, models, pages, search, writes
+from app.api import (
+    browse,
+    collections,
+    feedback,
+    generations,
+    health,
+    images,
+    jobs,
+    models,
+    pages,
+    search,
+    writes,
+)
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
 from app.encoding import QueueLimits
@@ -98,6 +110,7 @@ def create_app(
         feedback,
         images,
         writes,
+        browse,
         collections,
         generations,
         models,

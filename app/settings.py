@@ -155,6 +155,10 @@ class Settings(BaseSettings):
     frame_ancestors: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins that may show the service's page in a frame, separated by commas."
     )
+    hidden_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Fields that the page does not show, separated by commas; programs still get them.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of the log."
     )
@@ -164,7 +168,9 @@ class Settings(BaseSettings):
     def _leave_out_gone(cls, values: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if name.upper() not in GONE}
 
-    @field_validator("allowed_hosts", "cors_origins", "frame_ancestors", "retrain", mode="before")
+    @field_validator(
+        "allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", mode="before"
+    )
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):

@@ -1,12 +1,13 @@
 """The collections that can be searched."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from fastapi import APIRouter
 
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices
-from app.schemas.search_page import CollectionOverview, Collections, collection_from, overview_from
+from app.schemas.collections import CollectionOverview, Collections, collection_from, overview_from
 from index.engine import SearchEngine
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -26,8 +27,9 @@ async def list_collections(services: InjectedServices) -> Collections:
 )
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
-    return await services.threads.read(_overview, services.engine, collection)
+    hidden = services.settings.hidden_fields
+    return await services.threads.read(_overview, services.engine, collection, hidden)
 
 
-def _overview(engine: SearchEngine, collection: str) -> CollectionOverview:
-    return overview_from(engine.collection(collection), engine.overview(collection))
+def _overview(engine: SearchEngine, collection: str, hidden: Sequence[str]) -> CollectionOverview:
+    return overview_from(engine.collection(collection), engine.overview(collection), hidden)

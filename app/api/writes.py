@@ -12,7 +12,7 @@ from app.http.problems import problem_responses
 from app.operations.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.services import InjectedServices, Services
 from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
-from app.schemas.search_page import CollectionSummary, collection_from
+from app.schemas.collections import CollectionSummary, collection_from
 from app.schemas.writes import (
     UPLOAD_BODY,
     UPLOADS_BODY,

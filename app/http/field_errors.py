@@ -14,6 +14,8 @@ _MAX_MESSAGE_LENGTH: Final = 400
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
     "missing": "It is missing.",
+    "extra_forbidden": "It is unknown.",
+    "int_parsing": "It must be a whole number.",
     "string_type": "It must be a text.",
     "string_too_short": "There is nothing in it.",
     "string_too_long": "It may have at most {max_length} characters.",

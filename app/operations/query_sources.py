@@ -87,7 +87,12 @@ class QuerySources:
         return "image" if kinds == {ImageFile} else None
 
     def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
-        """Search with the vectors of `all` sources; see `SearchEngine.search` for what is raised."""
+        """Search with the vectors of `all` sources, or list without any.
+
+        `SearchEngine.search` and `Browser.page` say what is raised.
+        """
+        if not self.all:
+            return engine.browse(active.collection, self.request)
         last = len(self.asked) + len(self.liked)
         parts = Parts(made[: len(self.asked)], made[len(self.asked) : last], made[last:])
         request = replace(self.request, kind=parts.kind)

@@ -19,6 +19,7 @@ from app.schemas.search_query import MAX_EXAMPLES, SearchQuery
 from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.errors import shortened
+from index.filters.grammar import Filter, parse_filter
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
@@ -56,6 +57,23 @@ async def read_search(request: Request, settings: Settings) -> SentSearch:
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
     _check_lengths(sent.query, settings)
     return sent
+
+
+def read_filter(text: str | None, settings: Settings) -> Filter | None:
+    """Read the filter of an address.
+
+    Raises:
+        RequestError: It is too long, or is not JSON.
+        FilterError: It is no filter.
+    """
+    if text is None:
+        return None
+    check_length("filter", text, settings.max_filter_length)
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid("filter", "The filter is not JSON: write it as in a search, and quote it.") from None
+    return parse_filter(parsed)
 
 
 def check_length(field: str, text: str, limit: int) -> None:
@@ -148,6 +166,8 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
                 files[name].append(content)
     if len(queries) > 1:
         raise invalid("query", "The form field `query` was sent twice.")
+    if not queries and not any(files.values()):
+        raise invalid("query", "The form holds nothing: send the search in its field `query`, or an image.")
     query = _parse(queries[0], "query") if queries else SearchQuery()
     return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
 

@@ -1,4 +1,4 @@
-"""Schemas of pages of hits and of collections; --json prints the same."""
+"""Schemas of pages of hits and of images; --json prints the same."""
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -8,8 +8,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
-from index.filters.facets import Overview
-from index.search.results import ActiveGeneration, CollectionInfo, Hit, ModelInfo, SearchPage, StoredImage
+from index.search.results import ActiveGeneration, Hit, ModelInfo, SearchPage, StoredImage
 
 if TYPE_CHECKING:
     from training.models.inputs.texts import Truncation as Cut
@@ -60,16 +59,22 @@ class SearchHit(TypedDict):
 
     id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
     rank: Annotated[int, Field(ge=1, description="Position over all pages, from 1.")]
-    score: Annotated[float, Field(description="Value that orders the hits; not a probability.")]
+    score: Annotated[
+        float | None,
+        Field(description="Value that orders the hits; not a probability. null without a query."),
+    ]
     score_kind: Annotated[
-        CosineKind | Literal["fused"],
+        CosineKind | Literal["fused"] | None,
         Field(
             description="The kind of cosine; or fused: the sum over both lists, by likeness and by words, of "
-            "1 / (60 + rank) for each list that has the hit among its first 1,000."
+            "1 / (60 + rank) for each list that has the hit among its first 1,000. null without a query."
         ),
     ]
     cosine: Annotated[
-        float, Field(description="Similarity of query and hit, from -1 to 1; not a probability.")
+        float | None,
+        Field(
+            description="Similarity of query and hit, from -1 to 1; not a probability. null without a query."
+        ),
     ]
     cosine_kind: Annotated[
         CosineKind,
@@ -87,7 +92,10 @@ class SearchHit(TypedDict):
     ]
     found_by: Annotated[
         list[Literal["vector", "words"]],
-        Field(description="The lists that the hit comes from: of likeness, of exact words."),
+        Field(
+            description="The lists that the hit comes from: of likeness, of exact words; none where neither "
+            "was asked for."
+        ),
     ]
     text: Annotated[
         SearchHitText | None, Field(description="The found text; null where images are searched.")
@@ -144,6 +152,11 @@ class SearchResponse(Answer):
         "null where it cannot be told, as for several examples at once or a text with words unknown to the "
         "encoder."
     )
+    count: int | None = Field(
+        default=None,
+        description="Without a query, the number of hits on all pages; null with one, and where over 10,000 "
+        "images have the words.",
+    )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho
     served_by: ServedBy
@@ -175,67 +188,23 @@ class ImageInfo(Answer):
     links: ImageLinks
 
 
-class GenerationInfo(Answer):
-    """The active embedding of a collection."""
-
-    number: int
-    model: str
-    digest: str
-
-
-class FilterField(Answer):
-    """A field that a filter may name."""
-
-    name: str
-    kinds: list[str] = Field(description="Kinds of values seen in it.")
-
-
-class CollectionSummary(Answer):
-    """One collection."""
-
-    name: str
-    count: int = Field(description="Images that it holds.")
-    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
-    fields: list[FilterField]
-
-
-class FacetValue(Answer):
-    """A value of a field."""
-
-    value: str | bool | float
-    count: int = Field(description="Images that have it.")
-
-
-class FacetField(FilterField):
-    """A field with what it holds."""
-
-    values: list[FacetValue] = Field(description="The most frequent texts and booleans.")
-    distinct: int = Field(description="Number of different texts and booleans.")
-    minimum: float | None = Field(description="The smallest number; null without numbers.")
-    maximum: float | None
-
-
-class ExampleImage(Answer):
-    """An image to begin a search with."""
+class ListedImage(TypedDict):
+    """One image of a list."""
 
     id: str
-    text: str = Field(description="The shortest of its texts; empty when it has none.")
+    group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
+    texts: list[str]
+    labels: list[str]
+    metadata: dict[str, MetadataValue]
+    links: HitLinks
 
 
-class CollectionOverview(Answer):
-    """One collection, with what a person can filter by and begin with."""
+class ImageList(Answer):
+    """A page of images, in the order in which they were added."""
 
-    name: str
-    count: int = Field(description="Images that it holds.")
-    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
-    fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
-    examples: list[ExampleImage]
-
-
-class Collections(Answer):
-    """All collections."""
-
-    collections: list[CollectionSummary]
+    images: list[ListedImage]
+    count: int | None = Field(description="Images that pass the filter.")
+    next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
 
 
 class Live(Answer):
@@ -278,6 +247,7 @@ def page_from(
             for hit, unusual in zip(page.hits, page.z_scores or repeat(None), strict=False)
         ],
         confident=page.confident,
+        count=page.count,
         next_cursor=page.next_cursor,
         query=QueryEcho(
             k=k, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
@@ -312,35 +282,26 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
     )
 
 
-def collection_from(info: CollectionInfo) -> CollectionSummary:
-    """Describe a collection."""
-    generation = None
-    if info.generation is not None and info.model is not None and info.digest is not None:
-        generation = GenerationInfo(number=info.generation, model=info.model, digest=info.digest)
-    fields = [FilterField(name=field.name, kinds=list(field.kinds)) for field in info.fields]
-    return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
-
-
-def overview_from(info: CollectionInfo, overview: Overview) -> CollectionOverview:
-    """Describe a collection with its fields' values and a few of its images."""
-    summary = collection_from(info)
-    return CollectionOverview(
-        name=summary.name,
-        count=summary.count,
-        generation=summary.generation,
-        fields=[
-            FacetField(
-                name=facet.name,
-                kinds=list(facet.kinds),
-                values=[FacetValue(value=item.value, count=item.count) for item in facet.values],
-                distinct=facet.distinct,
-                minimum=facet.minimum,
-                maximum=facet.maximum,
-            )
-            for facet in overview.facets
-        ],
-        examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
+def image_list_from(page: SearchPage, collection: str, *, prefix: str = "") -> ImageList:
+    """Describe a page of images without a query."""
+    images = _images_path(collection, prefix)
+    return ImageList.model_construct(
+        images=[_listed_from(hit, images) for hit in page.hits],
+        count=page.count,
+        next_cursor=page.next_cursor,
     )
+
+
+def _listed_from(hit: Hit, images: str) -> ListedImage:
+    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
+    return {
+        "id": image.id,
+        "group": image.group,
+        "texts": list(image.texts),
+        "labels": list(image.labels),
+        "metadata": _plain(image.metadata),
+        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
+    }
 
 
 def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
@@ -356,7 +317,7 @@ def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *,
         "id": image.id,
         "rank": hit.rank,
         "score": hit.score,
-        "score_kind": "fused" if fused else kind,
+        "score_kind": None if hit.score is None else "fused" if fused else kind,
         "cosine": hit.cosine,
         "cosine_kind": kind,
         "unusual": unusual,

@@ -105,7 +105,9 @@ Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLE
 class SearchQuery(Request):
     """A search: what to find, among what, and in which order.
 
-    A text, liked and disliked examples, and the images of a form make up one query together.
+    A text, liked and disliked examples, and the images of a form make up one query together. Without any of
+    them the hits are the images that pass the filter and have the words, or all, without scores: in the order
+    in which they were added, with words by these.
     """
 
     text: Text | None = Field(
@@ -120,7 +122,8 @@ class SearchQuery(Request):
     words: Text | None = Field(
         default=None,
         description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
-        "by reciprocal rank. Any of the words matches, up to 64; more and rarer words rank higher.",
+        "by reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to "
+        "64; more and rarer words rank higher.",
     )
     target: Literal["images", "texts"] = Field(
         default="images",
@@ -171,11 +174,9 @@ class SearchQuery(Request):
             unlike_images: Image files that are sent as examples of what is not wanted.
 
         Raises:
-            QueryError: The query is empty, has too many examples, or lacks a part that another needs.
+            QueryError: The query has too many examples, or lacks a part that another needs.
         """
         examples = len(self.like) + len(self.unlike) + images + unlike_images
-        if self.text is None and not examples:
-            raise QueryError("Give a text, an image, or liked or disliked examples.", field="text")
         if examples > MAX_EXAMPLES:
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
         if self.exclude_same_group is not False and not self.stored:

@@ -94,7 +94,8 @@ def search(
         typer.Option("--unlike-image", help="Image file as a negative example; repeatable."),
     ] = None,
     words: Annotated[
-        str | None, typer.Option("--words", help="Rank exact matches of these words higher.")
+        str | None,
+        typer.Option("--words", help="Rank exact matches of these words higher; alone, list them."),
     ] = None,
     target: Annotated[str, typer.Option("--target", help="Kind of hits: images or texts.")] = "images",
     group_by: Annotated[
@@ -121,7 +122,10 @@ def search(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Search a collection by texts, image files, stored images and vectors, alone or together."""
+    """Search a collection by texts, image files, stored images and vectors, alone or together.
+
+    Without any of these, list what passes --filter and has --words, in a stable order.
+    """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
     from app.cli.collections.examples import Given, given_examples
@@ -346,30 +350,39 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     for cut in page.query.truncations:
         typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
     if not page.hits:
-        screen.print(_why_nothing(query))
+        screen.print(_why_nothing(query, page))
         return
     if page.confident is False:
         typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
-    fused = page.hits[0]["score_kind"] == "fused"
-    grouped = page.hits[0]["others"] is not None
-    kind = page.hits[0]["cosine_kind"].replace("_", " ").capitalize()
-    extra = [*(["Found by"] if fused else []), *(["Others"] if grouped else [])]
-    table = Table("Rank", "Id", kind, "Unusual", *extra, "Text")
+    first = page.hits[0]
+    ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
+    grouped = first["others"] is not None
+    kinds = [first["cosine_kind"].replace("_", " ").capitalize(), "Unusual"] if ranked else []
+    extra = [*kinds, *(["Found by"] if fused else []), *(["Others"] if grouped else [])]
+    table = Table("Rank", "Id", *extra, "Text")
     for hit in page.hits:
         text = hit["text"]["text"] if hit["text"] is not None else next(iter(hit["texts"]), "")
         table.add_row(
             str(hit["rank"]),
             hit["id"],
-            f"{hit['cosine']:.4f}",
-            "" if hit["unusual"] is None else f"{hit['unusual']:+.1f}",
+            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _unusual(hit["unusual"])]),
             *([" and ".join(hit["found_by"])] if fused else []),
             *([str(hit["others"])] if grouped else []),
             text,
         )
     screen.print(table)
+    if page.count is not None:
+        last = page.hits[-1]["rank"]
+        typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
 
 
-def _why_nothing(query: "SearchQuery") -> str:
+def _unusual(deviations: float | None) -> str:
+    return "" if deviations is None else f"{deviations:+.1f}"
+
+
+def _why_nothing(query: "SearchQuery", page: "SearchResponse") -> str:
+    if query.words is not None and page.count is not None:
+        return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
     if query.filter is not None:
         return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
     return "Nothing is left beside what was left out." if query.stored else "The collection is empty."

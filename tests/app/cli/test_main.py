@@ -82,8 +82,6 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "explanation"),
     [
-        (["search", "films"], "Give a text, an image"),
-        (["search", "films", "--words", "x"], "Give a text, an image"),
         (["search", "films", "a text", "--exclude-same-group", "group"], "goes with an example"),
         (["search", "films", "--like", "x", "--exclude-same-group", "--group-by", "group"], "name a field"),
         (["search", "films", *["--like", "x"] * 17], "at most 16"),

@@ -9,6 +9,8 @@ from fastapi.testclient import TestClient
 
 OPERATIONS = {
     "search",
+    "list_images",
+    "count_values",
     "get_image",
     "get_thumbnail",
     "get_content",

@@ -32,6 +32,7 @@ FILTERS = (
     {"and": [{"field": "labels", "eq": "Edema"}, {"not": {"field": "age", "lt": 30}}]},
     {"or": [{"field": "split", "eq": "test"}, {"field": "group", "eq": "g1"}, {"field": "id", "eq": "i3"}]},
 )
+DATED = {"field": "taken", "gte": "2021-03", "lte": "2021-03-12"}
 
 
 class Collection:
@@ -123,6 +124,7 @@ def drawn(random: random.Random, number: int) -> Record:
         group=random.choice([None, "g1", "g2"]),
         labels=tuple(random.sample(["Edema", "Mass"], random.randrange(3))),
         metadata={"age": random.choice([20, 30, 40, 50])}
+        | random.choice([{}, {"taken": random.choice(["2021-03-12T10:00", "20210313", "2021-02", "soon"])}])
         | random.choice([{}, {"view": "PA"}, {"view": ("AP", "PA")}, {"view": "LL"}]),
     )
 
@@ -139,7 +141,7 @@ def test_what_passed_is_remembered_until_something_is_written(either: Collection
 
 @pytest.mark.usefixtures("separate")
 def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew: list[Filter]) -> None:
-    filters = [parse_filter(value) for value in FILTERS]
+    filters = [parse_filter(value) for value in (*FILTERS, DATED)]
     source = random.Random(0)
     collection.put(*(drawn(source, number) for number in range(12)))
     sizes = set()
@@ -264,7 +266,7 @@ def test_fields_in_memory_keep_up_with_writes_and_removals(
             in_memory.delete(*(f"i{number}" for number in numbers))
         else:
             in_memory.put(*(drawn(source, number) for number in numbers))
-        filters = [parse_filter(value) for value in source.sample(FILTERS[:4], 2)]
+        filters = [parse_filter(value) for value in source.sample([*FILTERS[:4], DATED], 2)]
         filters.append(parse_filter({"field": "age", "gte": 20 + step / 4, "lt": 40 + step / 4}))
         for filter in filters:
             for target in TARGETS:
@@ -273,7 +275,7 @@ def test_fields_in_memory_keep_up_with_writes_and_removals(
                 sizes.add(len(keys))
     assert len(sizes) > 20
     assert not read_anew
-    assert sorted(whole) == ["age", "labels", "view"]
+    assert sorted(whole) == ["age", "labels", "taken", "view"]
 
 
 @pytest.mark.parametrize("separate_keys", [False, True])

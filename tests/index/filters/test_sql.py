@@ -1,5 +1,6 @@
 """Filters in SQL against the same filters evaluated one image at a time in Python."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import FilterError
+from index.filters.dates import parse_date
 from index.filters.grammar import (
     And,
     AnyOf,
@@ -33,7 +35,18 @@ from training.data.manifest import Record
 
 TEXTS = ["", "PA", "AP", "pa", "Ärzte", "A", "Z", "ſ", "😀", "￿", "日本", "a'b", 'a"b', "%", "1", "true"]
 NUMBERS = [-1, 0, 1, 2, 40, 40.5, 1e300, -0.0, 0.1, 2**53, 2**53 + 1]
-SCALARS = st.one_of(st.sampled_from(TEXTS), st.sampled_from(NUMBERS), st.booleans())
+DATES = [
+    "2021-03-12",
+    "20210312",
+    "2021-03",
+    "2021-03-11T23:30:00-01:00",
+    "2021-03-12 10:00",
+    "2021-03-12T12:00+02:00",
+    "2021-04-01",
+    "0001-01-01",
+    "2021-02-30",
+]
+SCALARS = st.one_of(st.sampled_from(DATES), st.sampled_from(TEXTS), st.sampled_from(NUMBERS), st.booleans())
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3).map(tuple))
 NAMES = ["age", "view", "日付", "with space", "quo'te"]
 
@@ -61,6 +74,9 @@ def conditions_on(name: str) -> st.SearchStrategy[dict[str, Any]]:
             st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from(NUMBERS), min_size=1, max_size=2
         ),
         st.dictionaries(st.sampled_from(["gt", "gte", "lt", "lte"]), texts, min_size=1, max_size=2),
+        st.dictionaries(
+            st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from(DATES), min_size=1, max_size=2
+        ),
     )
     values = st.one_of(SCALARS, texts)
     return st.one_of(
@@ -101,6 +117,8 @@ def _values(record: Record, field: str) -> tuple[Any, ...]:
 
 
 def _holds(value: Any, condition: Equals | AnyOf | Range) -> bool:
+    if isinstance(condition, Range) and condition.is_dated:
+        return isinstance(value, str) and all(_on_side(value, *bound) for bound in condition.bounds())
     if isinstance(condition, Range):
         signs = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
         return all(
@@ -109,6 +127,20 @@ def _holds(value: Any, condition: Equals | AnyOf | Range) -> bool:
         )
     wanted = (condition.eq,) if isinstance(condition, Equals) else condition.any_of
     return any(kind_of(value) == kind_of(other) and _number(value) == _number(other) for other in wanted)
+
+
+def _on_side(value: str, sign: str, bound: Any) -> bool:
+    """Whether a date lies on its side of a bound: a value begins where it does, a bound is a whole period."""
+    held, (start, end) = parse_date(value), parse_date(bound) or (math.nan, math.nan)
+    if held is None:
+        return False
+    last = end - 1e-6 if end > start else end
+    return {
+        "gte": held.start >= start,
+        "gt": held.start > last,
+        "lt": held.start < start,
+        "lte": held.start <= last,
+    }[sign]
 
 
 def _number(value: Any) -> Any:

@@ -1,0 +1,88 @@
+"""Lists of a collection's images, and counts of what they hold, without a query."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.http.problems import problem_responses
+from app.operations.read_search import read_filter
+from app.operations.services import InjectedServices
+from app.schemas.collections import CountedFields, counted_from
+from app.schemas.search_page import ImageList, image_list_from
+from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_K
+from index.filters.grammar import MAX_FIELD_NAME_LENGTH
+from index.search.request import SearchRequest
+
+router = APIRouter(prefix="/v1/collections/{collection}", tags=["collections"])
+
+_PROBLEMS = problem_responses(
+    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+)
+_MAX_CONTAINING = 200
+
+
+class _Filtered(BaseModel):
+    # A parameter that is unknown may be a slip, and the answer one to another question.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    filter: str | None = Field(
+        default=None, description="A filter as JSON.", examples=['{"field": "view", "eq": "PA"}']
+    )
+
+
+class _ImagesWanted(_Filtered):
+    cursor: str | None = Field(
+        default=None,
+        max_length=MAX_CURSOR_LENGTH,
+        description="`next_cursor` of the page before; the filter must be the same.",
+    )
+    limit: int = Field(default=100, ge=1, le=MAX_K, description="Number of images on a page.")
+
+
+class _FieldsWanted(_Filtered):
+    field: str | None = Field(
+        default=None,
+        max_length=MAX_FIELD_NAME_LENGTH,
+        description="Only this field, which may be id or group.",
+    )
+    containing: str = Field(
+        default="",
+        max_length=_MAX_CONTAINING,
+        description="Only values of the field that contain this text, in whatever case.",
+    )
+
+
+@router.get("/images", summary="All images", responses=_PROBLEMS)
+async def list_images(
+    collection: str,
+    wanted: Annotated[_ImagesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+) -> ImageList:
+    """The images that pass a filter, or all, in the order in which they were added, page by page.
+
+    A page begins behind the last image of the page before: none comes twice and none is passed over, whatever
+    is written meanwhile.
+    """
+    asked = SearchRequest(
+        k=wanted.limit, filter=read_filter(wanted.filter, services.settings), cursor=wanted.cursor
+    )
+    page = await services.threads.read(services.engine.browse, collection, asked)
+    return image_list_from(page, collection, prefix=request.scope.get("root_path", ""))
+
+
+@router.get("/facets", summary="Counts of values", responses=_PROBLEMS)
+async def count_values(
+    collection: str, wanted: Annotated[_FieldsWanted, Query()], services: InjectedServices
+) -> CountedFields:
+    """How many images pass a filter, and the values of their fields with their counts.
+
+    A field of more than 10,000 different texts is counted by its most frequent values in the collection.
+    """
+    parsed = read_filter(wanted.filter, services.settings)
+    found = await services.threads.read(
+        services.engine.facets, collection, parsed, wanted.field, wanted.containing
+    )
+    return counted_from(found)

@@ -1,0 +1,126 @@
+"""Schemas of collections and of what their fields hold."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from app.schemas.search_page import Answer
+from index.filters.facets import Facet, FilteredFacets, Overview
+from index.search.results import CollectionInfo
+
+
+class GenerationInfo(Answer):
+    """The active embedding of a collection."""
+
+    number: int
+    model: str
+    digest: str
+
+
+class FilterField(Answer):
+    """A field that a filter may name."""
+
+    name: str
+    kinds: list[str] = Field(
+        description="Kinds of values seen in it: text, number, boolean; date where every value is one, which "
+        "is told with the values."
+    )
+
+
+class CollectionSummary(Answer):
+    """One collection."""
+
+    name: str
+    count: int = Field(description="Images that it holds.")
+    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
+    fields: list[FilterField]
+
+
+class FacetValue(Answer):
+    """A value of a field."""
+
+    value: str | bool | float
+    count: int = Field(description="Images that have it.")
+
+
+class FacetField(FilterField):
+    """A field with what it holds."""
+
+    values: list[FacetValue] = Field(description="The most frequent texts and booleans.")
+    distinct: int = Field(description="Number of different texts and booleans.")
+    minimum: float | str | None = Field(
+        description="The smallest number, or the earliest date as 2021-03-12; null without either."
+    )
+    maximum: float | str | None
+
+
+class CountedFields(Answer):
+    """The images that pass a filter, and the values of their fields."""
+
+    count: int = Field(description="Images that pass the filter.")
+    fields: list[FacetField]
+
+
+class ExampleImage(Answer):
+    """An image to begin a search with."""
+
+    id: str
+    text: str = Field(description="The shortest of its texts; empty when it has none.")
+
+
+class CollectionOverview(Answer):
+    """One collection, with what a person can filter by and begin with."""
+
+    name: str
+    count: int = Field(description="Images that it holds.")
+    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
+    fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
+    hidden_fields: list[str] = Field(description="Fields that the page does not show, by a setting.")
+    examples: list[ExampleImage]
+
+
+class Collections(Answer):
+    """All collections."""
+
+    collections: list[CollectionSummary]
+
+
+def collection_from(info: CollectionInfo) -> CollectionSummary:
+    """Describe a collection."""
+    generation = None
+    if info.generation is not None and info.model is not None and info.digest is not None:
+        generation = GenerationInfo(number=info.generation, model=info.model, digest=info.digest)
+    fields = [FilterField(name=field.name, kinds=list(field.kinds)) for field in info.fields]
+    return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
+
+
+def overview_from(info: CollectionInfo, overview: Overview, hidden: Sequence[str] = ()) -> CollectionOverview:
+    """Describe a collection with its fields' values and a few of its images."""
+    summary = collection_from(info)
+    return CollectionOverview(
+        name=summary.name,
+        count=summary.count,
+        generation=summary.generation,
+        fields=_facets_from(overview.facets),
+        hidden_fields=list(hidden),
+        examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
+    )
+
+
+def counted_from(counted: FilteredFacets) -> CountedFields:
+    """Describe what passes a filter."""
+    return CountedFields(count=counted.count, fields=_facets_from(counted.facets))
+
+
+def _facets_from(facets: Sequence[Facet]) -> list[FacetField]:
+    return [
+        FacetField(
+            name=facet.name,
+            kinds=list(facet.kinds),
+            values=[FacetValue(value=item.value, count=item.count) for item in facet.values],
+            distinct=facet.distinct,
+            minimum=facet.minimum,
+            maximum=facet.maximum,
+        )
+        for facet in facets
+    ]
