@@ -53,6 +53,16 @@ class SearchHitText(TypedDict):
     text: str
 
 
+class SearchHitMatch(TypedDict):
+    """A text, or a sentence of the report, with words that were asked for."""
+
+    text: str
+    spans: Annotated[
+        list[tuple[int, int]],
+        Field(description="Start and end of each word, in characters (Unicode code points) of the text."),
+    ]
+
+
 # Dictionaries: of hundreds of hits, checking what is of our own making would cost more than finding them.
 class SearchHit(TypedDict):
     """One found image; or one found text, with the image that it belongs to."""
@@ -99,6 +109,10 @@ class SearchHit(TypedDict):
     ]
     text: Annotated[
         SearchHitText | None, Field(description="The found text; null where images are searched.")
+    ]
+    matched: Annotated[
+        SearchHitMatch | None,
+        Field(description="The text with most of the words that were asked for; null without any of them."),
     ]
     group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
     others: Annotated[
@@ -323,6 +337,7 @@ def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *,
         "unusual": unusual,
         "found_by": list(hit.found_by),
         "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
+        "matched": None if hit.matched is None else {"text": hit.matched.text, "spans": [*hit.matched.spans]},
         "group": image.group,
         "others": hit.others,
         "texts": list(image.texts),

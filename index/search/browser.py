@@ -7,8 +7,8 @@ page, as orders with likeness are.
 """
 
 import time
+from collections.abc import Sequence
 from functools import partial
-from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -23,9 +23,10 @@ from index.filters.passing_keys import PassingKeys
 from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumns, Groups, check_group_field
 from index.search.hit_reader import FoundImages
+from index.search.matches import matched_texts
 from index.search.orders import NOTHING
 from index.search.request import SearchRequest
-from index.search.results import FoundImage, Hit, SearchPage
+from index.search.results import FoundBy, FoundImage, Hit, MatchedText, SearchPage
 from index.vectors.protocol import After, Keys, Vectors
 
 _NO_QUERY: Final[Vectors] = np.empty(0, dtype=np.float32)
@@ -126,11 +127,14 @@ class Browser:
             k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
             keys, images, is_last = self._shown(found.order, k, place, request.target)
             others = found.others(keys)
-        ranks = count(before + 1)
-        found_by = () if request.words is None else ("words",)
+        found_by: tuple[FoundBy, ...] = ()
+        matched: Sequence[MatchedText | None] = [None] * len(images)
+        if request.words is not None:
+            found_by = ("words",)
+            matched = matched_texts(self._catalogue, request.words, keys.tolist(), images, request.target)
         hits = tuple(
-            Hit(image, rank, None, None, found_by, others.get(key))
-            for image, rank, key in zip(images, ranks, keys.tolist(), strict=False)
+            Hit(image, before + place, None, None, found_by, others.get(key), match)
+            for place, (image, key, match) in enumerate(zip(images, keys.tolist(), matched, strict=True), 1)
         )
         end = None
         if not is_last and len(keys):

@@ -73,6 +73,13 @@ class FoundText:
     text: str
 
 
+class MatchedText(NamedTuple):
+    """A text, or a sentence of a report, and the places (start, end) of words in it, in characters."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+
 class FoundImage(NamedTuple):
     """Image of a hit, with its metadata.
 
@@ -104,6 +111,7 @@ class Hit(NamedTuple):
         cosine: Similarity of query and hit, by the model's own kind of cosine; None without a query.
         found_by: The lists that the hit is in: of vectors, of exact words.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
+        matched: Text with the words that were asked for; None without words, or where it has none.
     """
 
     image: FoundImage
@@ -112,6 +120,7 @@ class Hit(NamedTuple):
     cosine: float | None
     found_by: tuple[FoundBy, ...]
     others: int | None
+    matched: MatchedText | None
 
     @property
     def id(self) -> str:

@@ -23,6 +23,7 @@ from index.search.browser import Browser
 from index.search.cursors import MAX_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
+from index.search.matches import matched_texts
 from index.search.orders import (
     BY_VECTOR,
     BY_WORDS,
@@ -40,7 +41,7 @@ from index.search.orders import (
 from index.search.query_vector import Parts, compose
 from index.search.request import SearchRequest
 from index.search.resolver import RequestResolver, ResolvedRequest
-from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, SearchPage
+from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, MatchedText, SearchPage
 from index.vectors.protocol import After, Keys, Vectors
 from index.views.manager import ViewEntry, Views
 
@@ -191,7 +192,11 @@ class Searcher:
         if request.is_remade:
             k = max(1, min(k, MAX_RANKED - before))
         found, images = self._found(search, k, request.target, first)
-        hits = _hits(search, found, images[:k], before)
+        matched: Sequence[MatchedText | None] | None = None
+        if request.words is not None:
+            keys = found.keys[: len(images[:k])].tolist()
+            matched = matched_texts(self._catalogue, request.words, keys, images[:k], request.target)
+        hits = _hits(search, found, images[:k], before, matched)
         end = None if len(images) <= k else partial(_end, search, found, k, request.is_remade)
         took_ms = (time.perf_counter() - started) * 1000
         fused = request.words is not None
@@ -296,7 +301,13 @@ class Searcher:
         return found, images
 
 
-def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int) -> tuple[Hit, ...]:
+def _hits(
+    search: _Search,
+    found: Ranked,
+    images: list[FoundImage],
+    before: int,
+    matched: Sequence[MatchedText | None] | None,
+) -> tuple[Hit, ...]:
     """Return the hit of each image; `before` hits of earlier pages rank above them."""
     shown = len(images)
     others: Iterable[int | None] = repeat(None)
@@ -304,7 +315,7 @@ def _hits(search: _Search, found: Ranked, images: list[FoundImage], before: int)
         counts = search.groups.others(found.keys[:shown], search.scope.findable(search.groups.column.keys))
         others = map(counts.get, found.keys[:shown].tolist())
     ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
-    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, others
+    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, others, matched or repeat(None)
     return tuple(starmap(Hit, zip(images, *columns, strict=False)))
 
 

@@ -6,19 +6,20 @@ import { fetchJson, sentJson } from '../shared/http.js';
  * @typedef {{number: number, model: string, digest: string}} Generation
  * @typedef {{name: string, count: number, generation: Generation | null}} CollectionSummary
  * @typedef {{value: string | number | boolean, count: number}} FieldValue
- * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean'>, values: FieldValue[], distinct: number,
- *   minimum: number | null, maximum: number | null}} Field `values` holds the most frequent of `distinct` values
- * @typedef {CollectionSummary & {fields: Field[], examples: Array<{id: string, text: string}>}} Collection
+ * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean' | 'date'>, values: FieldValue[], distinct: number,
+ *   minimum: number | string | null, maximum: number | string | null}} Field `values` holds the most frequent of `distinct` values
+ * @typedef {CollectionSummary & {fields: Field[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks
- * @typedef {{id: string, rank: number, score: number, score_kind: string, cosine: number, cosine_kind: string,
- *   unusual: number | null, found_by: Array<'vector' | 'words'>, group: string | null, others: number | null,
+ * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
+ * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string,
+ *   unusual: number | null, found_by: Array<'vector' | 'words'>, matched: Matched | null, group: string | null, others: number | null,
  *   texts: string[], labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
- * @typedef {{hits: Hit[], confident: boolean | null, next_cursor: string | null,
+ * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
  *   query: {k: number, filter: object | null, truncations: Truncation[]},
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean},
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
- * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, k: number,
+ * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, group_by?: string, k: number,
  *   filter: object | null, cursor: string | null}} SearchQuery
  */
 
@@ -56,6 +57,19 @@ export class SearchApi {
     body.set('query', JSON.stringify(query));
     for (const image of images) body.append('image', image, image instanceof File ? image.name : 'image');
     return this.#ask(address, { method: 'POST', body, signal });
+  }
+
+  /**
+   * Count the values of fields among the images that pass a filter.
+   *
+   * @param {string} collection
+   * @param {{filter?: object | null, field?: string, containing?: string}} question
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<{count: number, fields: Field[]}>}
+   */
+  facets(collection, { filter = null, field, containing }, signal) {
+    const parameters = new URLSearchParams({ ...(filter && { filter: JSON.stringify(filter) }), ...(field && { field }), ...(containing && { containing }) });
+    return this.#ask(`${path(collection)}/facets?${parameters}`, { signal });
   }
 
   /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */

@@ -13,15 +13,15 @@ import { ProblemError, problemFrom } from '../shared/http.js';
 import { SearchApi } from './api.js';
 import { ImageDialog } from './image/image-dialog.js';
 import { Judgements } from './judgements/judgements.js';
+import { CollectionFields } from './query/collection-fields.js';
 import { FilterPanel } from './query/filter-panel.js';
-import { expressionOf, noFilter } from './query/filter.js';
+import { expressionOf, noFilter, withClause } from './query/filter.js';
 import { takeImages } from './query/image-drop.js';
 import { QueryRow } from './query/query-row.js';
-import { bodyOf, isEmpty, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withoutExamples, withPicture, withText } from './query/query.js';
+import { bodyOf, isEmpty, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
 import { SearchField } from './query/search-field.js';
 import { combines } from './results/hit.js';
-import { landing } from './results/landing.js';
-import { imageIsGone, noCollections } from './results/notices.js';
+import { brokenLink, imageIsGone, noCollections } from './results/notices.js';
 import { ResultsView } from './results/results-view.js';
 import { SearchShell } from './search-shell.js';
 import { takeKeys } from './shortcuts.js';
@@ -42,11 +42,11 @@ export class ImageSearch extends HTMLElement {
   /** @type {SearchState} */
   #state = { collection: null, query: NO_QUERY, filter: noFilter(), opened: null };
   #imageIsGone = false;
+  /** Parameters of the address that cannot be read. @type {string[]} */
+  #broken = [];
   #typing = false;
   /** @type {import('./api.js').CollectionSummary[] | null} */
   #collections = null;
-  /** @type {import('./api.js').Collection | null} */
-  #described = null;
   /** @type {string | null} */
   #cursor = null;
   /** @type {AbortController | null} */
@@ -62,9 +62,9 @@ export class ImageSearch extends HTMLElement {
     const root = this.attachShadow({ mode: 'open' });
     this.styled = linkStyles(root);
     this.field = new SearchField({
-      text: (text, typing) => this.#goTo((query) => withText(query, text), typing),
+      text: (text, typing) => this.#goTo((query) => withText(text && this.#takesOne() ? withoutPicture(query) : query, text), typing),
       image: (image) => this.#goToImage(image),
-      clear: () => this.#goTo((query) => withPicture(query, null)),
+      dropImage: () => this.#goTo(withoutPicture),
       down: () => this.results.grid.focus(),
     });
     this.judgements = new Judgements({
@@ -78,7 +78,10 @@ export class ImageSearch extends HTMLElement {
       mark: (hit, side) => this.#mark(hit.id, side),
       leave: () => this.field.focus(),
       more: () => this.#loadMore(),
+      text: (text) => this.#goTo((query) => withText(query, text)),
+      pick: () => this.field.pickImage(),
       clearFilter: () => this.#go({ filter: noFilter() }),
+      others: (field, value) => this.#go({ query: { ...this.#asked(), group: null }, filter: withClause(this.#state.filter, field, { eq: value }) }),
     }, this.judgements);
     this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
     this.row = new QueryRow({
@@ -88,7 +91,13 @@ export class ImageSearch extends HTMLElement {
       open: (id) => this.#open(id),
       thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
       filter: (filter) => this.#go({ filter }),
+      group: (group) => this.#goTo((query) => ({ ...query, group })),
       leave: () => this.field.focus(),
+    });
+    this.fields = new CollectionFields(this.panel, this.row, () => ({ ...this.#state, api: this.api }), (hidden) => {
+      this.results.grid.hide(hidden);
+      this.dialog.hidden = hidden;
+      this.#showOpening();
     });
     this.#makeApi();
     this.shell = new SearchShell(root, {
@@ -140,14 +149,15 @@ export class ImageSearch extends HTMLElement {
    * Show another state, as when the reader goes back.
    *
    * @param {SearchState} state
-   * @param {{imageIsGone?: boolean}} [options] whether the state stood for an image that the browser no longer has
+   * @param {{imageIsGone?: boolean, broken?: string[]}} [options] whether it stood for an image that is gone; what of its address cannot be read
    */
-  restore(state, { imageIsGone: gone = false } = {}) {
+  restore(state, { imageIsGone: gone = false, broken = [] } = {}) {
     const now = this.#state;
     const collection = this.getAttribute('collection') ?? state.collection ?? now.collection;
-    const same = sameSearch({ ...state, collection }, now) && gone === this.#imageIsGone;
+    const same = sameSearch({ ...state, collection }, now) && gone === this.#imageIsGone && broken.length + this.#broken.length === 0;
     this.#state = { ...state, collection, ...(same && { query: now.query, filter: now.filter }) };
     this.#imageIsGone = gone;
+    this.#broken = broken;
     this.#typing = false;
     if (this.#collections === null) return;
     if (same) this.#showOpened();
@@ -157,6 +167,8 @@ export class ImageSearch extends HTMLElement {
   /** Said once the beginning is there, which would replace it. @param {string} reason */
   async #refuse(reason) {
     await this.#started;
+    this.#request?.abort();
+    this.#request = null;
     this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
   }
 
@@ -199,22 +211,14 @@ export class ImageSearch extends HTMLElement {
       this.results.showNotice(noCollections());
       return;
     }
-    this.#describe();
+    this.fields.describe();
     this.#search(keepTyped);
     this.#showOpened();
   }
 
-  /** Learn the collection's fields and examples. */
-  async #describe() {
-    const { collection } = this.#state;
-    if (this.#described?.name === collection) return;
-    this.#described = null;
-    this.panel.setFields([]);
-    const described = await this.api.collection(collection).catch(() => null);
-    if (described === null || collection !== this.#state.collection) return;
-    this.#described = described;
-    this.panel.setFields(described.fields);
-    if (isEmpty(this.#state.query) && this.results.isBlank) this.#showBeginning();
+  /** Whether the model of the hits that are shown takes one text, image or example alone. */
+  #takesOne() {
+    return this.results.hits.length > 0 && !combines(this.results.hits[0]);
   }
 
   /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
@@ -222,6 +226,7 @@ export class ImageSearch extends HTMLElement {
     const before = this.#state;
     this.#state = { ...before, query: this.#asked(), ...change, opened: null };
     this.#imageIsGone = false;
+    this.#broken = [];
     this.dialog.dismiss();
     if (change.query && sameQuery(change.query, before.query) && !typing && this.#typing) {
       this.#typing = false;
@@ -240,8 +245,7 @@ export class ImageSearch extends HTMLElement {
 
   /** What is searched for, with the text as it stands in the field: it may not have been searched for yet. @returns {Query} */
   #asked() {
-    const { query } = this.#state;
-    return query.picture ? query : withText(query, this.field.input.value);
+    return withText(this.#state.query, this.field.input.value);
   }
 
   /** @param {File} file */
@@ -253,8 +257,7 @@ export class ImageSearch extends HTMLElement {
   #mark(id, side) {
     const query = this.#asked();
     if (sideOf(query, id) === side) return;
-    const alone = this.results.hits.length > 0 && !combines(this.results.hits[0]);
-    this.#go({ query: withExample(alone ? { ...NO_QUERY, words: query.words } : query, id, side) });
+    this.#go({ query: withExample(this.#takesOne() ? { ...NO_QUERY, words: query.words, group: query.group } : query, id, side) });
   }
 
   /** @param {boolean} words */
@@ -273,9 +276,9 @@ export class ImageSearch extends HTMLElement {
     const query = this.#asked();
     this.#state.collection = collection;
     this.results.grid.clear();
-    this.#described = null;
+    this.fields.forget();
     this.#go({ collection, filter: noFilter(), query: withoutExamples(query) });
-    this.#describe();
+    this.fields.describe();
   }
 
   async #search(keepTyped = false) {
@@ -284,16 +287,19 @@ export class ImageSearch extends HTMLElement {
     this.#showQuery(keepTyped);
     // Until the collections are known nothing is asked: #start searches then.
     if (this.#collections === null) return;
-    if (isEmpty(this.#state.query) || this.#imageIsGone) {
-      this.#showBeginning();
+    this.#showOpening();
+    this.fields.count();
+    if (this.#imageIsGone || this.#broken.length > 0) {
+      this.results.showNotice(this.#imageIsGone ? imageIsGone() : brokenLink(this.#broken, () => this.#go({})));
       return;
     }
-    this.results.showSearching();
+    this.results.showSearching(isEmpty(this.#state.query));
     try {
       const page = await this.#ask(null, request.signal);
       if (request !== this.#request) return;
       this.#cursor = page.next_cursor;
       this.judgements.found(this.api.base.href, this.#state.collection, this.#state.query);
+      this.results.grid.group = this.#state.query.group;
       this.results.showPage(page);
       this.#showOpened();
     } catch (error) {
@@ -321,24 +327,19 @@ export class ImageSearch extends HTMLElement {
     return this.api.search(collection, body, query.picture ? [query.picture.file] : [], signal);
   }
 
-  #showBeginning() {
-    if (this.#imageIsGone) this.results.showNotice(imageIsGone());
-    else if (this.#described) {
-      this.results.showNotice(landing(this.#described, {
-        text: (text) => this.#goTo((query) => withText(query, text)),
-        like: (id) => this.#mark(id, 'like'),
-        pick: () => this.field.pickImage(),
-        thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
-      }));
-    } else this.results.showNotice(document.createTextNode(''));
+  /** Say above the whole collection how to begin. */
+  #showOpening() {
+    const { query, filter } = this.#state;
+    const begins = isEmpty(query) && expressionOf(filter) === null && !this.#imageIsGone && this.#broken.length === 0;
+    this.results.showOpening(begins ? this.fields.described : null);
   }
 
   #showQuery(keepTyped) {
     const { collection, query, filter } = this.#state;
     if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
     this.#imageAddress = query.picture && URL.createObjectURL(query.picture.file);
-    if (query.picture) this.field.showImage(query.picture.name, this.#imageAddress);
-    else if (query.text || !keepTyped) this.field.showText(query.text);
+    const typed = keepTyped && !query.text ? this.field.input.value : query.text;
+    this.field.show(typed, query.picture && { name: query.picture.name, address: this.#imageAddress });
     this.row.showQuery(query);
     this.row.showFilter(filter);
     this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));

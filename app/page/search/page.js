@@ -1,7 +1,7 @@
 /** The page around `<image-search>`: keeps its state in the address, so that it can be shared and gone back to. */
 
 import './image-search.js';
-import { fromAddress, titleOf, toAddress, withPicture } from './query/query.js';
+import { fromAddress, titleOf, toAddress } from './query/query.js';
 
 /** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query/query.js').Picture>} */
 const images = new Map();
@@ -25,11 +25,11 @@ function name({ query }) {
 }
 
 function restore() {
-  const { imageIsGone, ...state } = fromAddress(location.search);
-  const image = imageIsGone ? images.get(history.state?.key) : undefined;
-  if (image) state.query = withPicture(state.query, image);
+  const { imageIsGone, broken, ...state } = fromAddress(location.search);
+  const picture = imageIsGone ? images.get(history.state?.key) : undefined;
+  if (picture) state.query = { ...state.query, picture };
   name(state);
-  search.restore(state, { imageIsGone: imageIsGone && !image });
+  search.restore(state, { imageIsGone: imageIsGone && !picture, broken });
 }
 
 search.addEventListener('search-change', ({ detail: { state, step } }) => {

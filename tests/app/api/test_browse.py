@@ -53,7 +53,7 @@ def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
     assert cursor is None
     assert shown == names
     hit = page["hits"][-1]
-    absent = ("score", "score_kind", "cosine", "unusual", "text", "others")
+    absent = ("score", "score_kind", "cosine", "unusual", "text", "others", "matched")
     assert [hit[name] for name in absent] == [None] * len(absent)
     assert (hit["rank"], hit["found_by"], hit["cosine_kind"]) == (24, [], "cosine")
     assert page["served_by"]["model"] == "tiny-0"
@@ -69,6 +69,13 @@ def test_a_filter_alone_and_words_alone_give_what_passes(client: TestClient, on_
     page = search(client, words="boat", k=24)
     assert sorted(ids(page)) == sorted(boats)
     assert {tuple(hit["found_by"]) for hit in page["hits"]} == {("words",)}
+    assert {json.dumps(hit["matched"]) for hit in page["hits"]} == {
+        json.dumps({"text": "a boat at sea", "spans": [[2, 6]]})
+    }
+    (report,) = (hit for hit in search(client, words="pneumothorax")["hits"])
+    assert report["matched"] == {"text": "Confidential: no pneumothorax.", "spans": [[17, 29]]}
+    fused = search(client, text="a boat", words="boats", k=24)["hits"]
+    assert {hit["id"] for hit in fused if hit["matched"]} == {*boats}
     assert {*ids(search(client, words="boat", filter=PA, k=24))} == {*boats} & {*passing}
     assert len(search(client, target="texts", words="boat", k=24)["hits"]) == len(boats)
     assert [hit["others"] for hit in search(client, group_by="view")["hits"]] == [7, 15]
@@ -141,9 +148,7 @@ def test_values_are_counted_under_a_filter(client: TestClient) -> None:
 
 def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own: Indexed) -> None:
     names = [record.id for record in own.manifest.records]
-    with TestClient(
-        create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000)
-    ) as client:
+    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000)) as client:
         shown: list[str] = []
         cursor: dict[str, str] = {}
         for step in range(20):
@@ -152,8 +157,8 @@ def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own:
             if page["next_cursor"] is None:
                 break
             cursor = {"cursor": page["next_cursor"]}
-            files = {"image": ("a.png", own.image_bytes(step))}
-            assert client.put(f"{HERE}/images/a-{step}", files=files).status_code in (200, 201)
+            sent = {"files": {"image": ("a.png", own.image_bytes(step))}, "data": {"record": "{}"}}
+            assert client.put(f"{HERE}/images/a-{step}", **sent).status_code in (200, 201)
             if step < 3:
                 assert client.delete(f"{HERE}/images/{shown[-1]}").status_code == 200
                 assert client.delete(f"{HERE}/images/{names[-1 - step]}").status_code == 200

@@ -71,13 +71,13 @@ def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> 
     hit = page["hits"][0]
     assert set(hit) == {
         *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "unusual", "found_by"),
-        *("text", "group", "others", "texts", "labels", "metadata", "links"),
+        *("text", "matched", "group", "others", "texts", "labels", "metadata", "links"),
     }
     assert set(hit["links"]) == {"image", "thumbnail"}
     assert hit["score_kind"] == hit["cosine_kind"] == "cosine"
     assert hit["score"] == hit["cosine"]
     assert hit["found_by"] == ["vector"]
-    assert (hit["text"], hit["group"], hit["others"]) == (None, None, None)
+    assert (hit["text"], hit["matched"], hit["group"], hit["others"]) == (None, None, None, None)
     assert hit["metadata"]["view"] == "PA"
     assert len(hit["texts"]) == 1
 

@@ -19,6 +19,8 @@ export class ImageDialog {
   id = null;
   /** @type {Hit | null} */
   hit = null;
+  /** Fields that are not shown. @type {ReadonlySet<string>} */
+  hidden = new Set();
   /** @type {AbortController | null} */
   #request = null;
 
@@ -86,15 +88,15 @@ export class ImageDialog {
   #showFacts(hit, record, state, error) {
     const { texts = [], labels = [] } = record;
     fill(this.facts,
-      hit && h('div', { class: 'dialog-hit' }, h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${meaningOf(hit)}`),
+      hit && h('div', { class: 'dialog-hit' }, hit.score !== null && h('p', { class: 'dialog-score' }, h('strong', {}, scoreText(hit.score)), ` ${meaningOf(hit)}`),
         judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
         h('a', { class: 'button original', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
-      labels.length > 0 && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
-      section('Details', detailList(this.id, record)),
+      labels.length > 0 && !this.hidden.has('labels') && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+      section('Details', detailList(this.id, record, this.hidden)),
       state === 'loading' && h('p', { class: 'quiet' }, 'Loading\u2026'),
       state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
   }
@@ -157,8 +159,8 @@ function section(title, content) {
   return h('section', { class: 'dialog-section' }, h('h3', {}, title), content);
 }
 
-/** @param {string} id @param {any} record */
-function detailList(id, record) {
+/** @param {string} id @param {any} record @param {ReadonlySet<string>} hidden fields that are not shown */
+function detailList(id, record, hidden) {
   const entries = [['id', id]];
   if (record.width) entries.push(['size', `${record.width} \u00d7 ${record.height} pixels`]);
   if (record.split) entries.push(['split', record.split]);
@@ -167,5 +169,5 @@ function detailList(id, record) {
     if (entries.some(([known]) => known === name) || value === null || value === '') continue;
     entries.push([name, metadataText(value)]);
   }
-  return h('dl', { class: 'details' }, ...entries.flatMap(([name, value]) => [h('dt', {}, name.replaceAll('_', ' ')), h('dd', {}, value)]));
+  return h('dl', { class: 'details' }, ...entries.filter(([name]) => !hidden.has(name)).flatMap(([name, value]) => [h('dt', {}, name.replaceAll('_', ' ')), h('dd', {}, value)]));
 }

@@ -2,16 +2,17 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
-import { noFilter, withClause, wordOf } from './filter.js';
+import { clauseCount, noFilter, withClause } from './filter.js';
+import { choiceControl, isRange, rangeControl, titleOf } from './filter-controls.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
+ * @typedef {import('../api.js').FieldValue} FieldValue
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {import('./filter.js').Clause} Clause
  */
 
 const PAUSE_MS = 350;
-const MOST_BOXES = 8;
 const ORDER = ['labels', 'split'];
 
 export class FilterPanel {
@@ -21,7 +22,9 @@ export class FilterPanel {
   #filter = noFilter();
   #timer = 0;
 
-  /** @param {{change: (filter: Filter) => void, close: () => void}} actions */
+  /**
+   * @param {{change: (filter: Filter) => void, close: () => void, find?: (field: string, containing: string) => Promise<FieldValue[]>}} actions
+   */
   constructor(actions) {
     this.actions = actions;
     this.groups = h('div', { class: 'filter-groups' });
@@ -41,6 +44,17 @@ export class FilterPanel {
     this.#draw();
   }
 
+  /** Show how many images have each value now; inputs stay as they are. @param {string} name of a field @param {FieldValue[]} values */
+  showCounts(name, values) {
+    const counts = new Map(values.map(({ value, count }) => [`${name}=${value}`, count]));
+    const group = this.groups.querySelector(`[data-field="${CSS.escape(name)}"]`);
+    for (const check of group?.querySelectorAll('.check') ?? []) {
+      const count = counts.get(check.querySelector('input').dataset.key) ?? 0;
+      check.querySelector('.check-count').textContent = String(count);
+      check.classList.toggle('none', count === 0);
+    }
+  }
+
   /** Show a filter that was set elsewhere. @param {Filter} filter */
   show(filter) {
     if (filter === this.#filter) return;
@@ -54,7 +68,7 @@ export class FilterPanel {
   }
 
   #draw() {
-    this.clear.hidden = Object.keys(this.#filter.clauses).length + this.#filter.other.length === 0;
+    this.clear.hidden = clauseCount(this.#filter) === 0;
     fill(this.groups,
       this.#fields.length === 0 && h('p', { class: 'quiet' }, 'The images of this collection carry nothing to filter by.'),
       ...this.#fields.map((field) => this.#group(field)),
@@ -65,7 +79,8 @@ export class FilterPanel {
   #group(field) {
     const clause = this.#filter.clauses[field.name] ?? null;
     const change = (next) => this.#set(withClause(this.#filter, field.name, next));
-    const control = isRange(field) ? rangeControl(field, clause, (next) => this.#setSoon(field.name, next)) : choiceControl(field, clause, change);
+    const find = (containing) => this.actions.find(field.name, containing);
+    const control = isRange(field) ? rangeControl(field, clause, (next) => this.#setSoon(field.name, next)) : choiceControl(field, clause, change, find);
     return h('fieldset', { class: 'filter-group', data: { field: field.name } }, h('legend', {}, titleOf(field.name)), ...control);
   }
 
@@ -79,7 +94,7 @@ export class FilterPanel {
     this.actions.change(filter);
   }
 
-  /** Numbers are typed: wait for a pause, and leave the inputs alone. @param {string} name @param {Clause | null} clause */
+  /** Bounds are typed: wait for a pause, and leave the inputs alone. @param {string} name @param {Clause | null} clause */
   #setSoon(name, clause) {
     clearTimeout(this.#timer);
     this.#filter = withClause(this.#filter, name, clause);
@@ -88,75 +103,15 @@ export class FilterPanel {
   }
 }
 
-/** A field with one value for all, or one for each image, narrows nothing. @param {Field} field */
+/** A field with one value for all narrows nothing; one with a value for each image does where values can be looked for. @param {Field} field */
 function isUseful(field) {
   if (isRange(field)) return field.minimum !== null && field.minimum < field.maximum;
   const repeats = field.values.some(({ count }) => count > 1);
-  return field.distinct > 1 && repeats && field.name !== 'id' && field.name !== 'group';
-}
-
-/** @param {Field} field */
-function isRange(field) {
-  return field.kinds.length === 1 && field.kinds[0] === 'number';
+  return field.distinct > 1 && (repeats || field.distinct > field.values.length) && field.name !== 'id';
 }
 
 /** @param {Field} a @param {Field} b */
 function byPlace(a, b) {
   const place = (field) => (field.name === ORDER[0] ? -1 : field.name === ORDER[1] ? 1 : 0);
   return place(a) - place(b) || a.name.localeCompare(b.name);
-}
-
-/** @param {string} name */
-function titleOf(name) {
-  return name.replaceAll('_', ' ');
-}
-
-/** @param {Field} field @param {Clause | null} clause @param {(clause: Clause | null) => void} change @returns {Node[]} */
-function choiceControl(field, clause, change) {
-  const chosen = new Set(clause?.any_of ?? (clause && 'eq' in clause ? [clause.eq] : []));
-  const choose = (value, on) => {
-    if (on) chosen.add(value);
-    else chosen.delete(value);
-    const values = [...chosen];
-    change(values.length === 0 ? null : values.length === 1 ? { eq: values[0] } : { any_of: values });
-  };
-  const known = field.values.map(({ value }) => value);
-  const unlisted = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: null }));
-  const shown = field.values.filter(({ value }, place) => place < MOST_BOXES || chosen.has(value));
-  const rest = field.values.filter((entry) => !shown.includes(entry));
-  const boxes = [...shown, ...unlisted].map(({ value, count }) => checkbox(field.name, value, count, chosen.has(value), choose));
-  return rest.length > 0 ? [...boxes, moreValues(field, rest, choose)] : boxes;
-}
-
-/** @param {string} field @param {any} value @param {number | null} count @param {boolean} checked @param {(value: any, on: boolean) => void} choose */
-function checkbox(field, value, count, checked, choose) {
-  return h('label', { class: 'check' },
-    h('input', { type: 'checkbox', checked, data: { key: `${field}=${value}` }, on: { change: (event) => choose(value, event.target.checked) } }),
-    h('span', { class: 'check-name' }, wordOf(value)),
-    count !== null && h('span', { class: 'check-count' }, count));
-}
-
-/** @param {Field} field @param {import('../api.js').FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
-function moreValues(field, rest, choose) {
-  const unseen = field.distinct - field.values.length;
-  const option = ({ value, count }, place) => h('option', { value: String(place) }, `${wordOf(value)} (${count})`);
-  return h('select', { class: 'select', 'aria-label': `More values of ${titleOf(field.name)}`, data: { key: `${field.name}+` },
-    on: { change: (event) => choose(rest[Number(event.target.value)].value, true) } },
-    h('option', { value: '', selected: true, disabled: true }, `${rest.length} more\u2026`), ...rest.map(option),
-    unseen > 0 && h('option', { disabled: true }, `and ${unseen} rare ones`));
-}
-
-/** @param {Field} field @param {Clause | null} clause @param {(clause: Clause | null) => void} change @returns {Node[]} */
-function rangeControl(field, clause, change) {
-  const input = (name, value, hint) => h('input', { class: 'number', type: 'number', step: 'any', inputMode: 'decimal', value: value ?? '', placeholder: String(hint),
-    'aria-label': `${titleOf(field.name)} ${name}`, data: { key: `${field.name} ${name}` }, on: { input: () => change(read()) } });
-  const low = input('from', clause?.gte ?? clause?.gt, field.minimum);
-  const high = input('to', clause?.lte ?? clause?.lt, field.maximum);
-  const read = () => {
-    const bounds = {};
-    if (low.value !== '') bounds.gte = low.valueAsNumber;
-    if (high.value !== '') bounds.lte = high.valueAsNumber;
-    return Object.keys(bounds).length > 0 ? bounds : null;
-  };
-  return [h('div', { class: 'range' }, low, h('span', { 'aria-hidden': 'true' }, '\u2013'), high)];
 }

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{eq: string | number | boolean} | {any_of: Array<string | number>}
- *   | {gte?: number, lte?: number, gt?: number, lt?: number}} Clause
+ *   | {gte?: number | string, lte?: number | string, gt?: number | string, lt?: number | string}} Clause bounds that are texts are dates
  * @typedef {{clauses: Record<string, Clause>, other: object[]}} Filter `other` holds parts that the panel cannot edit
  */
 
@@ -24,20 +24,29 @@ export function expressionOf(filter) {
 }
 
 /**
- * @param {unknown} expression
+ * @param {object} expression
  * @returns {Filter}
  */
 export function filterOf(expression) {
   const filter = noFilter();
-  if (!expression || typeof expression !== 'object') return filter;
-  const parts = Array.isArray(expression.and) ? expression.and : [expression];
+  const parts = Array.isArray(expression.and) && Object.keys(expression).length === 1 ? expression.and : [expression];
   for (const part of parts) {
-    if (isClause(part) && !(part.field in filter.clauses)) {
+    if (isClause(part) && !Object.hasOwn(filter.clauses, part.field)) {
       const { field, ...clause } = part;
       filter.clauses[field] = clause;
     } else filter.other.push(part);
   }
   return filter;
+}
+
+/** @param {string} text JSON of an address @returns {Filter | null} null where it is broken */
+export function parsedFilter(text) {
+  try {
+    const expression = JSON.parse(text);
+    return expression !== null && typeof expression === 'object' && !Array.isArray(expression) ? filterOf(expression) : null;
+  } catch {
+    return null;
+  }
 }
 
 /** @param {Filter} filter @param {string} field @param {Clause | null} clause @returns {Filter} a changed copy */
@@ -73,7 +82,14 @@ export function wordOf(value) {
 /** @param {any} part */
 function isClause(part) {
   return (
-    part !== null && typeof part === 'object' && typeof part.field === 'string' &&
-    Object.keys(part).length > 1 && Object.keys(part).every((key) => CLAUSE_KEYS.has(key))
+    part !== null && typeof part === 'object' && typeof part.field === 'string' && part.field !== '__proto__' &&
+    Object.keys(part).length > 1 && Object.keys(part).every((key) => CLAUSE_KEYS.has(key)) && isWhole(part)
   );
+}
+
+/** Whether the panel can show it: lists are lists, and bounds are numbers or texts. The service judges the rest. @param {any} part */
+function isWhole({ field, eq, any_of: anyOf, ...bounds }) {
+  if (eq !== undefined) return anyOf === undefined && Object.keys(bounds).length === 0 && typeof eq !== 'object';
+  if (anyOf !== undefined) return Array.isArray(anyOf) && Object.keys(bounds).length === 0;
+  return Object.values(bounds).every((bound) => ['number', 'string'].includes(typeof bound));
 }

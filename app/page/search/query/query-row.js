@@ -1,8 +1,9 @@
-/** The row below the field: the switch for exact words, and chips of the examples and the filter. */
+/** The row below the field: the switch for exact words, the field that hits are grouped by, and chips of the examples and the filter. */
 
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
+import { titleOf } from './filter-controls.js';
 
 /**
  * @typedef {import('./filter.js').Filter} Filter
@@ -14,24 +15,46 @@ import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
 const SIDES = { like: { title: 'More like', name: 'liked' }, unlike: { title: 'Less like', name: 'disliked' } };
 
 export class QueryRow {
+  /** @type {string[]} */
+  #fields = [];
+  /** @type {string | null} */
+  #group = null;
+
   /**
    * @param {{words: (on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
-   *   thumbnail: (id: string) => string, filter: (filter: Filter) => void, leave: () => void}} actions `leave` is called when the
+   *   thumbnail: (id: string) => string, filter: (filter: Filter) => void, group: (field: string | null) => void, leave: () => void}} actions `leave` is called when the
    *   focus was on a chip and none is left
    */
   constructor(actions) {
     this.actions = actions;
     this.words = h('input', { type: 'checkbox', role: 'switch', 'aria-keyshortcuts': 'w', on: { change: () => actions.words(this.words.checked) } });
     this.switch = h('label', { class: 'switch', title: 'Also look the typed words up in texts and reports (w)' }, this.words, h('span', {}, 'Exact words'));
+    this.groups = h('select', { class: 'select group-by', 'aria-label': 'Group by', on: { change: () => actions.group(this.groups.value || null) } });
+    this.grouping = h('label', { class: 'grouping', title: 'One image for each value of a field, such as a patient or a study' }, h('span', {}, 'Group by'), this.groups);
     this.examples = h('div', { class: 'chips examples', hidden: true });
     this.filters = h('div', { class: 'chips', hidden: true });
-    this.element = h('div', { class: 'query-row' }, this.switch, this.examples, this.filters);
+    this.element = h('div', { class: 'query-row' }, this.switch, this.grouping, this.examples, this.filters);
+  }
+
+  /** @param {string[]} fields that hits may be grouped by */
+  setGroups(fields) {
+    this.#fields = fields;
+    this.#showGroups();
+  }
+
+  #showGroups() {
+    const names = this.#group && !this.#fields.includes(this.#group) ? [...this.#fields, this.#group] : this.#fields;
+    this.grouping.hidden = names.length === 0;
+    fill(this.groups, h('option', { value: '' }, 'nothing'), ...names.map((name) => h('option', { value: name }, titleOf(name))));
+    this.groups.value = this.#group ?? '';
   }
 
   /** @param {Query} query */
-  showQuery({ picture, like, unlike, words }) {
+  showQuery({ text, picture, like, unlike, words, group }) {
     this.words.checked = words;
-    this.switch.hidden = picture !== null;
+    this.switch.hidden = picture !== null && !text;
+    this.#group = group;
+    this.#showGroups();
     this.examples.hidden = like.length + unlike.length === 0;
     fill(this.examples, like.length > 0 && this.#side('like', like), unlike.length > 0 && this.#side('unlike', unlike),
       like.length + unlike.length > 1 && this.#clear('Clear examples', this.actions.clearExamples));
@@ -43,7 +66,7 @@ export class QueryRow {
     this.filters.hidden = count === 0;
     const drop = (name) => this.actions.filter(withClause(filter, name, null));
     fill(this.filters,
-      ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${name.replaceAll('_', ' ')}: ${clauseText(clause)}`, () => drop(name))),
+      ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${titleOf(name)}: ${clauseText(clause)}`, () => drop(name))),
       filter.other.length > 0 && this.#filterChip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
       count > 1 && this.#clear('Clear all', () => this.actions.filter(noFilter())));
   }

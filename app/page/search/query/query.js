@@ -3,30 +3,36 @@
 /**
  * @typedef {'like' | 'unlike'} Side which kind of example an image is
  * @typedef {{file: Blob, name: string}} Picture an image file that the reader brought
- * @typedef {{text: string, picture: Picture | null, like: string[], unlike: string[], words: boolean}} Query `like` and `unlike`
- *   hold ids of the collection; `words`: whether the text's words are looked up as well
+ * @typedef {{text: string, picture: Picture | null, like: string[], unlike: string[], words: boolean, group: string | null}} Query `like` and
+ *   `unlike` hold ids of the collection; `words`: whether the text's words are looked up as well; `group`: the field of which each value
+ *   has one hit
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
 
-import { expressionOf, filterOf } from './filter.js';
+import { expressionOf, noFilter, parsedFilter } from './filter.js';
 
 /** @type {Query} */
-export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], words: false });
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], words: false, group: null });
 
 /** @param {Query} query @returns {boolean} whether there is nothing to search for */
 export function isEmpty({ text, picture, like, unlike }) {
   return !text && !picture && like.length + unlike.length === 0;
 }
 
-/** @param {Query} query @param {string} text @returns {Query} the same with a text in the field */
+/** @param {Query} query @param {string} text @returns {Query} the same with a text in the field, beside an image if there is one */
 export function withText(query, text) {
-  return { ...query, text: text.trim(), picture: null };
+  return { ...query, text: text.trim() };
 }
 
-/** @param {Query} query @param {Picture | null} picture @returns {Query} the same with an image in the field, or with nothing */
+/** @param {Query} query @param {Picture} picture @returns {Query} the same with an image in the field, and no text until one is typed */
 export function withPicture(query, picture) {
   return { ...query, text: '', picture };
+}
+
+/** @param {Query} query @returns {Query} */
+export function withoutPicture(query) {
+  return { ...query, picture: null };
 }
 
 /** @param {Query} query @param {string} id @param {Side | null} side null: no example @returns {Query} */
@@ -58,18 +64,19 @@ export function sameSearch(a, b) {
 }
 
 /** @param {Query} query @returns {object} the part of it that the service reads as JSON */
-export function bodyOf({ text, like, unlike, words }) {
+export function bodyOf({ text, like, unlike, words, group }) {
   const examples = (ids) => ids.map((id) => ({ id }));
   return {
     ...(text && { text, ...(words && { words: text }) }),
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
+    ...(group && { group_by: group }),
   };
 }
 
 /** @param {Query} query @returns {object | null} what the service keeps of it beside a judgement; null where there is nothing to learn from */
 export function judgedOf(query) {
-  const { words, ...judged } = bodyOf(query);
+  const { words, group_by: group, ...judged } = bodyOf(query);
   return query.picture === null && (judged.text || judged.like) ? judged : null;
 }
 
@@ -94,18 +101,30 @@ export function toAddress({ collection, query, filter, opened }) {
   if (query.picture) parameters.set('by', 'image');
   for (const side of ['like', 'unlike']) for (const id of query[side]) parameters.append(side, id);
   if (query.words) parameters.set('words', 'exact');
+  if (query.group) parameters.set('group', query.group);
   const expression = expressionOf(filter);
   if (expression) parameters.set('filter', JSON.stringify(expression));
   if (opened) parameters.set('image', opened);
   return parameters.toString();
 }
 
+/** What each parameter of one kind may be. @type {Record<string, (value: string) => boolean>} */
+const WHOLE = {
+  filter: (value) => parsedFilter(value) !== null,
+  words: (value) => value === 'exact',
+  by: (value) => value === 'image',
+  group: (value) => value !== '',
+};
+
 /**
  * @param {string} search
- * @returns {SearchState & {imageIsGone: boolean}} `imageIsGone` when the address stands for a search by an uploaded image
+ * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the address stands for a search by an uploaded
+ *   image; `broken` has the names of the parameters that cannot be read
  */
 export function fromAddress(search) {
   const parameters = new URLSearchParams(search);
+  const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !WHOLE[name](parameters.get(name)));
+  const given = (name) => (broken.includes(name) ? null : parameters.get(name));
   const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];
   const like = examples('like');
   return {
@@ -114,19 +133,12 @@ export function fromAddress(search) {
       ...withText(NO_QUERY, parameters.get('q') ?? ''),
       like,
       unlike: examples('unlike').filter((id) => !like.includes(id)),
-      words: parameters.get('words') === 'exact',
+      words: given('words') !== null,
+      group: given('group'),
     },
-    filter: filterOf(parsed(parameters.get('filter'))),
+    filter: parsedFilter(given('filter') ?? '') ?? noFilter(),
     opened: parameters.get('image'),
-    imageIsGone: parameters.get('by') === 'image',
+    imageIsGone: given('by') !== null,
+    broken,
   };
-}
-
-/** @param {string | null} json @returns {unknown} */
-function parsed(json) {
-  try {
-    return json ? JSON.parse(json) : null;
-  } catch {
-    return null;
-  }
 }

@@ -1,4 +1,4 @@
-/** The field for a sentence or an image, with the image's chip. */
+/** The field for a sentence and an image, with the image's chip. */
 
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
@@ -13,7 +13,7 @@ export class SearchField {
     on: { change: () => this.#onPick() } });
 
   /**
-   * @param {{text: (text: string, typing: boolean) => void, image: (image: File) => void, clear: () => void,
+   * @param {{text: (text: string, typing: boolean) => void, image: (image: File) => void, dropImage: () => void,
    *   down: () => void}} actions `typing` is true when a pause in typing, not Enter, asks for the search
    */
   constructor(actions) {
@@ -37,32 +37,28 @@ export class SearchField {
     this.input.select();
   }
 
-  /** @param {string} text */
-  showText(text) {
+  /** @param {string} text @param {{name: string, address: string} | null} image that is searched with beside the text */
+  show(text, image) {
     clearTimeout(this.#timer);
-    this.#dropChip();
+    this.#showImage(image);
     if (this.input.value.trim() !== text) this.input.value = text;
     this.#update();
   }
 
-  /** @param {string} name @param {string} address of a small picture */
-  showImage(name, address) {
-    clearTimeout(this.#timer);
-    const picture = h('img', { src: address, alt: '', on: { error: () => picture.remove() } });
-    fill(this.chip, picture, h('span', { class: 'field-chip-name' }, name),
-      h('button', { class: 'tool', type: 'button', 'aria-label': `Remove ${name}`, title: 'Remove', on: { click: () => this.#clear() } }, icon('close')));
-    this.chip.hidden = false;
-    this.input.value = '';
-    this.#update();
+  /** @param {{name: string, address: string} | null} image */
+  #showImage(image) {
+    this.chip.hidden = image === null;
+    if (image === null) {
+      fill(this.chip);
+      return;
+    }
+    const picture = h('img', { src: image.address, alt: '', on: { error: () => picture.remove() } });
+    fill(this.chip, picture, h('span', { class: 'field-chip-name' }, image.name),
+      h('button', { class: 'tool', type: 'button', 'aria-label': `Remove ${image.name}`, title: 'Remove', on: { click: () => this.#dropImage() } }, icon('close')));
   }
 
   pickImage() {
     this.#picked.click();
-  }
-
-  #dropChip() {
-    this.chip.hidden = true;
-    fill(this.chip);
   }
 
   #update() {
@@ -74,16 +70,23 @@ export class SearchField {
   #invite(withImage) {
     const touched = matchMedia('(hover: none)').matches;
     const invitation = touched ? 'Describe the image' : 'Describe the image, or drop one here';
-    this.input.placeholder = withImage ? 'or use words instead' : invitation;
+    this.input.placeholder = withImage ? 'Add words to the image' : invitation;
   }
 
   #clear() {
     clearTimeout(this.#timer);
-    this.#dropChip();
     this.input.value = '';
     this.#update();
     this.input.focus();
-    this.actions.clear();
+    this.actions.text('', false);
+  }
+
+  #dropImage() {
+    clearTimeout(this.#timer);
+    this.#showImage(null);
+    this.#update();
+    this.input.focus();
+    this.actions.dropImage();
   }
 
   #onPick() {
@@ -105,9 +108,7 @@ export class SearchField {
   #onSubmit(event) {
     event.preventDefault();
     clearTimeout(this.#timer);
-    const text = this.input.value.trim();
-    if (text) this.actions.text(text, false);
-    else if (this.chip.hidden) this.actions.clear();
+    this.actions.text(this.input.value.trim(), false);
   }
 
   /** @param {KeyboardEvent} event */
@@ -115,6 +116,6 @@ export class SearchField {
     if (event.key === 'ArrowDown') {
       event.preventDefault();
       this.actions.down();
-    } else if (event.key === 'Backspace' && this.input.value === '' && !this.chip.hidden) this.#clear();
+    } else if (event.key === 'Backspace' && this.input.value === '' && !this.chip.hidden) this.#dropImage();
   }
 }

@@ -1,5 +1,6 @@
 /** The line above the hits: what was found, by which model, and how long it took. */
 
+import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
 import { kindText, scoreText } from './hit.js';
 
@@ -13,6 +14,10 @@ const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness a
  */
 export function showAnswer(line, page, hits) {
   const { served_by: by, took_ms: took } = page;
+  if (isList(page)) {
+    fill(line, h('strong', {}, listText(page, hits)), h('span', { class: 'answer-part', title: `Search ${millis(took.search)}` }, millis(took.total)));
+    return;
+  }
   const scores = hits.map((hit) => hit.score);
   const meaning = hits[0]?.score_kind === 'fused' ? FUSED_MEANING : COSINE_MEANING;
   const range = scores.length > 0 && `${kindText(hits[0])} ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
@@ -24,9 +29,23 @@ export function showAnswer(line, page, hits) {
     h('span', { class: 'answer-part', title: `Encoding ${millis(took.encode)}, search ${millis(took.search)}` }, millis(took.total)));
 }
 
-/** @param {import('../api.js').Hit[]} hits @param {boolean} more @returns {string} for the live region */
-export function spokenAnswer(hits, more) {
+/** @param {import('../api.js').HitPage} page @returns {boolean} whether it was not ranked by likeness to anything */
+export function isList(page) {
+  return page.count !== null;
+}
+
+/** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits */
+function listText({ count, hits: [first] }, hits) {
+  const thing = first?.others === null ? 'image' : 'group';
+  const many = `${countText(count)} ${thing}${count === 1 ? '' : 's'}`;
+  return hits.length < count ? `${countText(hits.length)} of ${many}` : many;
+}
+
+/** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits @returns {string} for the live region */
+export function spokenAnswer(page, hits) {
+  const more = page.next_cursor !== null;
   if (hits.length === 0) return 'No images found.';
+  if (isList(page)) return `${listText(page, hits)}${more ? ', more can be loaded' : ''}.`;
   const best = hits[0];
   return `${hits.length} images${more ? ', more can be loaded' : ''}. Best ${kindText(best)} ${scoreText(best.score)}.`;
 }

@@ -3,7 +3,8 @@
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
-import { combines, hasWords, kindText, scoreText, summaryOf } from './hit.js';
+import { combines, groupValueOf, hasWords, kindText, labelsOf, scoreText, summaryOf, textOf } from './hit.js';
+import { markedText } from './marked-text.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
@@ -11,10 +12,15 @@ export class HitGrid {
   /** @type {Hit[]} */
   hits = [];
   #active = 0;
+  /** Fields that are not shown. @type {ReadonlySet<string>} */
+  hidden = new Set();
+  /** The field that the hits are grouped by. @type {string | null} */
+  group = null;
 
   /**
    * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
-   *   leave: () => void}} actions `mark` makes an example of a hit; `leave` is called when the arrows walk out over the top row
+   *   leave: () => void, others: (field: string, value: any) => void}} actions `mark` makes an example of a hit; `leave` is called when the
+   *   arrows walk out over the top row; `others` shows the whole group of a hit
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
@@ -40,6 +46,12 @@ export class HitGrid {
     this.hits.push(...hits);
     this.element.append(...hits.map((hit) => this.#tile(hit)));
     this.#rove();
+  }
+
+  /** @param {ReadonlySet<string>} hidden fields that are not shown */
+  hide(hidden) {
+    this.hidden = hidden;
+    if (hidden.size > 0 && this.hits.length > 0) this.show(this.hits);
   }
 
   clear() {
@@ -86,17 +98,30 @@ export class HitGrid {
       on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, 'No picture')) },
     });
     picture.setAttribute('draggable', 'false');
+    const text = textOf(hit);
+    const labels = labelsOf(hit, this.hidden);
     return h('li', { class: 'hit', data: { id: hit.id } },
-      h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit), on: { click: () => this.actions.open(hit) } },
+      h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit, this.hidden), on: { click: () => this.actions.open(hit) } },
         h('span', { class: 'hit-mat' }, picture),
         h('span', { class: 'hit-line' },
           h('span', { class: 'hit-rank' }, hit.rank),
-          h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
-        hit.texts.length > 0 && h('span', { class: 'hit-text' }, hit.texts[0]),
-        hit.labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
-          ...hit.labels.map((label) => h('span', { class: 'tag' }, label)))),
+          hit.score !== null && h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
+        text !== null && h('span', { class: hit.matched ? 'hit-text matched' : 'hit-text' }, ...markedText(text, hit.matched?.spans ?? [])),
+        labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
+          ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+      hit.others > 0 && this.#others(hit),
       h('span', { class: 'hit-marks' }, this.#mark(hit, 'like', 'More', 'm'), combines(hit) && this.#mark(hit, 'unlike', 'Less', 'l')),
       judgeButtons(hit, this.judgements));
+  }
+
+  /** @param {Hit} hit one of a group */
+  #others(hit) {
+    const { group } = this;
+    const value = group === null ? null : groupValueOf(hit, group);
+    const words = `${hit.others.toLocaleString('en')} more`;
+    if (value === null) return h('span', { class: 'hit-others quiet' }, words);
+    return h('button', { class: 'link hit-others', type: 'button', title: `All with ${group.replaceAll('_', ' ')} ${value}`,
+      'aria-label': `${words} with ${group.replaceAll('_', ' ')} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);
   }
 
   /** @param {Hit} hit @param {import('../query/query.js').Side} side @param {string} word @param {string} key */

@@ -27,10 +27,28 @@ export function hasWords(hit) {
   return hit.found_by.includes('words');
 }
 
-/** @param {Hit} hit @returns {string} a tile in one sentence, for a screen reader */
-export function summaryOf(hit) {
-  const parts = [`Number ${hit.rank}`, `${kindText(hit)} ${scoreText(hit.score)}`, hasWords(hit) && 'exact words', ...hit.texts.slice(0, 1), ...hit.labels].filter(Boolean);
+/** @param {Hit} hit @returns {string | null} the one text of its tile: that with the words, or its first */
+export function textOf(hit) {
+  return hit.matched?.text ?? hit.texts[0] ?? null;
+}
+
+/** @param {Hit} hit @param {ReadonlySet<string>} hidden fields that are not shown @returns {string[]} labels that its text does not say already */
+export function labelsOf(hit, hidden) {
+  const text = textOf(hit)?.toLowerCase();
+  return hidden.has('labels') ? [] : hit.labels.filter((label) => label.toLowerCase() !== text);
+}
+
+/** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */
+export function summaryOf(hit, hidden) {
+  const score = hit.score !== null && `${kindText(hit)} ${scoreText(hit.score)}`;
+  const parts = [`Number ${hit.rank}`, score, hasWords(hit) && 'exact words', textOf(hit), ...labelsOf(hit, hidden)].filter(Boolean);
   return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
+}
+
+/** @param {Hit} hit @param {string} field @returns {string | number | boolean | null} the value by which it is grouped; null where it has none */
+export function groupValueOf(hit, field) {
+  const value = { group: hit.group, labels: hit.labels, ...hit.metadata }[field];
+  return (Array.isArray(value) ? value[0] : value) ?? null;
 }
 
 /** @param {unknown} value @returns {string} */

@@ -20,6 +20,16 @@ export function imageIsGone() {
     h('p', {}, 'An image that you searched with stays in your browser and is not part of the address. Drop or choose it again.'));
 }
 
+const NAMES = { filter: 'filter', words: 'switch for exact words', by: 'mark of an image', group: 'field to group by' };
+
+/** @param {string[]} broken parameters of an address that cannot be read @param {() => void} leaveOut @returns {HTMLElement} */
+export function brokenLink(broken, leaveOut) {
+  return h('div', { class: 'notice problem', role: 'alert' }, icon('warning'),
+    h('h2', {}, 'A part of this link is broken'),
+    h('p', {}, `Nothing was searched: the ${broken.map((name) => NAMES[name] ?? name).join(' and the ')} in the address cannot be read. Ask for the link again, or go on without it.`),
+    h('button', { class: 'button primary', type: 'button', on: { click: leaveOut } }, 'Go on without it'));
+}
+
 /** @returns {HTMLElement} */
 export function noCollections() {
   return h('div', { class: 'notice' }, icon('nothing'),

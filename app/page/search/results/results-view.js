@@ -2,9 +2,10 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { problemNotice } from '../../shared/problem-notice.js';
-import { showAnswer, spokenAnswer } from './answer-line.js';
+import { isList, showAnswer, spokenAnswer } from './answer-line.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
+import { landing } from './landing.js';
 import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
@@ -16,31 +17,36 @@ const SKELETON_TILES = 12;
  */
 
 export class ResultsView {
+  #isList = false;
+  #hadFocus = false;
+
   /**
    * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
-   *   leave: () => void, more: () => void, clearFilter: () => void}} actions
+   *   leave: () => void, more: () => void, clearFilter: () => void, others: (field: string, value: any) => void,
+   *   text: (text: string) => void, pick: () => void}} actions
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
     this.actions = actions;
     this.grid = new HitGrid(actions, judgements);
     this.spoken = h('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
+    this.opening = h('div', { class: 'opening' });
     this.line = h('p', { class: 'answer' });
     this.above = h('div', { class: 'above' });
     this.notice = h('div', { class: 'notice-place' });
     this.moreButton = h('button', { class: 'button', type: 'button', on: { click: actions.more } }, 'Show more');
     this.below = h('div', { class: 'below' });
     this.element = h('section', { class: 'results', 'aria-label': 'Results' },
-      h('div', { class: 'progress', 'aria-hidden': 'true' }), this.line, this.above, this.notice, this.grid.element, this.below, this.spoken);
+      h('div', { class: 'progress', 'aria-hidden': 'true' }), this.opening, this.line, this.above, this.notice, this.grid.element, this.below, this.spoken);
   }
 
   get hits() {
     return this.grid.hits;
   }
 
-  /** Whether neither hits nor a notice are shown. */
-  get isBlank() {
-    return this.hits.length === 0 && this.notice.childElementCount === 0;
+  /** Show how to begin above the list. @param {import('../api.js').Collection | null} collection null: nothing */
+  showOpening(collection) {
+    fill(this.opening, collection && landing(collection, this.actions));
   }
 
   /** Show one node instead of hits. @param {Node} node */
@@ -48,6 +54,7 @@ export class ResultsView {
     this.#settle();
     const focused = this.grid.hasFocus();
     this.grid.clear();
+    fill(this.opening);
     fill(this.line);
     fill(this.above);
     fill(this.below);
@@ -55,11 +62,18 @@ export class ResultsView {
     if (focused) this.notice.querySelector('button')?.focus();
   }
 
-  /** The last hits stay, dimmed, until the answer is there; without any, grey tiles stand in. */
-  showSearching() {
+  /**
+   * The last hits stay, dimmed, until the answer is there; without any, grey tiles stand in, and so for a list that a search follows.
+   *
+   * @param {boolean} forList
+   */
+  showSearching(forList) {
     this.element.setAttribute('aria-busy', 'true');
     this.spoken.textContent = 'Searching.';
-    if (this.hits.length > 0) return;
+    if (this.hits.length > 0 && this.#isList === forList) return;
+    this.#hadFocus = this.grid.hasFocus();
+    fill(this.above);
+    fill(this.below);
     fill(this.notice);
     fill(this.line, h('span', { class: 'dim' }, 'Searching\u2026'));
     this.grid.showSkeleton(SKELETON_TILES);
@@ -68,10 +82,12 @@ export class ResultsView {
   /** @param {HitPage} page */
   showPage(page) {
     this.#settle();
+    this.#isList = isList(page);
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
     const wordless = page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
     fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
-    const focused = this.grid.hasFocus();
+    const focused = this.grid.hasFocus() || this.#hadFocus;
+    this.#hadFocus = false;
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);
     this.#showAround(page);
@@ -112,7 +128,7 @@ export class ResultsView {
     this.moreButton.textContent = 'Show more';
     fill(this.below, page.next_cursor !== null && this.moreButton);
     showAnswer(this.line, page, this.hits);
-    this.spoken.textContent = spokenAnswer(this.hits, page.next_cursor !== null);
+    this.spoken.textContent = spokenAnswer(page, this.hits);
   }
 
   #settle() {

@@ -1,0 +1,96 @@
+/** What a collection can be filtered and grouped by: its fields for the panel and the row, and how many images each value is left for. */
+
+import { expressionOf, withClause } from './filter.js';
+import { isRange } from './filter-controls.js';
+
+/**
+ * @typedef {import('../api.js').SearchApi} SearchApi
+ * @typedef {import('../api.js').Collection} Collection
+ * @typedef {import('../api.js').Field} Field
+ * @typedef {import('../api.js').FieldValue} FieldValue
+ * @typedef {import('./filter.js').Filter} Filter
+ */
+
+export class CollectionFields {
+  /** @type {Collection | null} */
+  described = null;
+  /** @type {string | null} */
+  #asked = null;
+  /** @type {AbortController | null} */
+  #counting = null;
+
+  /**
+   * @param {import('./filter-panel.js').FilterPanel} panel
+   * @param {import('./query-row.js').QueryRow} row
+   * @param {() => {api: SearchApi, collection: string, filter: Filter}} now what is searched
+   * @param {(hidden: Set<string>) => void} known called with the fields that are not shown once the collection is described
+   */
+  constructor(panel, row, now, known) {
+    this.known = known;
+    this.panel = panel;
+    this.row = row;
+    this.now = now;
+    panel.actions.find = (field, containing) => this.#find(field, containing);
+  }
+
+  forget() {
+    this.described = null;
+    this.#asked = null;
+    this.panel.setFields([]);
+    this.row.setGroups([]);
+  }
+
+  /** Learn the collection's fields and examples. */
+  async describe() {
+    const { api, collection } = this.now();
+    if (this.#asked === collection) return;
+    this.forget();
+    this.#asked = collection;
+    const questions = [api.collection(collection), api.facets(collection, { field: 'group' })];
+    const [described, groups] = await Promise.all(questions).catch(() => [null, null]);
+    if (this.#asked !== collection) return;
+    if (described === null) {
+      this.#asked = null;
+      return;
+    }
+    this.described = described;
+    const hidden = new Set(described.hidden_fields);
+    const shown = [...groups.fields, ...described.fields].filter(({ name }) => !hidden.has(name));
+    this.panel.setFields(shown);
+    this.row.setGroups(shown.filter(isGroup).map(({ name }) => name));
+    this.known(hidden);
+    this.count();
+  }
+
+  /** Show in the panel how many images are left for each value. */
+  async count() {
+    const { api, collection, filter } = this.now();
+    this.#counting?.abort();
+    if (this.described === null) return;
+    const counting = (this.#counting = new AbortController());
+    const fields = await counted(api, collection, filter, counting.signal).catch(() => []);
+    if (counting !== this.#counting) return;
+    for (const { name, values } of fields) this.panel.showCounts(name, values);
+  }
+
+  /** @param {string} field @param {string} containing @returns {Promise<FieldValue[]>} values of a field with a text in them */
+  async #find(field, containing) {
+    const { api, collection, filter } = this.now();
+    const { fields } = await api.facets(collection, { filter: expressionOf(withClause(filter, field, null)), field, containing });
+    return fields[0].values;
+  }
+}
+
+/** A field that has a condition itself is counted as if it had none. @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal @returns {Promise<Field[]>} */
+async function counted(api, collection, filter, signal) {
+  const own = Object.keys(filter.clauses).map((field) => ({ field, filter: expressionOf(withClause(filter, field, null)) }));
+  const answers = await Promise.all([{ filter: expressionOf(filter) }, ...own].map((question) => api.facets(collection, question, signal)));
+  const [every, ...single] = answers.map(({ fields }) => fields);
+  const again = single.flat();
+  return [...every.filter(({ name }) => !again.some((field) => field.name === name)), ...again];
+}
+
+/** Numbers and dates measure an image: no group of images is named by them. @param {Field} field */
+function isGroup(field) {
+  return !isRange(field) && field.distinct > 1;
+}

@@ -1,0 +1,141 @@
+/** The controls of one field in the panel of filters: boxes for its values, or two bounds of numbers or dates. */
+
+import { fill, h } from '../../shared/dom.js';
+import { wordOf } from './filter.js';
+
+/**
+ * @typedef {import('../api.js').Field} Field
+ * @typedef {import('../api.js').FieldValue} FieldValue
+ * @typedef {import('./filter.js').Clause} Clause
+ */
+
+const MOST_BOXES = 8;
+const PAUSE_MS = 250;
+/** Numbers that write days: 20210312. */
+const FIRST_DAY = 19000101;
+const LAST_DAY = 20991231;
+
+/** @param {string} name @returns {string} the name of a field for a reader */
+export function titleOf(name) {
+  return name.replaceAll('_', ' ');
+}
+
+/** @param {Field} field @returns {boolean} whether it is chosen from by two bounds */
+export function isRange(field) {
+  return field.kinds.length === 1 && (field.kinds[0] === 'number' || field.kinds[0] === 'date');
+}
+
+/** @param {Field} field */
+function isOfDays({ kinds, minimum, maximum }) {
+  return kinds[0] === 'date' || (minimum >= FIRST_DAY && maximum <= LAST_DAY && [minimum, maximum].every(isDayNumber));
+}
+
+/**
+ * @param {Field} field @param {Clause | null} clause @param {(clause: Clause | null) => void} change
+ * @returns {Node[]}
+ */
+export function rangeControl(field, clause, change) {
+  const form = isOfDays(field) ? (field.kinds[0] === 'date' ? DATES : DAY_NUMBERS) : NUMBERS;
+  const input = (name, end, value, hint) => h('input', { class: 'number', type: form.type, step: 'any', inputMode: form.type === 'number' ? 'decimal' : null,
+    value: value === undefined ? '' : form.shown(value, end), placeholder: String(hint), 'aria-label': `${titleOf(field.name)} ${name}`,
+    ...(form.type === 'date' && { min: form.shown(field.minimum, 'low'), max: form.shown(field.maximum, 'high') }),
+    data: { key: `${field.name} ${name}` }, on: { input: () => change(read()) } });
+  const low = input('from', 'low', clause?.gte ?? clause?.gt, field.minimum);
+  const high = input('to', 'high', clause?.lte ?? clause?.lt, field.maximum);
+  const read = () => {
+    const bounds = {};
+    if (low.value !== '') bounds.gte = form.read(low);
+    if (high.value !== '') bounds.lte = form.read(high);
+    return Object.keys(bounds).length > 0 ? bounds : null;
+  };
+  return [h('div', { class: form.type === 'date' ? 'range dates' : 'range' }, low, h('span', { 'aria-hidden': 'true' }, '\u2013'), high)];
+}
+
+const NUMBERS = { type: 'number', shown: (value) => value, read: (input) => input.valueAsNumber };
+const DATES = { type: 'date', shown: (value, end) => dayOf(String(value), end), read: (input) => input.value };
+const DAY_NUMBERS = {
+  type: 'date',
+  shown: (value) => String(value).replace(/^(\d{4})(\d{2})(\d{2})$/, '$1-$2-$3'),
+  read: (input) => Number(input.value.replaceAll('-', '')),
+};
+
+/** @param {number | string | null} value */
+function isDayNumber(value) {
+  const day = DAY_NUMBERS.shown(value);
+  return /^\d{4}-\d{2}-\d{2}$/.test(day) && !Number.isNaN(Date.parse(day));
+}
+
+/** @param {string} date in full or in part @param {'low' | 'high'} end @returns {string} its first or last day */
+function dayOf(date, end) {
+  const [year, month, day] = (date.match(/^(\d{4})-?(\d{2})-?(\d{2})?/) ?? []).slice(1);
+  if (year === undefined) return '';
+  const last = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate();
+  return `${year}-${month}-${day ?? (end === 'low' ? '01' : last)}`;
+}
+
+/**
+ * @param {Field} field @param {Clause | null} clause @param {(clause: Clause | null) => void} change
+ * @param {(containing: string) => Promise<FieldValue[]>} find gives values by a part of them
+ * @returns {Node[]}
+ */
+export function choiceControl(field, clause, change, find) {
+  const chosen = new Set(clause?.any_of ?? (clause && 'eq' in clause ? [clause.eq] : []));
+  const choose = (value, on) => {
+    if (on) chosen.add(value);
+    else chosen.delete(value);
+    const values = [...chosen];
+    change(values.length === 0 ? null : values.length === 1 ? { eq: values[0] } : { any_of: values });
+  };
+  const known = field.values.map(({ value }) => value);
+  const unlisted = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: null }));
+  // Values that one image has each are found by a part of them alone.
+  const most = field.values.some(({ count }) => count > 1) ? MOST_BOXES : 0;
+  const shown = field.values.filter(({ value }, place) => place < most || chosen.has(value));
+  const rest = field.values.filter((entry) => !shown.includes(entry));
+  const box = ({ value, count }) => checkbox(field.name, value, count, chosen.has(value), choose);
+  const boxes = [...shown, ...unlisted].map(box);
+  if (field.distinct > field.values.length) return [...boxes, finder(field, chosen, box, find)];
+  return rest.length > 0 ? [...boxes, moreValues(field, rest, choose)] : boxes;
+}
+
+/** @param {string} field @param {any} value @param {number | null} count @param {boolean} checked @param {(value: any, on: boolean) => void} choose */
+function checkbox(field, value, count, checked, choose) {
+  return h('label', { class: 'check', title: wordOf(value) },
+    h('input', { type: 'checkbox', checked, data: { key: `${field}=${value}` }, on: { change: (event) => choose(value, event.target.checked) } }),
+    h('span', { class: 'check-name' }, wordOf(value)),
+    h('span', { class: 'check-count' }, count ?? ''));
+}
+
+/** @param {Field} field @param {FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
+function moreValues(field, rest, choose) {
+  const option = ({ value, count }, place) => h('option', { value: String(place) }, `${wordOf(value)} (${count})`);
+  return h('select', { class: 'select', 'aria-label': `More values of ${titleOf(field.name)}`, data: { key: `${field.name}+` },
+    on: { change: (event) => choose(rest[Number(event.target.value)].value, true) } },
+    h('option', { value: '', selected: true, disabled: true }, `${rest.length} more\u2026`), ...rest.map(option));
+}
+
+/** A box that finds values which are too many for a list. @param {Field} field @param {Set<any>} chosen @param {(entry: FieldValue) => Node} box @param {(containing: string) => Promise<FieldValue[]>} find */
+function finder(field, chosen, box, find) {
+  const found = h('div', { class: 'found-values', role: 'status' });
+  let timer = 0;
+  let asked = '';
+  const look = async () => {
+    asked = input.value.trim();
+    const wanted = asked;
+    if (wanted === '') {
+      fill(found);
+      return;
+    }
+    const values = await find(wanted).catch(() => null);
+    if (wanted !== asked) return;
+    const fresh = values?.filter(({ value }) => !chosen.has(value));
+    fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? 'The values cannot be read now.' : 'No value has this in it.')]));
+  };
+  const input = h('input', { class: 'number', type: 'search', autocomplete: 'off', placeholder: `Find among ${field.distinct.toLocaleString('en')}`,
+    'aria-label': `Find a value of ${titleOf(field.name)}`, data: { key: `${field.name}?` },
+    on: { input: () => {
+      clearTimeout(timer);
+      timer = setTimeout(look, PAUSE_MS);
+    } } });
+  return h('div', { class: 'finder' }, input, found);
+}

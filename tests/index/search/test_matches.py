@@ -1,0 +1,69 @@
+"""The sentence of a hit that has the words of a query, and their places in it."""
+
+import pytest
+
+from index.engine import SearchEngine
+from index.search.request import SearchRequest
+from index.search.results import Hit
+from tests.index.samples import begin_generation, put_vectors, unit_vectors
+from training.data.manifest import Record
+
+REPORT = (
+    "FINDINGS: The heart is normal.\nThere is a small left\npleural effusion. Dr. Roe saw an effusion "
+    "and a nodule.\n\nIMPRESSION: none."
+)
+
+
+@pytest.fixture
+def films(engine: SearchEngine) -> SearchEngine:
+    records = [
+        Record(id="texts", image="x", split="val", texts=("clear", "an effusion", "nodule, effusion, 胸水")),
+        Record(id="report", image="x", split="val", texts=("a film",), report=REPORT),
+        Record(id="long", image="x", split="val", texts=(f"{'so ' * 300}nodule {'on ' * 300}",)),
+        Record(id="neither", image="x", split="val", texts=("a film",), report="Nothing."),
+    ]
+    generation = begin_generation(engine, "c", 4)
+    put_vectors(engine, generation, records, unit_vectors(4, 4), unit_vectors(4, 4, seed=2))
+    return engine
+
+
+def marked(hit: Hit) -> tuple[str, list[str]] | None:
+    if hit.matched is None:
+        return None
+    return hit.matched.text, [hit.matched.text[start:end] for start, end in hit.matched.spans]
+
+
+def test_the_text_with_most_of_the_words_is_shown_with_their_places(films: SearchEngine) -> None:
+    found = {hit.id: hit for hit in films.browse("c", SearchRequest(words="effusion nodule")).hits}
+    assert marked(found["texts"]) == ("nodule, effusion, 胸水", ["nodule", "effusion"])
+    assert marked(found["report"]) == ("Dr. Roe saw an effusion and a nodule.", ["effusion", "nodule"])
+    assert found.keys() == {"texts", "report", "long"}
+    (hit,) = films.browse("c", SearchRequest(words="left")).hits
+    assert marked(hit) == ("There is a small left pleural effusion.", ["left"])
+    (hit,) = films.browse("c", SearchRequest(words="胸水")).hits
+    assert marked(hit) == ("nodule, effusion, 胸水", ["胸水"])
+
+
+def test_a_long_text_is_cut_around_its_words(films: SearchEngine) -> None:
+    hits = films.browse("c", SearchRequest(words="nodule")).hits
+    text, words = next(marked(hit) or ("", []) for hit in hits if hit.id == "long")
+    assert words == ["nodule"]
+    assert len(text) == 402
+    assert text[0] == text[-1] == "\u2026"
+
+
+def test_a_fused_search_marks_what_has_the_words_and_nothing_else(films: SearchEngine) -> None:
+    query = unit_vectors(1, 4, seed=5)[0]
+    hits = films.search(films.active("c"), query, SearchRequest(words="effusion")).hits
+    assert {hit.id for hit in hits if hit.matched} == {"texts", "report"}
+    assert {hit.id for hit in hits if "words" in hit.found_by} == {"texts", "report"}
+    assert all(hit.matched is None for hit in films.search(films.active("c"), query, SearchRequest()).hits)
+
+
+def test_a_found_text_is_looked_at_alone(films: SearchEngine) -> None:
+    request = SearchRequest(words="effusion", target="texts")
+    found = [(hit.image.text, marked(hit)) for hit in films.browse("c", request).hits]
+    assert [(text.text, match) for text, match in found if text is not None] == [
+        ("an effusion", ("an effusion", ["effusion"])),
+        ("nodule, effusion, 胸水", ("nodule, effusion, 胸水", ["effusion"])),
+    ]
