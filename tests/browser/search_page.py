@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 from tests.needed import needed_module
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Response
 
 expect = needed_module("playwright.sync_api", "`pip install playwright`").expect
 expect.set_options(timeout=15_000)
@@ -26,6 +26,12 @@ _DROP = """([kind, name, type, content]) => {
     : new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true, composed: true });
   document.querySelector('image-search').dispatchEvent(event);
 }"""
+
+
+def _asks(answer: "Response", text: str) -> bool:
+    """Whether this is the answer to a search for a text."""
+    body = answer.request.post_data_buffer or b""
+    return answer.url.endswith("/search") and json.dumps(text.strip(), ensure_ascii=False).encode() in body
 
 
 class SearchPage:
@@ -48,7 +54,8 @@ class SearchPage:
     def search(self, text: str) -> None:
         """Type a text, press Enter, and wait for the answer."""
         self.field.fill(text)
-        with self.page.expect_response("**/search"):
+        # The list that the page begins with may be answered meanwhile.
+        with self.page.expect_response(lambda answer: _asks(answer, text)):
             self.field.press("Enter")
         self.settle()
 

@@ -18,7 +18,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
 
@@ -38,15 +38,23 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
         name = f"images/{number}.png"
         _draw(form, colour, size=20 + number).save(folder / name)
         more = (f"there is a {form} in the middle",) if number % 3 == 0 else ()
+        split: Split = "test" if number % 4 == 0 else "train"
         records.append(
             Record(
                 id=f"shape #{number}?" if number == 4 else f"shape-{number}",
                 image=name,
-                split="test" if number % 4 == 0 else "train",
+                split=split,
+                group=f"{split} patient {number // 10}",
                 texts=(MARKUP if number == 5 else f"a {colour} {form}", *more),
                 labels=(form,),
                 report=f"The picture shows a {form}.\nIts colour is {colour}." if number == 0 else None,
-                metadata={"colour": colour, "size": 20 + number, "round": form == "circle"},
+                metadata={
+                    "colour": colour,
+                    "size": 20 + number,
+                    "round": form == "circle",
+                    "study": f"S{number:03}",
+                    "taken": f"2021-{1 + number % 6:02}-{1 + number % 28:02}",
+                },
             )
         )
     write_manifest(folder, records)

@@ -64,6 +64,7 @@ def test_overload_says_when_to_try_again(open_search: OpenSearch, watch: Watch) 
         "body": json.dumps(problem),
     }
     search = open_search()
+    search.settle()
     search.page.route("**/search", lambda route: route.fulfill(**answer), times=1)
     search.field.fill("circle")
     search.field.press("Enter")
@@ -80,7 +81,9 @@ def test_without_a_connection_the_page_says_so_and_can_try_again(
     open_search: OpenSearch, watch: Watch
 ) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
-    search = open_search(before=_cut_off("**/search"))
+    search = open_search()
+    search.settle()
+    _cut_off("**/search")(search.page)
     search.field.fill("circle")
     search.field.press("Enter")
     expect(search.notice).to_contain_text("The service cannot be reached")

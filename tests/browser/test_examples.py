@@ -51,7 +51,7 @@ def test_the_last_example_gone_leads_back_to_the_beginning(open_search: OpenSear
     assert search.ids() == search.found(like=["shape-3"])
     search.page.get_by_role("button", name="Remove the liked image shape-3").click()
     expect(search.page.locator(".landing")).to_be_visible()
-    expect(search.tiles).to_have_count(0)
+    expect(search.answer).to_contain_text("24 of 60 images")
 
 
 def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
@@ -215,11 +215,12 @@ def _press(search: SearchPage, name: str) -> None:
 
 
 def _answer_as(kind: str, route: "Route") -> None:
-    """Answer as a model of another kind of cosine does, which refuses what is not one thing."""
+    """Answer as a model of another kind of cosine does, which refuses more than one thing."""
     sent = json.loads(route.request.post_data or "{}")
-    assert ("text" in sent) + len(sent.get("like", [])) + len(sent.get("unlike", [])) == 1
+    assert ("text" in sent) + len(sent.get("like", [])) + len(sent.get("unlike", [])) <= 1
     answered = route.fetch()
     page = answered.json()
     for hit in page["hits"]:
-        hit["cosine_kind"] = hit["score_kind"] = kind
+        hit["cosine_kind"] = kind
+        hit["score_kind"] = hit["score_kind"] and kind
     route.fulfill(response=answered, json=page)

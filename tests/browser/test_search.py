@@ -56,6 +56,7 @@ def test_answer_line_names_model_generation_and_time(open_search: OpenSearch) ->
 def test_a_pause_in_typing_searches_without_enter(open_search: OpenSearch) -> None:
     search = open_search()
     search.field.press_sequentially("green triangle", delay=5)
+    expect(search.page).to_have_url(re.compile(r"q=green\+triangle"))
     search.settle()
     assert search.ids() == search.found_by_text("green triangle")
     assert "q=green+triangle" in search.page.url
@@ -79,7 +80,8 @@ def test_show_more_appends_the_next_pages_until_the_last(open_search: OpenSearch
 def test_dropped_image_finds_itself_first(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
-    search.drop(_picture(sites, 7))
+    with search.page.expect_response("**/search"):
+        search.drop(_picture(sites, 7))
     search.settle()
     assert search.ids()[0] == "shape-7"
     assert search.scores()[0] == pytest.approx(1.0, abs=0.002)
@@ -89,8 +91,9 @@ def test_dropped_image_finds_itself_first(open_search: OpenSearch, sites: Sites)
 
 def test_pasted_and_chosen_images_are_searched_too(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
-    search.drop(_picture(sites, 11), kind="paste", name="image.png")
     search.settle()
+    search.drop(_picture(sites, 11), kind="paste", name="image.png")
+    expect(search.tiles.first).to_have_attribute("data-id", "shape-11")
     assert search.ids()[0] == "shape-11"
     search.page.locator("input[type=file]").set_input_files(
         {"name": "chosen.png", "mimeType": "image/png", "buffer": _picture(sites, 12)}
@@ -114,10 +117,10 @@ def test_removing_the_image_leads_back_to_the_beginning(open_search: OpenSearch,
     search.settle()
     search.page.get_by_role("button", name="Remove query.png").click()
     expect(search.page.locator(".landing")).to_be_visible()
-    expect(search.tiles).to_have_count(0)
+    expect(search.answer).to_contain_text("24 of 60 images")
 
 
-def test_beginning_offers_sentences_and_images_of_the_collection(open_search: OpenSearch) -> None:
+def test_beginning_offers_sentences_of_the_collection(open_search: OpenSearch) -> None:
     search = open_search()
     example = search.page.locator(".example").nth(1)
     sentence = example.inner_text()
@@ -146,6 +149,7 @@ def test_a_text_that_was_cut_is_told(open_search: OpenSearch) -> None:
 
 def test_an_answer_that_the_service_doubts_says_so(open_search: OpenSearch) -> None:
     search = open_search()
+    search.settle()
     for confident, notes in ((False, 1), (True, 0), (None, 0)):
         search.page.route("**/search", partial(_answer_confidently, confident), times=1)
         search.search(f"a circle {confident}")
@@ -186,7 +190,7 @@ def test_text_typed_while_the_page_starts_is_kept(open_search: OpenSearch) -> No
     )
     search.field.fill("a blue square")
     held[0].continue_()
-    expect(search.page.get_by_role("button", name="a red circle")).to_be_visible()
+    expect(search.page.get_by_role("button", name="a red circle", exact=True)).to_be_visible()
     expect(search.field).to_have_value("a blue square")
     search.field.press("Enter")
     search.settle()

@@ -131,7 +131,7 @@ function finder(field, chosen, box, find) {
     const fresh = values?.filter(({ value }) => !chosen.has(value));
     fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? 'The values cannot be read now.' : 'No value has this in it.')]));
   };
-  const input = h('input', { class: 'number', type: 'search', autocomplete: 'off', placeholder: `Find among ${field.distinct.toLocaleString('en')}`,
+  const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: `Find among ${field.distinct.toLocaleString('en')}`,
     'aria-label': `Find a value of ${titleOf(field.name)}`, data: { key: `${field.name}?` },
     on: { input: () => {
       clearTimeout(timer);
