@@ -175,7 +175,8 @@ class Column:
             images: Keys of images, rising; None for all.
         """
         values = self._values if images is None else self._values[contains_sorted(images, self.images)]
-        return np.unique(values, return_counts=True)
+        firsts = np.flatnonzero(np.append(values[:1] == values[:1], values[1:] != values[:-1]))
+        return values[firsts], np.diff(firsts, append=len(values))
 
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""

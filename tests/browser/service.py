@@ -53,6 +53,7 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
                     "size": 20 + number,
                     "round": form == "circle",
                     "study": f"S{number:03}",
+                    "acquired": 20210101 + number % 28,
                     "taken": f"2021-{1 + number % 6:02}-{1 + number % 28:02}",
                 },
             )

@@ -102,6 +102,18 @@ def test_dates_are_chosen_by_two_days(open_search: OpenSearch) -> None:
     assert search.ids() == expected
 
 
+def test_numbers_that_write_days_are_chosen_as_days(open_search: OpenSearch) -> None:
+    search = open_search()
+    search.settle()
+    search.page.get_by_role("button", name="Filters").click()
+    expect(search.group("acquired").get_by_label("acquired from")).to_have_attribute("max", "2021-01-28")
+    search.group("acquired").get_by_label("acquired from").fill("2021-01-27")
+    expect(search.answer).to_contain_text("4 images")
+    wanted = {"field": "acquired", "gte": 20210127}
+    assert json.loads(parse_qs(urlsplit(search.page.url).query)["filter"][0]) == wanted
+    assert search.ids() == listed(search, filter=wanted)
+
+
 def test_part_of_a_date_in_a_link_stands_for_the_whole_month(open_search: OpenSearch) -> None:
     search = open_search('?filter={"field":"taken","gte":"2021-02","lte":"2021-02"}')
     search.settle()

@@ -1,4 +1,4 @@
-/** What a collection can be filtered and grouped by: its fields for the panel and the row, and how many images each value is left for. */
+/** The fields of a collection, for the panel of filters and the row: values, groups, and the images that each value has left. */
 
 import { expressionOf, withClause } from './filter.js';
 import { isRange } from './filter-controls.js';

@@ -108,7 +108,7 @@ export function toAddress({ collection, query, filter, opened }) {
   return parameters.toString();
 }
 
-/** What each parameter of one kind may be. @type {Record<string, (value: string) => boolean>} */
+/** Checks of the parameters that can be broken. @type {Record<string, (value: string) => boolean>} */
 const WHOLE = {
   filter: (value) => parsedFilter(value) !== null,
   words: (value) => value === 'exact',

@@ -1,4 +1,4 @@
-/** What stands above the whole collection before a search: how to begin, and sentences to try. */
+/** The head of the whole collection before a search: how to begin, and sentences to try. */
 
 import { countText } from '../../shared/count-text.js';
 import { h } from '../../shared/dom.js';
