@@ -70,7 +70,7 @@ export class CollectionFields {
     const counting = (this.#counting = new AbortController());
     const fields = await counted(api, collection, filter, counting.signal).catch(() => []);
     if (counting !== this.#counting) return;
-    for (const { name, values } of fields) this.panel.showCounts(name, values);
+    fields.forEach((field) => this.panel.showCounts(field));
   }
 
   /** @param {string} field @param {string} containing @returns {Promise<FieldValue[]>} values of a field with a text in them */

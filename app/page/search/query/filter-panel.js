@@ -44,12 +44,14 @@ export class FilterPanel {
     this.#draw();
   }
 
-  /** Show how many images have each value now; inputs stay as they are. @param {string} name of a field @param {FieldValue[]} values */
-  showCounts(name, values) {
+  /** Show how many images have each value of a field now; inputs stay as they are. @param {Field} field */
+  showCounts({ name, values, distinct }) {
+    // Of more values than are counted, one that is missing may have some.
+    const missing = distinct > values.length ? '' : 0;
     const counts = new Map(values.map(({ value, count }) => [`${name}=${value}`, count]));
     const group = this.groups.querySelector(`[data-field="${CSS.escape(name)}"]`);
     for (const check of group?.querySelectorAll('.check') ?? []) {
-      const count = counts.get(check.querySelector('input').dataset.key) ?? 0;
+      const count = counts.get(check.querySelector('input').dataset.key) ?? missing;
       check.querySelector('.check-count').textContent = String(count);
       check.classList.toggle('none', count === 0);
     }
