@@ -1,5 +1,6 @@
 """Schemas of pages of hits and of images; --json prints the same."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -327,12 +328,13 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
 
 def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
     image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
+    is_scored = not math.isnan(hit.score)
     return {
         "id": image.id,
         "rank": hit.rank,
-        "score": hit.score,
-        "score_kind": None if hit.score is None else "fused" if fused else kind,
-        "cosine": hit.cosine,
+        "score": hit.score if is_scored else None,
+        "score_kind": ("fused" if fused else kind) if is_scored else None,
+        "cosine": hit.cosine if is_scored else None,
         "cosine_kind": kind,
         "unusual": unusual,
         "found_by": list(hit.found_by),

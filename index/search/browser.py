@@ -6,6 +6,7 @@ between, and no page costs more than another. With words the order is by their r
 page, as orders with likeness are.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -133,7 +134,7 @@ class Browser:
             found_by = ("words",)
             matched = matched_texts(self._catalogue, request.words, keys.tolist(), images, request.target)
         hits = tuple(
-            Hit(image, before + place, None, None, found_by, others.get(key), match)
+            Hit(image, before + place, math.nan, math.nan, found_by, others.get(key), match)
             for place, (image, key, match) in enumerate(zip(images, keys.tolist(), matched, strict=True), 1)
         )
         end = None

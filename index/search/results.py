@@ -1,6 +1,6 @@
 """Pages of hits and their descriptions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -107,8 +107,8 @@ class Hit(NamedTuple):
     Attributes:
         image: Found image.
         rank: Counts from 1 over all pages.
-        score: Score that orders the hits: the cosine, or the sum of a fused ranking; None without a query.
-        cosine: Similarity of query and hit, by the model's own kind of cosine; None without a query.
+        score: Score that orders the hits: the cosine, or the sum of a fused ranking; NaN without a query.
+        cosine: Similarity of query and hit, by the model's own kind of cosine; NaN without a query.
         found_by: The lists that the hit is in: of vectors, of exact words.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
         matched: Text with the words that were asked for; None without words, or where it has none.
@@ -116,8 +116,8 @@ class Hit(NamedTuple):
 
     image: FoundImage
     rank: int
-    score: float | None
-    cosine: float | None
+    score: float
+    cosine: float
     found_by: tuple[FoundBy, ...]
     others: int | None
     matched: MatchedText | None
@@ -160,7 +160,7 @@ class SearchPage:
     @cached_property
     def z_scores(self) -> list[float] | None:
         """Z-score of each hit's cosine; see `index.scoring.background`."""
-        return None if self.scale is None else self.scale.z_scores(_cosines(self.hits))
+        return None if self.scale is None else self.scale.z_scores(hit.cosine for hit in self.hits)
 
     @cached_property
     def confident(self) -> bool | None:
@@ -169,16 +169,12 @@ class SearchPage:
             return self.place.confident
         if self.scale is None or not self.hits:
             return None
-        return self.scale.confident(_cosines(self.hits))
+        return self.scale.confident(hit.cosine for hit in self.hits)
 
     @cached_property
     def next_cursor(self) -> str | None:
         """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
         return None if self.end is None else encode_cursor(self.end(self.confident))
-
-
-def _cosines(hits: Sequence[Hit]) -> Iterator[float]:
-    return (hit.cosine for hit in hits if hit.cosine is not None)
 
 
 @dataclass(frozen=True, slots=True)
