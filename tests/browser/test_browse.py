@@ -79,6 +79,7 @@ def test_counts_follow_the_other_filters(open_search: OpenSearch) -> None:
     )
     expect(search.group("labels").locator(".check")).to_have_text(["circle4", "square4", "triangle4"])
     expect(search.group("round").locator(".check")).to_have_text(["no8", "yes4"])
+    expect(search.group("group").locator(".check").first).to_have_text("train patient 12")
     search.group("size").get_by_label("size to").fill("25")
     expect(search.group("labels").locator(".check")).to_have_text(["circle1", "square0", "triangle1"])
 

@@ -81,9 +81,9 @@ export class CollectionFields {
   }
 }
 
-/** A field that has a condition itself is counted as if it had none. @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal @returns {Promise<Field[]>} */
+/** A field that has a condition itself is counted as if it had none; the groups are not among all fields. @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal @returns {Promise<Field[]>} */
 async function counted(api, collection, filter, signal) {
-  const own = Object.keys(filter.clauses).map((field) => ({ field, filter: expressionOf(withClause(filter, field, null)) }));
+  const own = [...new Set([...Object.keys(filter.clauses), 'group'])].map((field) => ({ field, filter: expressionOf(withClause(filter, field, null)) }));
   const answers = await Promise.all([{ filter: expressionOf(filter) }, ...own].map((question) => api.facets(collection, question, signal)));
   const [every, ...single] = answers.map(({ fields }) => fields);
   const again = single.flat();
