@@ -54,6 +54,7 @@ OTHERS: Final[dict[str, Any]] = {
     "allowed_hosts": ("images.example.org", ".b.org"),
     "cors_origins": ("https://a.org", "https://b.org"),
     "frame_ancestors": ("https://c.org",),
+    "hidden_fields": ("age", "sex"),
     "log_level": "error",
 }
 

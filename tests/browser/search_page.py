@@ -30,8 +30,11 @@ _DROP = """([kind, name, type, content]) => {
 
 def _asks(answer: "Response", text: str) -> bool:
     """Whether this is the answer to a search for a text."""
-    body = answer.request.post_data_buffer or b""
-    return answer.url.endswith("/search") and json.dumps(text.strip(), ensure_ascii=False).encode() in body
+    body = answer.request.post_data_buffer
+    if not answer.url.endswith("/search"):
+        return False
+    # Chromium does not tell of a body with a file: no list has one.
+    return body is None or json.dumps(text.strip(), ensure_ascii=False).encode() in body
 
 
 class SearchPage:

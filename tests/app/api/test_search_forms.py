@@ -185,8 +185,7 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("query", "field"),
     [
-        ({}, "text"),
-        ({"words": "dogs"}, "text"),
+        ({"diversity": 0.5}, "diversity"),
         ({"text": "x", "words": "--"}, "words"),
         ({"text": "x", "exclude_same_group": True}, "exclude_same_group"),
         ({"like": [{"text": "x"}], "exclude_same_group": True}, "exclude_same_group"),
