@@ -11,7 +11,8 @@ from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priori
 from app.decoding.process import Answer, DecoderLimits, Task
 from app.encoding import EncodingTimeoutError
 from app.settings import Settings
-from training.data.decoding.images import MEDIA_TYPES, ImageLimits, check_signature
+from training.data.decoding.formats import MEDIA_TYPES
+from training.data.decoding.images import ImageLimits, check_signature
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels

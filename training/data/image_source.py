@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.decoding.images import decode_image
+from training.data.decoding.images import PIXELS_VERSION, decode_image
 from training.data.manifest import Manifest, Rejections
 from training.data.prepared_rows import PreparedRows, Room, Row, RowMaker, Together, find_room, prepare
 from training.errors import ImageError
 from training.models.inputs.images import Pixels, to_pixels
 from training.models.preprocessing import ImagePreprocessing
 
-# To be raised when decoding or resizing gives other pixels of the same file.
-_PIXELS_VERSION: Final = 1
+# To be raised when resizing gives other pixels of the same image.
+_SQUARE_VERSION: Final = 1
 _CHUNK: Final = 256
 
 CacheImages = bool | Literal["memory"]
@@ -76,7 +76,9 @@ class Decoder:
     def key(self) -> str:
         """Tells all that decides the pixels besides the file."""
         config = self.preprocessing.config
-        return f"{_PIXELS_VERSION} {config.square} {config.min_side} Pillow {PIL.__version__}"
+        return (
+            f"{PIXELS_VERSION}.{_SQUARE_VERSION} {config.square} {config.min_side} Pillow {PIL.__version__}"
+        )
 
     def decode(self, row: int) -> Pixels | ImageError:
         """The image of a record, or why it cannot be read."""

@@ -1,7 +1,145 @@
-"""The endings of image files that can be decoded."""
+"""The formats of image files that are read: how they are told apart, and Pillow's decoder of each."""
 
+import io
+import struct
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from PIL import AvifImagePlugin, ImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from training.errors import ImageError
+
+MEDIA_TYPES: Final = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "WebP": "image/webp",
+    "AVIF": "image/avif",
+    "GIF": "image/gif",
+    "BMP": "image/bmp",
+    "TIFF": "image/tiff",
+}
+# Endings of files in these formats, in lower case.
 READABLE_SUFFIXES: Final = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"),
+    *(".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff"),
 )
+_AVIF_BRANDS: Final = frozenset({b"avif", b"avis"})
+_HEIF_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
+_MOST_BOXES: Final = 10_000
+# Boxes on the way to the sizes of images, with the bytes before their content.
+_CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0}
+
+
+def sniff_format(content: bytes) -> str:
+    """Tell the format of an image file from its signature.
+
+    Raises:
+        ImageError: It is of none that can be read.
+    """
+    if content.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "WebP"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "GIF"
+    if content.startswith(b"BM"):
+        return "BMP"
+    if content.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
+        return "TIFF"
+    brands = _brands(content)
+    if brands & _AVIF_BRANDS:
+        return "AVIF"
+    if brands & _HEIF_BRANDS:
+        raise ImageError("The file is a HEIC image, which cannot be read: convert it to JPEG.")
+    raise ImageError(
+        "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF."
+    )
+
+
+def open_image(content: bytes, format_name: str) -> ImageFile.ImageFile:
+    """Read the header of an image file other than TIFF.
+
+    The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
+    Image.MAX_IMAGE_PIXELS, which is one global for the whole process.
+
+    Raises:
+        Exception: As the decoder raises it for damaged files.
+    """
+    return _OPENERS[format_name](io.BytesIO(content))
+
+
+def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
+    """Yield the widths and heights that a file states, where opening it would already take memory for them.
+
+    Raises:
+        ImageError: It states none.
+    """
+    if format_name == "WebP":
+        # Pillow's decoder reserves the whole canvas as soon as it is opened.
+        yield _webp_size(content)
+    elif format_name == "AVIF":
+        yield from _avif_sizes(content)
+
+
+def _webp_size(content: bytes) -> tuple[int, int]:
+    """Width and height from the first chunk of a WebP file (RFC 9649, sections 2.5 to 2.7)."""
+    kind, chunk = content[12:16], content[20:30]
+    if kind == b"VP8X" and len(chunk) >= 10:
+        return int.from_bytes(chunk[4:7], "little") + 1, int.from_bytes(chunk[7:10], "little") + 1
+    if kind == b"VP8 " and len(chunk) >= 10:
+        width, height = struct.unpack_from("<HH", chunk, 6)
+        return width & 0x3FFF, height & 0x3FFF
+    if kind == b"VP8L" and len(chunk) >= 5:
+        bits = int.from_bytes(chunk[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    raise ImageError("The header of the WebP image is damaged: its first chunk gives no size.")
+
+
+def _brands(content: bytes) -> set[bytes]:
+    """Return the major and the compatible brands of an ISO base media file."""
+    size = min(int.from_bytes(content[:4]), len(content), 256)
+    if content[4:8] != b"ftyp":
+        return set()
+    return {content[8:12], *(content[place : place + 4] for place in range(16, size - 3, 4))}
+
+
+def _avif_sizes(content: bytes) -> Iterator[tuple[int, int]]:
+    """Walk over the boxes to the extents of all images (ISO/IEC 23008-12, section 6.5.3)."""
+    spans = [(0, len(content))]
+    for _ in range(_MOST_BOXES):
+        if not spans:
+            return
+        place, end = spans.pop()
+        if place + 8 > end:
+            continue
+        size, kind = int.from_bytes(content[place : place + 4]), content[place + 4 : place + 8]
+        after = end if size == 0 else place + max(size, 8)
+        spans.append((after, end))
+        if kind == b"ispe" and place + 20 <= end:
+            yield struct.unpack_from(">II", content, place + 12)
+        elif kind in _CONTAINERS:
+            spans.append((place + 8 + _CONTAINERS[kind], min(after, end)))
+    raise ImageError(f"The AVIF image has over {_MOST_BOXES:,} boxes; save it anew.")
+
+
+def _open_avif(file: io.BytesIO) -> ImageFile.ImageFile:
+    # Pillow takes this setting nowhere else. A thread for each core would take its stack from the memory
+    # that decoding one image may have.
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    return AvifImagePlugin.AvifImageFile(file)
+
+
+_OPENERS: Final[dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
+    "JPEG": JpegImageFile,
+    "PNG": PngImageFile,
+    "WebP": WebPImageFile,
+    "AVIF": _open_avif,
+    "GIF": GifImageFile,
+    "BMP": BmpImageFile,
+}

@@ -2,41 +2,49 @@
 
 import io
 import stat
-import struct
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from PIL import Image, ImageFile, ImageOps
-from PIL.BmpImagePlugin import BmpImageFile
+from PIL import Image
 from PIL.GifImagePlugin import GifImageFile
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import TiffImageFile
-from PIL.WebPImagePlugin import WebPImageFile
+from PIL.ImageFile import ImageFile as OpenedImage
+from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 
+from training.data.decoding.colour import to_srgb
+from training.data.decoding.depth import DEEP_MODES, DeepImage, grey_image, to_eight_bits
+from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.data.decoding.frames import count_gif_frames, count_tiff_pages
-from training.data.decoding.pixels import to_rgb
+from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
+from training.data.decoding.png import clean_png, read_deep_png
 from training.data.decoding.structure import check_structure
+from training.data.decoding.tiff import (
+    HEIGHT,
+    ORIENTATION,
+    PROFILE,
+    WIDTH,
+    check_tiles,
+    number,
+    read_deep_tiff,
+    read_tags,
+)
+from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
-MEDIA_TYPES: Final = {
-    "JPEG": "image/jpeg",
-    "PNG": "image/png",
-    "WebP": "image/webp",
-    "GIF": "image/gif",
-    "BMP": "image/bmp",
-    "TIFF": "image/tiff",
-}
+# To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
+PIXELS_VERSION: Final = 2
+
 _START_OF_SCAN: Final = b"\xff\xda"
-_TILE_WIDTH_TAG: Final = 322
-_TILE_HEIGHT_TAG: Final = 323
-_ORIENTATION: Final = 0x0112
-_TURNED: Final = range(2, 9)
+_END_OF_IMAGE: Final = b"\xff\xd9"
 _ON_ITS_SIDE: Final = range(5, 9)
+# Frames that are looked at for one that is not blank, and the pixels of all of them.
+_MOST_FRAMES: Final = 16
+_MOST_FRAME_PIXELS: Final = 100_000_000
 # Pillow's words for its error code -9.
 _OUT_OF_MEMORY: Final = "out of memory"
+_TRUNCATED: Final = "truncated"
 
 
 @dataclass(frozen=True)
@@ -46,14 +54,16 @@ class ImageLimits:
     Attributes:
         max_bytes: Size of the file.
         max_pixels: Width times height, as the header states them.
-        max_frames: Frames of an animation or pages of a TIFF; only the first is ever decoded.
+        max_frames: Frames of an animation or pages of a TIFF.
         max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
+        accept_truncated: Whether a JPEG whose end is missing is decoded as far as it goes.
     """
 
     max_bytes: int = 20 * 1024 * 1024
     max_pixels: int = 50_000_000
     max_frames: int = 1_000
     max_scans: int = 100
+    accept_truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,44 @@ class ImageHeader:
     media_type: str
 
 
+@dataclass(frozen=True)
+class DecodedImage:
+    """The picture of an image file.
+
+    Attributes:
+        header: Of the file.
+        width: Of the whole picture, upright.
+        height: Of the whole picture, upright.
+        pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
+        blank: Whether the picture has one colour.
+        truncated: Whether the end of the file is missing.
+    """
+
+    header: ImageHeader
+    width: int
+    height: int
+    pixels: Image.Image
+    blank: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class _File:
+    """An image file whose header was judged.
+
+    Attributes:
+        content: The file, a PNG without the chunks that are ignored.
+        header: Of the file.
+        profile: Profile of a PNG.
+        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one.
+    """
+
+    content: bytes
+    header: ImageHeader
+    profile: bytes | None
+    image: OpenedImage | None
+
+
 def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> ImageHeader:
     """Read format, size and number of frames without decoding a pixel.
 
@@ -74,68 +122,55 @@ def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> Imag
         ImageTooLargeError: The file, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read.
     """
-    return _open(read_content(source, limits), limits or ImageLimits())[0]
-
-
-@dataclass(frozen=True)
-class DecodedImage:
-    """The first frame of an image file.
-
-    Attributes:
-        header: Of the file.
-        width: Of the whole image, upright.
-        height: Of the whole image, upright.
-        pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
-    """
-
-    header: ImageHeader
-    width: int
-    height: int
-    pixels: Image.Image
+    return _open(read_content(source, limits), limits or ImageLimits()).header
 
 
 def decode_image(
     source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
 ) -> Image.Image:
-    """Decode the first frame to 8-bit RGB, upright, as `decode_whole` does."""
+    """Decode the picture of a file to 8-bit RGB, upright, as `decode_whole` does."""
     return decode_whole(source, limits, min_side).pixels
 
 
 def decode_whole(
-    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+    source: bytes | Path,
+    limits: ImageLimits | None = None,
+    min_side: int | None = None,
+    window: Window | None = None,
 ) -> DecodedImage:
-    """Read the header and decode the first frame to 8-bit RGB, upright.
+    """Read the header and decode the first frame that is not blank to 8-bit RGB, upright and in sRGB.
 
-    Transparent pixels are laid on white. Grey with more than 8 bits is scaled from its own smallest and
-    largest value to 0..255, so nothing is clipped.
+    Transparent pixels are laid on white, or on black where all that can be seen is nearly white. Samples of
+    more than 8 bits are spread over the grey levels by `find_range`, all colours alike.
 
     Args:
         source: The bytes of a file, or its path.
         limits: What the image may cost.
         min_side: Both sides of the result need no more pixels than this. A larger JPEG is then decoded at
             1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
+        window: Stored values that are spread over the grey levels, in place of those that are found.
 
     Raises:
         ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read, or it is damaged.
         MemoryError: The process may not have as much memory as decoding takes.
     """
-    header, image = _open(read_content(source, limits), limits or ImageLimits())
-    try:
-        if min_side is not None:
-            image.draft(None, (min_side, min_side))
-        whole = image.size == (header.width, header.height)
-        image.load()
-        upright, on_its_side = _upright(image)
-        del image
-        size = (header.height, header.width) if on_its_side else (header.width, header.height)
-        return DecodedImage(header, *(upright.size if whole else size), to_rgb(upright))
-    except MemoryError:
-        raise
-    except Exception as error:
-        if _OUT_OF_MEMORY in str(error):
-            raise MemoryError from error
-        raise ImageError(f"The {header.format} image is damaged: {_reason(error)}.") from error
+    limits = limits or ImageLimits()
+    file = _open(read_content(source, limits), limits)
+    first = _decode(file, 0, limits, min_side, window)
+    if not first.blank or file.header.frames == 1:
+        return first
+    # The opened file is the canvas of all its frames.
+    first = DecodedImage(first.header, first.width, first.height, first.pixels.copy(), blank=True)
+    most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
+    for frame in range(1, most):
+        try:
+            decoded = _decode(file, frame, limits, min_side, window)
+        except ImageError:
+            break
+        if not decoded.blank:
+            return decoded
+    return first
 
 
 def check_signature(content: bytes, limits: ImageLimits) -> None:
@@ -184,73 +219,59 @@ def _check_bytes(size: int, limits: ImageLimits) -> None:
         )
 
 
-def _open(content: bytes, limits: ImageLimits) -> tuple[ImageHeader, ImageFile.ImageFile]:
-    format_name = sniff_format(content)
-    check_structure(content, format_name)
-    if format_name == "WebP":
-        # Pillow's WebP decoder reserves the whole canvas as soon as it is opened.
-        _check_pixels(*_webp_size(content), limits)
-    if format_name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
+def _open(content: bytes, limits: ImageLimits) -> _File:
+    name = sniff_format(content)
+    check_structure(content, name)
+    for size in stated_sizes(content, name):
+        _check_pixels(*size, limits)
+    if name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
-    try:
-        image = _OPENERS[format_name](content)
+    with _naming_damage(f"The header of the {name} image is damaged", limits):
+        if name == "TIFF":
+            tags = read_tags(content)
+            _check_page(tags, limits)
+            frames = count_tiff_pages(content, limits.max_frames)
+            _check_frames(frames, limits)
+            size = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
+            return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None)
+        profile = None
+        if name == "PNG":
+            content, profile = clean_png(content)
+        image = open_image(content, name)
         _check_pixels(*image.size, limits)
-        _check_tiles(image, limits)
-        frames = _count_frames(image, content, limits)
+        frames = (
+            count_gif_frames(content, limits.max_frames)
+            if isinstance(image, GifImageFile)
+            else int(getattr(image, "n_frames", 1))
+        )
+        _check_frames(frames, limits)
+        return _File(content, ImageHeader(name, *image.size, frames, MEDIA_TYPES[name]), profile, image)
+
+
+@contextmanager
+def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
+    """Raise what Pillow raises for damaged files as an ImageError with a sentence.
+
+    Raises:
+        ImageTooLargeError: The image is too large for Pillow.
+        ImageError: The file is damaged.
+        MemoryError: The process may not have as much memory as decoding takes.
+    """
+    try:
+        yield
     except (ImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageTooLargeError(f"The image has over {_mega(limits.max_pixels)}, the limit.") from error
     except Exception as error:
-        raise ImageError(f"The header of the {format_name} image is damaged: {_reason(error)}.") from error
-    return ImageHeader(format_name, *image.size, frames, MEDIA_TYPES[format_name]), image
+        if _OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
+        raise ImageError(f"{what}: {_reason(error)}.") from error
 
 
-# The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
-# Image.MAX_IMAGE_PIXELS, which is one global for the whole process.
-_OPENERS: Final[dict[str, Callable[[bytes], ImageFile.ImageFile]]] = {
-    "JPEG": lambda content: JpegImageFile(io.BytesIO(content)),
-    "PNG": lambda content: PngImageFile(io.BytesIO(content)),
-    "WebP": lambda content: WebPImageFile(io.BytesIO(content)),
-    "GIF": lambda content: GifImageFile(io.BytesIO(content)),
-    "BMP": lambda content: BmpImageFile(io.BytesIO(content)),
-    "TIFF": lambda content: TiffImageFile(io.BytesIO(content)),
-}
-
-
-def sniff_format(content: bytes) -> str:
-    """Tell the format of an image file from its signature.
-
-    Raises:
-        ImageError: It is of none that can be read.
-    """
-    if content.startswith(b"\xff\xd8\xff"):
-        return "JPEG"
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
-        return "WebP"
-    if content.startswith((b"GIF87a", b"GIF89a")):
-        return "GIF"
-    if content.startswith(b"BM"):
-        return "BMP"
-    if content.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
-        return "TIFF"
-    raise ImageError("The file is not an image that can be read: send JPEG, PNG, WebP, GIF, BMP or TIFF.")
-
-
-def _webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height from the first chunk of a WebP file (RFC 9649, sections 2.5 to 2.7)."""
-    kind, chunk = content[12:16], content[20:30]
-    if kind == b"VP8X" and len(chunk) >= 10:
-        return int.from_bytes(chunk[4:7], "little") + 1, int.from_bytes(chunk[7:10], "little") + 1
-    if kind == b"VP8 " and len(chunk) >= 10:
-        width, height = struct.unpack_from("<HH", chunk, 6)
-        return width & 0x3FFF, height & 0x3FFF
-    if kind == b"VP8L" and len(chunk) >= 5:
-        bits = int.from_bytes(chunk[1:5], "little")
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    raise ImageError("The header of the WebP image is damaged: its first chunk gives no size.")
+def _check_page(tags: ImageFileDirectory_v2, limits: ImageLimits) -> None:
+    _check_pixels(number(tags, WIDTH, 0), number(tags, HEIGHT, 0), limits)
+    check_tiles(tags, limits.max_pixels)
 
 
 def _check_pixels(width: int, height: int, limits: ImageLimits) -> None:
@@ -263,45 +284,103 @@ def _check_pixels(width: int, height: int, limits: ImageLimits) -> None:
         )
 
 
+def _check_frames(frames: int, limits: ImageLimits) -> None:
+    if frames > limits.max_frames:
+        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+
+
 def _mega(pixels: int) -> str:
     return f"{pixels / 1e6:,.10g} megapixels"
 
 
-def _check_tiles(image: ImageFile.ImageFile, limits: ImageLimits) -> None:
-    # The buffer of a TIFF tile may be far larger than the image that it covers.
-    if isinstance(image, TiffImageFile):
-        width, height = image.tag_v2.get(_TILE_WIDTH_TAG, 1), image.tag_v2.get(_TILE_HEIGHT_TAG, 1)
-        if width * height > limits.max_pixels:
-            raise ImageTooLargeError(
-                f"The TIFF image has tiles of {width} x {height} pixels; "
-                f"the limit is {_mega(limits.max_pixels)}."
-            )
+def _decode(
+    file: _File, frame: int, limits: ImageLimits, min_side: int | None, window: Window | None
+) -> DecodedImage:
+    header = file.header
+    with _naming_damage(f"The {header.format} image is damaged", limits):
+        loaded = _load_page(file, frame, limits) if file.image is None else _load(file, frame, min_side)
+        truncated = loaded is None
+        if loaded is None:
+            loaded = _load_truncated(file, limits, min_side)
+        deep = isinstance(loaded.image, DeepImage)
+        image = to_eight_bits(loaded.image, window) if isinstance(loaded.image, DeepImage) else loaded.image
+        scaled = header.format == "JPEG" and image.size != (header.width, header.height)
+        image = turn(image, loaded.orientation)
+        size = (header.width, header.height) if scaled else image.size
+        if scaled and loaded.orientation in _ON_ITS_SIDE:
+            size = size[1], size[0]
+        image = to_srgb(image, loaded.profile)
+        if window is not None and not deep:
+            image = spread(image, window)
+        pixels = lay_on_ground(image)
+        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated)
 
 
-def _count_frames(image: ImageFile.ImageFile, content: bytes, limits: ImageLimits) -> int:
-    if isinstance(image, GifImageFile):
-        frames = count_gif_frames(content, limits.max_frames)
-    elif isinstance(image, TiffImageFile):
-        frames = count_tiff_pages(content, limits.max_frames)
-    else:
-        frames = int(getattr(image, "n_frames", 1))
-    if frames > limits.max_frames:
-        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
-    return frames
+@dataclass
+class _Loaded:
+    """A frame with all of its bits, and what its file says of it."""
+
+    image: Image.Image | DeepImage
+    orientation: int
+    profile: bytes | None
 
 
-def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
-    """Turn an image as its EXIF data asks; true where width and height have changed places."""
+def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
+    """Decode a frame; None: the end of a JPEG is missing."""
+    image = file.image
+    assert image is not None
+    if file.header.format == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
+        return _Loaded(deep, _orientation(image), file.profile)
+    if min_side is not None:
+        image.draft(None, (min_side, min_side))
+    if frame:
+        image.seek(frame)
     try:
-        orientation = image.getexif().get(_ORIENTATION, 1)
-        if orientation not in _TURNED:
-            # Without the copy that Pillow makes.
-            return image, False
-        return ImageOps.exif_transpose(image), orientation in _ON_ITS_SIDE
+        image.load()
+    except OSError as error:
+        if file.header.format == "JPEG" and _TRUNCATED in str(error):
+            return None
+        raise
+    profile = file.profile or image.info.get("icc_profile")
+    whole = grey_image(image) if image.mode in DEEP_MODES else image
+    return _Loaded(whole, _orientation(image), profile)
+
+
+def _load_truncated(file: _File, limits: ImageLimits, min_side: int | None) -> _Loaded:
+    """Decode a JPEG as far as it goes: libjpeg fills what is missing before a marker of the end."""
+    if not limits.accept_truncated:
+        raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
+    content = file.content + _END_OF_IMAGE
+    whole = _File(content, file.header, None, open_image(content, file.header.format))
+    loaded = _load(whole, 0, min_side)
+    if loaded is None:
+        raise ImageError("The JPEG image is damaged: image file is truncated, and nothing of it is left.")
+    return loaded
+
+
+def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
+    """Decode a page of a TIFF."""
+    tags = read_tags(file.content, page)
+    _check_page(tags, limits)
+    profile = tags.get(PROFILE)
+    deep = read_deep_tiff(file.content, tags, limits.max_pixels)
+    if deep is not None:
+        return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
+    image = TiffImageFile(io.BytesIO(file.content))
+    image.seek(page)
+    image.load()
+    # Pillow has turned it.
+    return _Loaded(grey_image(image) if image.mode in DEEP_MODES else image, 1, profile)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(ORIENTATION, 1)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
-        return image, False
+        return 1
+    return orientation if isinstance(orientation, int) else 1
 
 
 def _reason(error: Exception) -> str:

@@ -1,64 +1,83 @@
-"""Decoded pixels of any mode as 8-bit RGB, converted tile by tile so that little is copied at a time."""
+"""What is done with 8-bit pixels: turned upright, laid on a ground, spread over the levels, looked at."""
 
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-_DEEP_GREY_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
-# As doubles they fit into a core's cache.
+from training.data.decoding.window import Window
+
 _TILE_PIXELS: Final = 1 << 16
+_TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Differences that lossy compression may make within one colour.
+_BLANK: Final = 3
+# A drawing whose visible pixels are all this bright would not be seen on white.
+_BRIGHT: Final = 224
+_VISIBLE: Final = 16
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image as 8-bit RGB; itself if it is.
+def turn(image: Image.Image, orientation: int) -> Image.Image:
+    """Return an image upright, by the orientation of its EXIF data; itself if it is."""
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
-    Transparent pixels are laid on white. Grey with more than 8 bits is scaled from its own smallest and
-    largest finite value to 0..255.
+
+def lay_on_ground(image: Image.Image) -> Image.Image:
+    """Return an L, LA, RGB or RGBA image as RGB; itself if it is.
+
+    Transparent pixels are laid on white, or on black where all that can be seen is nearly white.
     """
-    if image.mode in _DEEP_GREY_MODES:
-        return _scale_grey(image).convert("RGB")
-    if image.has_transparency_data:
-        return _on_white(image)
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode not in ("LA", "RGBA"):
+        return image if image.mode == "RGB" else image.convert("RGB")
+    ground = "black" if _is_white_on_clear(image) else "white"
     rgb = Image.new("RGB", image.size)
     for left, top, tile in _tiles(image):
         rgba = tile.convert("RGBA")
-        page = Image.new("RGBA", rgba.size, "white")
+        page = Image.new("RGBA", rgba.size, ground)
         page.alpha_composite(rgba)
         rgb.paste(page.convert("RGB"), (left, top))
     return rgb
 
 
-def _scale_grey(image: Image.Image) -> Image.Image:
-    low, high = _range(image)
-    scale = 255.0 / (high - low) if high > low else 0.0
-    grey = np.empty((image.height, image.width), dtype=np.uint8)
-    for left, top, tile in _tiles(image):
-        values = np.asarray(tile).astype(np.float64)
-        values[~np.isfinite(values)] = low
-        np.subtract(values, low, out=values)
-        np.multiply(values, scale, out=values)
-        np.rint(values, out=values)
-        grey[top : top + tile.height, left : left + tile.width] = values
-    return Image.fromarray(grey)
+def spread(image: Image.Image, window: Window) -> Image.Image:
+    """Return an L, LA, RGB or RGBA image with the values of a window spread over all levels."""
+    levels = (np.arange(256) - window.low) * (255.0 / window.width)
+    table = np.rint(levels.clip(0, 255)).astype(int).tolist()
+    bands = [list(range(256)) if band == "A" else table for band in image.getbands()]
+    return image.point([level for band in bands for level in band])
 
 
-def _range(image: Image.Image) -> tuple[float, float]:
-    """Smallest and largest finite value; zeros where there is none."""
-    low, high = np.inf, -np.inf
+def is_blank(image: Image.Image) -> bool:
+    """Tell whether an RGB image has one colour, but for what lossy compression makes of it."""
+    low, high = [255] * 3, [0] * 3
     for _, _, tile in _tiles(image):
-        values: NDArray[np.generic] = np.asarray(tile)
-        if values.dtype.kind == "f":
-            values = values[np.isfinite(values)]
-        if values.size:
-            low, high = min(low, float(values.min())), max(high, float(values.max()))
-    return (low, high) if low <= high else (0.0, 0.0)
+        for channel, extent in enumerate(tile.getextrema()):
+            least, most = (int(value) for value in extent)  # type: ignore[union-attr]
+            low[channel], high[channel] = min(low[channel], least), max(high[channel], most)
+        if any(most - least > _BLANK for least, most in zip(low, high, strict=True)):
+            return False
+    return True
+
+
+def _is_white_on_clear(image: Image.Image) -> bool:
+    clear, seen = False, False
+    for _, _, tile in _tiles(image):
+        pixels = np.asarray(tile)
+        visible = pixels[..., -1] >= _VISIBLE
+        if visible.any():
+            seen = True
+            if pixels[..., :-1][visible].min() < _BRIGHT:
+                return False
+        clear = clear or not visible.all()
+    return clear and seen
 
 
 def _tiles(image: Image.Image) -> Iterator[tuple[int, int, Image.Image]]:

@@ -1,0 +1,167 @@
+"""Samples of any depth as 8-bit pixels, in bands of rows so that little is copied at a time."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from training.data.decoding.window import Window, find_range
+
+Samples = NDArray[np.generic]
+
+DEEP_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+_MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False): "RGB", (3, True): "RGBA"}
+# As doubles they fit into a core's cache.
+_BAND_PIXELS: Final = 1 << 16
+# Pixels whose values decide the window.
+_SAMPLE: Final = 1 << 20
+# Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
+_EIGHT_BIT_STEPS: Final = (257, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class DeepImage:
+    """An image whose samples have other than 8 bits.
+
+    Attributes:
+        width: In pixels.
+        height: In pixels.
+        colours: 1 for grey, 3 for RGB, 4 for CMYK.
+        bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
+            After the colours may follow one channel of opacity.
+        opaque: Largest value of the opacity; None: there is no such channel.
+        full: Largest value of samples that are not windowed but spread from 0; None: they are windowed.
+        inverted: Whether the smallest value is white.
+        clear: Colour of the pixels that are transparent.
+        stated: Window that the file states.
+        canvas: An image that the result may be written over.
+    """
+
+    width: int
+    height: int
+    colours: int
+    bands: Callable[[], Iterator[tuple[int, Samples]]]
+    opaque: float | None = None
+    full: float | None = None
+    inverted: bool = False
+    clear: tuple[int, ...] | None = None
+    stated: Window | None = None
+    canvas: Image.Image | None = None
+
+
+def to_eight_bits(image: DeepImage, window: Window | None = None) -> Image.Image:
+    """Return the image as L, LA, RGB, RGBA or CMYK.
+
+    Args:
+        image: Its samples.
+        window: Values to be spread over all grey levels; None: as the file states it, else as `find_range`
+            finds it. An image of 16 bits that was made from 8 bits gives those.
+    """
+    low, high = (window.low, window.high) if window else _range(image)
+    mode = _MODES[image.colours, image.opaque is not None or image.clear is not None]
+    fits = image.canvas is not None and image.canvas.mode == mode
+    result = (
+        image.canvas if image.canvas is not None and fits else Image.new(mode, (image.width, image.height))
+    )
+    scaled = _scale(low, high, inverted=image.inverted)
+    for top, samples in image.bands():
+        colours = scaled(samples[..., : image.colours])
+        opacity = _opacity(image, samples)
+        if opacity is not None:
+            colours = np.concatenate((colours, opacity[..., None]), axis=-1)
+        result.paste(Image.fromarray(colours[..., 0] if colours.shape[-1] == 1 else colours), (0, top))
+    return result
+
+
+def grey_image(image: Image.Image) -> DeepImage:
+    """Return a grey image of one of the `DEEP_MODES` as Pillow has decoded it."""
+
+    def bands() -> Iterator[tuple[int, Samples]]:
+        for top, bottom in band_rows(image.width, image.height):
+            yield top, np.asarray(image.crop((0, top, image.width, bottom)))[..., None]
+
+    clear = image.info.get("transparency")
+    return DeepImage(image.width, image.height, 1, bands, clear=(clear,) if isinstance(clear, int) else None)
+
+
+def band_rows(width: int, height: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each band and the row after its last."""
+    rows = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, rows):
+        yield top, min(top + rows, height)
+
+
+def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], NDArray[np.uint8]]:
+    """Return the function from samples to grey levels: `low` is black, `high` is white."""
+    factor = 255.0 / (high - low) if high > low else 0.0
+
+    def scaled(samples: Samples) -> NDArray[np.uint8]:
+        values = samples.astype(np.float64)
+        # What is no number is black; the infinite lies at its end.
+        np.nan_to_num(values, copy=False, nan=low, posinf=high, neginf=low)
+        np.clip(values, low, high, out=values)
+        np.subtract(values, low, out=values)
+        np.multiply(values, factor, out=values)
+        if inverted:
+            np.subtract(255.0 if high > low else 0.0, values, out=values)
+        np.rint(values, out=values)
+        return values.astype(np.uint8)
+
+    table = scaled(np.arange(1 << 16))
+
+    def looked_up(samples: Samples) -> NDArray[np.uint8]:
+        unsigned = samples.dtype.kind == "u" and samples.dtype.itemsize <= 2
+        return table[samples] if unsigned else scaled(samples)
+
+    return looked_up
+
+
+def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
+    if image.opaque is not None:
+        values = samples[..., image.colours].astype(np.float64) * (255.0 / image.opaque)
+        return np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
+    if image.clear is not None:
+        clear = (samples[..., : image.colours] == np.array(image.clear)).all(axis=-1)
+        return np.where(clear, 0, 255).astype(np.uint8)
+    return None
+
+
+def _range(image: DeepImage) -> tuple[float, float]:
+    """Return the values that become black and white."""
+    if image.full is not None:
+        return 0.0, image.full
+    sample, step = _sample(image)
+    if step:
+        return 0.0, 255.0 * step
+    stated = image.stated
+    # A window as wide as the values is a statistic of the file, and may be that of a marker.
+    if stated and len(sample) and sample.min() < stated.low and stated.high < sample.max():
+        return stated.low, stated.high
+    return find_range(sample)
+
+
+def _sample(image: DeepImage) -> tuple[Samples, int]:
+    """Return finite colour values of pixels that can be seen, and the step if all values are 8-bit ones."""
+    stride = max(1, image.width * image.height // _SAMPLE)
+    while gcd(stride, image.width) > 1:
+        # Otherwise only some of the columns would be looked at.
+        stride += 1
+    parts, place = [], 0
+    steps: tuple[int, ...] = _EIGHT_BIT_STEPS
+    for _, samples in image.bands():
+        deep = samples.dtype.kind == "u" and samples.dtype.itemsize == 2
+        steps = tuple(step for step in steps if deep and not (samples[..., : image.colours] % step).any())
+        flat = samples.reshape(-1, samples.shape[-1])
+        drawn = flat[-place % stride :: stride]
+        place += len(flat)
+        opacity = _opacity(image, drawn)
+        colours = drawn[:, : image.colours]
+        parts.append((colours if opacity is None else colours[opacity > 0]).ravel())
+    values = np.concatenate(parts)
+    if values.dtype.kind == "f":
+        values = values[np.isfinite(values)]
+    return values, steps[0] if steps else 0

@@ -1,0 +1,318 @@
+"""TIFF of any depth: libtiff only unpacks the bytes, and their samples are read here (TIFF 6.0).
+
+Pillow knows a list of layouts, keeps the upper 8 of 16 bits in colour, and does not invert deep WhiteIsZero.
+The same strips or tiles are shown to it as grey of 8 bits, as wide as a row has bytes.
+"""
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+
+from training.data.decoding.depth import DeepImage, Samples, band_rows
+from training.data.decoding.window import Window
+from training.errors import ImageTooLargeError
+
+Bytes = NDArray[np.uint8]
+
+WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323
+_BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES = 258, 259, 262, 266, 277
+_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_BYTES, _PLANAR = 273, 278, 279, 284
+_PREDICTOR, _TILE_OFFSETS, _TILE_BYTES = 317, 324, 325
+_EXTRA_SAMPLES, _SAMPLE_FORMAT, _SMALLEST, _LARGEST = 338, 339, 340, 341
+
+_COLOURS: Final = {0: 1, 1: 1, 2: 3, 5: 4}
+_WHITE_IS_ZERO: Final = 0
+_INKS: Final = 4
+# None, LZW, Deflate (two numbers), PackBits, LZMA, Zstandard.
+_COMPRESSIONS: Final = frozenset({1, 5, 8, 32_946, 32_773, 34_925, 50_000})
+_KINDS: Final = {1: "u", 2: "i", 3: "f", 4: "u"}
+_DEPTHS: Final = {"u": {*range(1, 17), 32, 64}, "i": {8, 16, 32, 64}, "f": {16, 32, 64}}
+_DIFFERENCES, _FLOAT_DIFFERENCES = 2, 3
+_PREMULTIPLIED, _OPACITY = 1, 2
+_MOST_SAMPLES: Final = 8
+# RGB with opacity, as floats.
+_MOST_BYTES_A_PIXEL: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Samples of a page in its file.
+
+    Attributes:
+        order: Byte order, < or >.
+        kind: Unsigned, integer or float: u, i or f.
+        bits: Of a sample.
+        samples: Of a pixel, in one plane.
+        columns: Pixels in a row of a strip or tile.
+        across: Tiles beside each other; 1 for strips.
+        predictor: 1, 2 or 3.
+    """
+
+    order: str
+    kind: str
+    bits: int
+    samples: int
+    columns: int
+    across: int
+    predictor: int
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes in a row of a strip or tile."""
+        return ceil(self.columns * self.samples * self.bits / 8)
+
+    def unpack(self, rows: Bytes) -> Samples:
+        """Return the samples (H, W, C) of rows of bytes (H, B), with what pads the last tile."""
+        height = len(rows)
+        parts = rows.reshape(height, self.across, self.part_bytes)
+        shape = (height, self.across * self.columns, self.samples)
+        if self.bits % 8 or (self.bits == 8 and self.kind == "u"):
+            return self._unpack_bits(parts).reshape(shape)
+        size = self.bits // 8
+        if self.predictor == _FLOAT_DIFFERENCES:
+            # Adobe Photoshop TIFF Technical Note 3: bytes by significance, each row of them as differences.
+            whole = np.cumsum(parts.reshape(*parts.shape[:2], -1, self.samples), axis=-2, dtype=np.uint8)
+            planes = whole.reshape(*parts.shape[:2], size, -1)
+            return np.ascontiguousarray(planes.swapaxes(-1, -2)).view(f">f{size}").reshape(shape)
+        values = np.ascontiguousarray(parts).view(f"{self.order}u{size}")
+        if self.predictor == _DIFFERENCES:
+            pixels = values.reshape(*parts.shape[:2], self.columns, self.samples)
+            values = np.cumsum(pixels, axis=-2, dtype=f"=u{size}")
+            return values.view(f"={self.kind}{size}").reshape(shape)
+        return values.view(f"{self.order}{self.kind}{size}").reshape(shape)
+
+    def _unpack_bits(self, parts: Bytes) -> Samples:
+        if self.bits == 8:
+            pixels = parts.reshape(*parts.shape[:2], self.columns, self.samples)
+            return np.cumsum(pixels, axis=-2, dtype=np.uint8) if self.predictor == _DIFFERENCES else pixels
+        numbers = self.columns * self.samples
+        bits = np.unpackbits(parts, axis=-1)[..., : numbers * self.bits]
+        powers = (1 << np.arange(self.bits)[::-1]).astype(np.uint16)
+        return bits.reshape(*parts.shape[:2], numbers, self.bits) @ powers
+
+
+def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
+    """Read the tags of a page.
+
+    Raises:
+        Exception: As Pillow raises it for damaged files.
+    """
+    file = io.BytesIO(content)
+    tags = ImageFileDirectory_v2(content[: 16 if _is_big(content) else 8])
+    place = tags.next
+    for _ in range(page + 1):
+        if not place:
+            raise EOFError("it has fewer pages than it says")
+        file.seek(place)
+        tags.load(file)
+        place = tags.next
+    return tags
+
+
+def number(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> int:
+    """Return a tag that is one whole number.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    value = tags.get(tag, otherwise)
+    if isinstance(value, tuple) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, int):
+        raise ValueError(f"tag {tag} is no number")
+    return value
+
+
+def check_tiles(tags: ImageFileDirectory_v2, most_pixels: int) -> None:
+    """Refuse tiles whose buffer may be far larger than the image that they cover.
+
+    Raises:
+        ImageTooLargeError: A tile has more pixels than an image may have.
+    """
+    width, height = number(tags, _TILE_WIDTH, 1), number(tags, _TILE_HEIGHT, 1)
+    if width * height > most_pixels:
+        raise ImageTooLargeError(
+            f"The TIFF image has tiles of {width} x {height} pixels; "
+            f"the limit is {most_pixels / 1e6:,.10g} megapixels."
+        )
+
+
+def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int) -> DeepImage | None:
+    """Read a page whose samples Pillow would cut or refuse.
+
+    Args:
+        content: The file.
+        tags: Of the page, of a size that is within the limits.
+        most_pixels: Limit of pixels of an image.
+
+    Returns:
+        The image; None where Pillow itself keeps all bits, or nobody reads them.
+
+    Raises:
+        ImageTooLargeError: Its samples take more bytes than those of an image of so many pixels may.
+        Exception: As Pillow raises it for damaged files.
+    """
+    photometric, count = number(tags, _PHOTOMETRIC, 0), number(tags, _SAMPLES, 1)
+    bits, kind = _same(tags, _BITS), _KINDS.get(_same(tags, _SAMPLE_FORMAT))
+    colours = _COLOURS.get(photometric)
+    if (
+        colours is None
+        or kind is None
+        or not colours <= count <= _MOST_SAMPLES
+        or bits not in _DEPTHS[kind]
+        or number(tags, _COMPRESSION, 1) not in _COMPRESSIONS
+        or _is_known(photometric, count, bits, kind)
+    ):
+        return None
+    width, height = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
+    planes = count if number(tags, _PLANAR, 1) == 2 else 1
+    columns = number(tags, _TILE_WIDTH, 0) if _TILE_WIDTH in tags else width
+    layout = _Layout(
+        "<" if content[:2] == b"II" else ">",
+        kind,
+        bits,
+        count // planes,
+        columns,
+        ceil(width / columns) if columns > 0 else 0,
+        number(tags, _PREDICTOR, 1),
+    )
+    row_bytes = layout.across * layout.part_bytes
+    if planes * row_bytes * height > _MOST_BYTES_A_PIXEL * most_pixels:
+        raise ImageTooLargeError(
+            f"The TIFF image has {count} samples of {bits} bits in each of {width} x {height} pixels, more "
+            "than can be read; save it with 16 bits or smaller."
+        )
+    unpacked = [_unpack_plane(content, tags, layout, plane, planes) for plane in range(planes)]
+    extra = _extra(tags) if colours != _INKS and count > colours else 0
+    opaque = _largest(kind, bits) if extra in (_PREMULTIPLIED, _OPACITY) else None
+    kept = colours + (opaque is not None)
+    signed_byte = kind == "i" and bits == 8
+
+    def bands() -> Iterator[tuple[int, Samples]]:
+        for top, bottom in band_rows(width, height):
+            rows = [layout.unpack(np.asarray(plane.crop((0, top, row_bytes, bottom)))) for plane in unpacked]
+            samples = (rows[0] if planes == 1 else np.concatenate(rows, axis=-1))[:, :width, :kept]
+            if extra == _PREMULTIPLIED and opaque is not None:
+                samples = _unmultiplied(samples, opaque)
+            yield top, samples.astype(np.int16) + 128 if signed_byte else samples
+
+    small = colours == _INKS or bits <= 8
+    return DeepImage(
+        width,
+        height,
+        colours,
+        bands,
+        opaque=opaque,
+        full=255.0 if signed_byte else _largest(kind, bits) if small else None,
+        inverted=photometric == _WHITE_IS_ZERO,
+        stated=_stated(tags),
+    )
+
+
+def _is_big(content: bytes) -> bool:
+    return content[2:4] in (b"+\0", b"\0+")
+
+
+def _same(tags: ImageFileDirectory_v2, tag: int) -> int:
+    """Return a tag that is the same for all samples; 0 where it is not."""
+    values = tags.get(tag, (1,))
+    values = values if isinstance(values, tuple) else (values,)
+    return int(values[0]) if values and len(set(values)) == 1 else 0
+
+
+def _is_known(photometric: int, count: int, bits: int, kind: str) -> bool:
+    """Whether Pillow reads all bits of such samples."""
+    if kind != "u" or bits > 8:
+        return False
+    return (bits == 8 and (count == 1 or photometric > 1)) or (count == 1 and bits in (1, 2, 4))
+
+
+def _largest(kind: str, bits: int) -> float:
+    return 1.0 if kind == "f" else float((1 << bits - (kind == "i")) - 1)
+
+
+def _extra(tags: ImageFileDirectory_v2) -> int:
+    values = tags.get(_EXTRA_SAMPLES, ())
+    values = values if isinstance(values, tuple) else (values,)
+    return int(values[0]) if values else 0
+
+
+def _stated(tags: ImageFileDirectory_v2) -> Window | None:
+    """Return the range of values that the file gives for display."""
+    ends: list[float] = []
+    for tag in (_SMALLEST, _LARGEST):
+        value: Any = tags.get(tag)
+        value = value[0] if isinstance(value, tuple) and value else value
+        if not isinstance(value, int | float):
+            return None
+        ends.append(float(value))
+    width = ends[1] - ends[0]
+    return Window(ends[0] + width / 2, width) if isfinite(width) and width > 0 else None
+
+
+def _unmultiplied(samples: Samples, opaque: float) -> Samples:
+    values = samples.astype(np.float64)
+    opacity = values[..., -1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values[..., :-1] = np.where(opacity > 0, values[..., :-1] * opaque / opacity, 0.0)
+    return values
+
+
+def _unpack_plane(
+    content: bytes, tags: ImageFileDirectory_v2, layout: _Layout, plane: int, planes: int
+) -> Image.Image:
+    """Return the bytes of the samples of one plane as a grey image."""
+    tiled = _TILE_WIDTH in tags
+    places = {_TILE_OFFSETS: _TILE_BYTES} if tiled else {_STRIP_OFFSETS: _STRIP_BYTES}
+    entries: dict[int, tuple[int, ...]] = {
+        WIDTH: (layout.across * layout.part_bytes,),
+        HEIGHT: (number(tags, HEIGHT, 0),),
+        _BITS: (8,),
+        _COMPRESSION: (number(tags, _COMPRESSION, 1),),
+        _PHOTOMETRIC: (1,),
+        _FILL_ORDER: (number(tags, _FILL_ORDER, 1),),
+        _SAMPLES: (1,),
+    }
+    if tiled:
+        entries |= {_TILE_WIDTH: (layout.part_bytes,), _TILE_HEIGHT: (number(tags, _TILE_HEIGHT, 0),)}
+    elif _ROWS_PER_STRIP in tags:
+        entries[_ROWS_PER_STRIP] = (number(tags, _ROWS_PER_STRIP, 0),)
+    for tag in (*places, *places.values()):
+        values = tags.get(tag, ())
+        values = tuple(int(value) for value in (values if isinstance(values, tuple) else (values,)))
+        each = len(values) // planes
+        if each:
+            entries[tag] = values[plane * each : (plane + 1) * each]
+    image = TiffImageFile(io.BytesIO(_with_directory(content, layout.order, entries)))
+    image.load()
+    return image
+
+
+def _with_directory(content: bytes, order: str, entries: dict[int, tuple[int, ...]]) -> bytes:
+    """Return a TIFF file with another directory at its end, to which its header points."""
+    big = _is_big(content)
+    pointer, kind, size = ("Q", 16, 8) if big else ("I", 4, 4)
+    pack: Callable[..., bytes] = lambda form, *values: struct.pack(order + form, *values)  # noqa: E731
+    start = len(content) + len(content) % 2
+    count = pack("Q" if big else "H", len(entries))
+    place = start + len(count) + len(entries) * (20 if big else 12) + size
+    directory, values = [count], []
+    for tag, listed in sorted(entries.items()):
+        packed = pack(f"{len(listed)}{pointer}", *listed)
+        directory.append(pack("HH" + pointer, tag, kind, len(listed)))
+        directory.append(packed if len(listed) == 1 else pack(pointer, place))
+        if len(listed) > 1:
+            values.append(packed)
+            place += len(packed)
+    first = 8 if big else 4
+    head = content[:first] + pack(pointer, start) + content[first + size :]
+    return b"".join((head, bytes(len(content) % 2), *directory, pack(pointer, 0), *values))
