@@ -77,6 +77,10 @@ class Settings(BaseSettings):
     max_json_bytes: int = Field(default=MIB, ge=1024, description="Largest body of any other request.")
     max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file in a query.")
     max_image_pixels: int = Field(default=50_000_000, ge=1, description="Most pixels of an image in a query.")
+    accept_truncated_images: bool = Field(
+        default=False,
+        description="Whether a JPEG whose end is missing is taken as far as it goes; False: it is refused.",
+    )
     max_text_length: int = Field(default=10_000, ge=1, description="Most characters of a text query.")
     max_filter_length: int = Field(default=16_384, ge=2, description="Most characters of a filter as JSON.")
     concurrent_decodes: int = Field(

@@ -228,6 +228,7 @@ def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, byt
             width=item.picture.width,
             height=item.picture.height,
             vector=next(vectors),
+            flags=item.picture.flags,
         )
     own = {text: texts[text] for text in item.record.texts if text in texts}
     return ImageWrite(item.record, item.record_digest, picture, item.sha256, own)

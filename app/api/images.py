@@ -15,6 +15,7 @@ from index.errors import StoreError
 from index.files.thumbnails import THUMBNAIL_MEDIA_TYPE
 from index.home import Home
 from index.search.results import StoredImage
+from training.data.decoding.images import PIXELS_VERSION
 
 router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
 
@@ -74,7 +75,7 @@ def _current(
     lost = ""
     while True:
         image = engine.image(collection, image_id)
-        etag = f'"{image.sha256}"' if variant == "content" else f'"{image.sha256}-{variant}"'
+        etag = f'"{image.sha256}"' if variant == "content" else f'"{image.sha256}-{variant}-{PIXELS_VERSION}"'
         if _matches(if_none_match, etag):
             return _not_modified(etag)
         try:

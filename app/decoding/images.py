@@ -13,6 +13,7 @@ from app.encoding import EncodingTimeoutError
 from app.settings import Settings
 from training.data.decoding.formats import MEDIA_TYPES
 from training.data.decoding.images import ImageLimits, check_signature
+from training.data.record import PICTURE_FIELDS
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
@@ -31,19 +32,25 @@ class DecodedUpload:
         width: Width of the upright image.
         height: Height of the upright image.
         pixels: Pixels for the encoder (3, S, S).
+        flags: Those of `PICTURE_FIELDS` that are true of the picture.
     """
 
     media_type: str
     width: int
     height: int
     pixels: Pixels
+    flags: tuple[str, ...]
 
 
 class ImageDecoders:
     """Decodes query images, uploads and thumbnails, in this order where several wait."""
 
     def __init__(self, settings: Settings, observer: DecodingObserver | None = None) -> None:
-        self.limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
+        self.limits = ImageLimits(
+            max_bytes=settings.max_image_bytes,
+            max_pixels=settings.max_image_pixels,
+            accept_truncated=settings.accept_truncated_images,
+        )
         self.pool = DecodingPool(
             PoolLimits(
                 processes=settings.concurrent_decodes,
@@ -73,7 +80,8 @@ class ImageDecoders:
         media_type = answer.header.get("media_type")
         if media_type not in MEDIA_TYPES.values():
             raise _nonsense()
-        return DecodedUpload(str(media_type), width, height, _pixels(answer, config.size))
+        pixels = _pixels(answer, config.size)
+        return DecodedUpload(str(media_type), width, height, pixels, _flags(answer.header.get("flags")))
 
     def thumbnail(self, original: Path) -> bytes:
         """Make the WebP of a stored image; the calling thread waits, at most to the deadline.
@@ -113,6 +121,12 @@ def _pixels(answer: Answer, size: int) -> Pixels:
     if len(answer.body) != 3 * size**2:
         raise _nonsense()
     return np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size)
+
+
+def _flags(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _nonsense()
+    return tuple(name for name in PICTURE_FIELDS if name in value)
 
 
 def _side(value: object) -> int:

@@ -92,7 +92,8 @@ def _prepare(header: Mapping[str, Any], content: bytearray) -> Answer:
     decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
     square = to_square(decoded.pixels, Square(**encoder["square"]))
     planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
-    about = {"media_type": decoded.header.media_type, "width": decoded.width, "height": decoded.height}
+    size = {"width": decoded.width, "height": decoded.height}
+    about = {"media_type": decoded.header.media_type, **size, "flags": decoded.flags}
     return {"outcome": "done", **about}, planes.tobytes()
 
 

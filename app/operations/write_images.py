@@ -130,7 +130,7 @@ class _Ready:
         write = None
         if picture is not None and self.vector is not None:
             write = PictureWrite(
-                picture.sha256, picture.media_type, picture.width, picture.height, self.vector
+                picture.sha256, picture.media_type, picture.width, picture.height, self.vector, picture.flags
             )
         own = {text: texts[text] for text in record.texts if text in texts}
         made = ImageWrite(record, self.prepared.record_digest, write, self.prepared.sha256, own)
@@ -158,7 +158,9 @@ async def _prepare(
     except ImageError as error:
         let_go(error)
         return _Ready(image, error=error)
-    prepared = compared.with_picture(decoded.media_type, decoded.width, decoded.height, decoded.pixels)
+    prepared = compared.with_picture(
+        decoded.media_type, decoded.width, decoded.height, decoded.pixels, decoded.flags
+    )
     encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
     return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
 

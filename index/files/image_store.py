@@ -12,6 +12,7 @@ from index.errors import DiskFullError, StoreError, StoreWriteError
 from index.files.file_lock import try_lock
 from index.files.thumbnails import make_thumbnail
 from training.atomic import atomic_file, sync
+from training.data.decoding.images import PIXELS_VERSION
 from training.errors import ImageError
 
 MakeThumbnail = Callable[[Path], bytes]
@@ -79,7 +80,7 @@ class ImageStore:
         folders = set()
         for sha256 in digests:
             # In this order: see `thumbnail`.
-            for path in (self._original(sha256), self._thumbnail(sha256)):
+            for path in (self._original(sha256), self._thumbnail(sha256), *self._former_thumbnails(sha256)):
                 folders.add(path.parent)
                 try:
                     path.unlink(missing_ok=True)
@@ -153,6 +154,8 @@ class ImageStore:
             original = self.path(sha256)
             try:
                 _write(path, self._make_thumbnail(original))
+                for former in self._former_thumbnails(sha256):
+                    former.unlink(missing_ok=True)
             except ImageError as error:
                 raise StoreError(f"The stored image {sha256} is damaged: {error}") from error
             if not original.exists():
@@ -176,7 +179,13 @@ class ImageStore:
         return self._originals / sha256[:2] / sha256
 
     def _thumbnail(self, sha256: str) -> Path:
-        return self._thumbnails / sha256[:2] / f"{sha256}.webp"
+        return self._thumbnails / sha256[:2] / f"{sha256}.{PIXELS_VERSION}.webp"
+
+    def _former_thumbnails(self, sha256: str) -> Iterator[Path]:
+        """Give the names of thumbnails that earlier decoding has made; the first had no version."""
+        yield self._thumbnails / sha256[:2] / f"{sha256}.webp"
+        for version in range(2, PIXELS_VERSION):
+            yield self._thumbnails / sha256[:2] / f"{sha256}.{version}.webp"
 
 
 def _write(path: Path, content: bytes) -> None:

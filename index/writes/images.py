@@ -22,7 +22,7 @@ from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
 from index.writes.texts import add_text_vectors, add_texts, replace_texts
 from training.data.manifest import Record
-from training.data.record import MOST_VALUE_BYTES
+from training.data.record import MOST_VALUE_BYTES, PICTURE_FIELDS
 
 # Outcome of writing an image.
 Outcome = Literal["created", "replaced", "unchanged"]
@@ -30,13 +30,23 @@ Outcome = Literal["created", "replaced", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class PictureWrite:
-    """A stored image file and its embedding as the catalogue keeps it."""
+    """A stored image file and its embedding as the catalogue keeps it.
+
+    Attributes:
+        sha256: Digest of the file.
+        media_type: Media type of the file.
+        width: Of the upright image.
+        height: Of the upright image.
+        vector: As `index.vectors.codec` encodes it.
+        flags: Those of `PICTURE_FIELDS` that are true of the picture.
+    """
 
     sha256: str
     media_type: str
     width: int
     height: int
     vector: bytes
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,22 +208,26 @@ def _replace_attributes(
     changed: Sequence[ImageWrite],
     keys: dict[str, int],
 ) -> None:
-    """Write attributes of new images, and those of changed ones again."""
+    """Write attributes of new images, and those of changed ones again; flags belong to the picture."""
     old = [keys[write.record.id] for write in changed]
+    same = [keys[write.record.id] for write in changed if write.picture is None]
     if old:
-        session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old)))
+        kept = AttributeRow.image_id.in_(same) & AttributeRow.name.in_(PICTURE_FIELDS)
+        session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old), ~kept))
     attributes = [
         {"collection_id": collection_id, "image_id": keys[write.record.id], **values}
         for write in (*new, *changed)
-        for values in _attributes(write.record)
+        for values in _attributes(write)
     ]
     if attributes:
         session.execute(insert(AttributeRow), attributes)
         _add_fields(session, collection_id, {(row["name"], row["kind"]) for row in attributes})
 
 
-def _attributes(record: Record) -> Iterator[dict[str, Any]]:
-    for name, values in {**record.metadata, "labels": record.labels}.items():
+def _attributes(write: ImageWrite) -> Iterator[dict[str, Any]]:
+    flags = write.picture.flags if write.picture else ()
+    fields = {**write.record.metadata, "labels": write.record.labels, **dict.fromkeys(flags, True)}
+    for name, values in fields.items():
         for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
             if isinstance(value, str) and len(value.encode()) > MOST_VALUE_BYTES:
                 # No index of PostgreSQL takes it; it stays among the image's details.

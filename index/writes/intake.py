@@ -30,13 +30,23 @@ class KnownImage:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image file that can be decoded, and its pixels (3, S, S) as the encoder takes them."""
+    """An image file that can be decoded.
+
+    Attributes:
+        sha256: Digest of the file.
+        media_type: Media type of the file.
+        width: Of the upright image.
+        height: Of the upright image.
+        pixels: As the encoder takes them (3, S, S).
+        flags: Those of `PICTURE_FIELDS` that are true of it.
+    """
 
     sha256: str
     media_type: str
     width: int
     height: int
     pixels: Pixels
+    flags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +71,12 @@ class Compared:
     prepared: Prepared | None
     is_new: bool
 
-    def with_picture(self, media_type: str, width: int, height: int, pixels: Pixels) -> Prepared:
-        """Return what has to be written of a new image: its file's media type, its size, its pixels."""
+    def with_picture(
+        self, media_type: str, width: int, height: int, pixels: Pixels, flags: tuple[str, ...]
+    ) -> Prepared:
+        """Return what has to be written of a new image; see `Picture`."""
         assert self.prepared is not None
-        picture = Picture(self.prepared.sha256, media_type, width, height, pixels)
+        picture = Picture(self.prepared.sha256, media_type, width, height, pixels, flags)
         return replace(self.prepared, picture=picture)
 
 
@@ -151,7 +163,9 @@ class Intake:
             return compared.prepared
         decoded = decode_whole(content, self.limits, self.min_side)
         pixels = self.prepare_image(decoded.pixels)
-        return compared.with_picture(decoded.header.media_type, decoded.width, decoded.height, pixels)
+        return compared.with_picture(
+            decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
+        )
 
 
 def compare(known: Mapping[str, KnownImage], record: Record, content: bytes) -> Compared:

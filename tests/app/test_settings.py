@@ -29,6 +29,7 @@ OTHERS: Final[dict[str, Any]] = {
     "max_json_bytes": 20_001,
     "max_image_bytes": 20_002,
     "max_image_pixels": 20_003,
+    "accept_truncated_images": True,
     "max_text_length": 100,
     "max_filter_length": 101,
     "concurrent_decodes": 5,

@@ -13,7 +13,11 @@ Split = Literal["train", "val", "test"]
 _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
 )
-_RESERVED: Final = frozenset({"id", "split", "group", "labels"})
+# What decoding an image has shown, beside its metadata: it has one colour; the end of its file is missing.
+BLANK_FIELD: Final = "image.blank"
+TRUNCATED_FIELD: Final = "image.truncated"
+PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD)
+_RESERVED: Final = frozenset({"id", "split", "group", "labels", *PICTURE_FIELDS})
 _LONGEST_ID: Final = 255
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
 MOST_VALUE_BYTES: Final = 2000
@@ -226,7 +230,8 @@ def _metadata(value: object) -> Mapping[str, MetadataValue]:
         raise LineError("'metadata' must be an object")
     if not _RESERVED.isdisjoint(value):
         name = min(_RESERVED & value.keys())
-        raise LineError(f"metadata cannot use the name {name!r}, a key of the record")
+        what = "a field that indexing writes" if name in PICTURE_FIELDS else "a key of the record"
+        raise LineError(f"metadata cannot use the name {name!r}, {what}")
     known = {}
     for key, item in value.items():
         if item is not None:

@@ -54,6 +54,7 @@ def index(
     from app.lifecycle.bulk_encoder import load_bulk_encoder
     from app.settings import load_settings
     from index.ingest import ingest_manifest
+    from training.data.decoding.images import ImageLimits
     from training.host import keep_freed_memory
 
     keep_freed_memory()
@@ -71,6 +72,7 @@ def index(
                 encoder,
                 manifest,
                 batch_size=batch_size,
+                limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
                 preload_s=settings.refresh_s + seconds,
             )
             _say(collection, report, len(manifest.rejections))

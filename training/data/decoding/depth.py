@@ -73,7 +73,8 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> Image.Image
         opacity = _opacity(image, samples)
         if opacity is not None:
             colours = np.concatenate((colours, opacity[..., None]), axis=-1)
-        result.paste(Image.fromarray(colours[..., 0] if colours.shape[-1] == 1 else colours), (0, top))
+        band = Image.frombytes(mode, (image.width, len(colours)), colours.tobytes())
+        result.paste(band, (0, top))
     return result
 
 
@@ -123,7 +124,8 @@ def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], ND
 def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
     if image.opaque is not None:
         values = samples[..., image.colours].astype(np.float64) * (255.0 / image.opaque)
-        return np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
+        levels: NDArray[np.uint8] = np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
+        return levels
     if image.clear is not None:
         clear = (samples[..., : image.colours] == np.array(image.clear)).all(axis=-1)
         return np.where(clear, 0, 255).astype(np.uint8)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from PIL import Image
+from PIL import Image, ImageChops
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
@@ -31,6 +31,7 @@ from training.data.decoding.tiff import (
     read_tags,
 )
 from training.data.decoding.window import Window
+from training.data.record import BLANK_FIELD, PICTURE_FIELDS, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
@@ -96,6 +97,12 @@ class DecodedImage:
     pixels: Image.Image
     blank: bool = False
     truncated: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Those of `PICTURE_FIELDS` that are true of the picture."""
+        said = {BLANK_FIELD: self.blank, TRUNCATED_FIELD: self.truncated}
+        return tuple(name for name in PICTURE_FIELDS if said[name])
 
 
 @dataclass(frozen=True)
@@ -342,8 +349,13 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
             return None
         raise
     profile = file.profile or image.info.get("icc_profile")
-    whole = grey_image(image) if image.mode in DEEP_MODES else image
-    return _Loaded(whole, _orientation(image), profile)
+    orientation = _orientation(image)
+    if image.mode in DEEP_MODES:
+        return _Loaded(grey_image(image), orientation, profile)
+    if file.header.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
+        # Pillow takes all inks for inverted; they are where Adobe's marker says so.
+        return _Loaded(ImageChops.invert(image), orientation, profile)
+    return _Loaded(image, orientation, profile)
 
 
 def _load_truncated(file: _File, limits: ImageLimits, min_side: int | None) -> _Loaded:

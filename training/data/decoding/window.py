@@ -112,8 +112,9 @@ def _without_artefact(values: Values, counts: Counts, *, few: bool) -> tuple[Val
             return values[:-1], counts[:-1]
     share = np.cumsum(counts) / total
     first, tail = (int(np.searchsorted(share, part)) for part in (_CLUSTER_SHARE, 1 - _CLUSTER_SHARE))
-    spread = float(values[tail] - values[first])
-    steps = np.diff(values)
+    with np.errstate(over="ignore"):
+        spread = float(values[tail] - values[first])
+        steps = np.diff(values)
     if not spread:
         return values, counts
     wide = max(_GAP_SPREADS * spread, _GAP_STEPS * float(np.median(steps[:tail])))
