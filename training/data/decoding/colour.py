@@ -25,22 +25,22 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
         profile: ICC profile; None: there is none.
     """
     image = _plain_mode(image)
-    alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
-    transform = _transform(profile, image.mode.removesuffix("A")) if profile else None
+    base = image.mode.removesuffix("A")
+    transform = _transform(profile, base) if profile else None
     if image.mode == "LAB" and transform is None:
         transform = ImageCms.buildTransform(
             ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB"
         )
     if transform is None:
         return image.convert("RGB") if image.mode == "CMYK" else image
-    colours = image.convert(image.mode.removesuffix("A")) if alpha else image
-    converted = Image.new("RGB", image.size)
+    converted = Image.new("RGB" if image.mode == base else "RGBA", image.size)
     rows = max(1, _BAND_PIXELS // image.width)
     for top in range(0, image.height, rows):
-        band = colours.crop((0, top, image.width, min(top + rows, image.height)))
-        converted.paste(transform.apply(band), (0, top))
-    if alpha:
-        converted.putalpha(alpha)
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        colours = transform.apply(band if image.mode == base else band.convert(base))
+        if image.mode != base:
+            colours.putalpha(band.getchannel("A"))
+        converted.paste(colours, (0, top))
     return converted
 
 

@@ -19,7 +19,7 @@ from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format
 from training.data.decoding.frames import count_gif_frames, count_tiff_pages
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
 from training.data.decoding.png import clean_png, read_deep_png
-from training.data.decoding.structure import check_structure
+from training.data.decoding.structure import check_size, check_structure, megapixels
 from training.data.decoding.tiff import (
     HEIGHT,
     ORIENTATION,
@@ -105,7 +105,7 @@ class DecodedImage:
         return tuple(name for name in PICTURE_FIELDS if said[name])
 
 
-@dataclass(frozen=True)
+@dataclass
 class _File:
     """An image file whose header was judged.
 
@@ -113,7 +113,8 @@ class _File:
         content: The file, a PNG without the chunks that are ignored.
         header: Of the file.
         profile: Profile of a PNG.
-        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one.
+        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one, and once the only frame is
+            decoded, so that its pixels can be freed.
     """
 
     content: bytes
@@ -230,7 +231,7 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
     name = sniff_format(content)
     check_structure(content, name)
     for size in stated_sizes(content, name):
-        _check_pixels(*size, limits)
+        check_size(*size, limits.max_pixels)
     if name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
     with _naming_damage(f"The header of the {name} image is damaged", limits):
@@ -245,7 +246,7 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
         if name == "PNG":
             content, profile = clean_png(content)
         image = open_image(content, name)
-        _check_pixels(*image.size, limits)
+        check_size(*image.size, limits.max_pixels)
         frames = (
             count_gif_frames(content, limits.max_frames)
             if isinstance(image, GifImageFile)
@@ -269,7 +270,7 @@ def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
     except (ImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageTooLargeError(f"The image has over {_mega(limits.max_pixels)}, the limit.") from error
+        raise ImageTooLargeError(f"The image has over {megapixels(limits.max_pixels)}, the limit.") from error
     except Exception as error:
         if _OUT_OF_MEMORY in str(error):
             raise MemoryError from error
@@ -277,18 +278,8 @@ def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
 
 
 def _check_page(tags: ImageFileDirectory_v2, limits: ImageLimits) -> None:
-    _check_pixels(number(tags, WIDTH, 0), number(tags, HEIGHT, 0), limits)
+    check_size(number(tags, WIDTH, 0), number(tags, HEIGHT, 0), limits.max_pixels)
     check_tiles(tags, limits.max_pixels)
-
-
-def _check_pixels(width: int, height: int, limits: ImageLimits) -> None:
-    if width < 1 or height < 1:
-        raise ImageError(f"The image is {width} x {height} pixels: there is nothing in it.")
-    if width * height > limits.max_pixels:
-        raise ImageTooLargeError(
-            f"The image is {width} x {height} pixels, {_mega(width * height)}; "
-            f"the limit is {_mega(limits.max_pixels)}."
-        )
 
 
 def _check_frames(frames: int, limits: ImageLimits) -> None:
@@ -296,27 +287,27 @@ def _check_frames(frames: int, limits: ImageLimits) -> None:
         raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
 
 
-def _mega(pixels: int) -> str:
-    return f"{pixels / 1e6:,.10g} megapixels"
-
-
 def _decode(
     file: _File, frame: int, limits: ImageLimits, min_side: int | None, window: Window | None
 ) -> DecodedImage:
     header = file.header
     with _naming_damage(f"The {header.format} image is damaged", limits):
-        loaded = _load_page(file, frame, limits) if file.image is None else _load(file, frame, min_side)
+        paged = header.format == "TIFF"
+        loaded = _load_page(file, frame, limits) if paged else _load(file, frame, min_side)
         truncated = loaded is None
         if loaded is None:
             loaded = _load_truncated(file, limits, min_side)
         deep = isinstance(loaded.image, DeepImage)
         image = to_eight_bits(loaded.image, window) if isinstance(loaded.image, DeepImage) else loaded.image
+        orientation, profile = loaded.orientation, loaded.profile
+        # Deep samples take more memory than the pixels.
+        del loaded
         scaled = header.format == "JPEG" and image.size != (header.width, header.height)
-        image = turn(image, loaded.orientation)
+        image = turn(image, orientation)
         size = (header.width, header.height) if scaled else image.size
-        if scaled and loaded.orientation in _ON_ITS_SIDE:
+        if scaled and orientation in _ON_ITS_SIDE:
             size = size[1], size[0]
-        image = to_srgb(image, loaded.profile)
+        image = to_srgb(image, profile)
         if window is not None and not deep:
             image = spread(image, window)
         pixels = lay_on_ground(image)
@@ -336,8 +327,11 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     """Decode a frame; None: the end of a JPEG is missing."""
     image = file.image
     assert image is not None
+    if file.header.frames == 1:
+        file.image = None
     if file.header.format == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
-        return _Loaded(deep, _orientation(image), file.profile)
+        # Of a PNG that is not decoded, Pillow decodes it all to find the orientation.
+        return _Loaded(deep, _orientation(deep.canvas or image), file.profile)
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     if frame:
@@ -374,7 +368,8 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     """Decode a page of a TIFF."""
     tags = read_tags(file.content, page)
     _check_page(tags, limits)
-    profile = tags.get(PROFILE)
+    found = tags.get(PROFILE)
+    profile = found if isinstance(found, bytes) else None
     deep = read_deep_tiff(file.content, tags, limits.max_pixels)
     if deep is not None:
         return _Loaded(deep, number(tags, ORIENTATION, 1), profile)

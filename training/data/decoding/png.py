@@ -56,7 +56,8 @@ def clean_png(content: bytes) -> tuple[bytes, bytes | None]:
         place = end
     if last != b"IEND":
         parts.append(content[place:])
-    return b"".join(parts), profile
+    whole = sum(map(len, parts)) == len(content)
+    return content if whole else b"".join(parts), profile
 
 
 def _may_be_kept(content: bytes, place: int, end: int) -> bool:

@@ -1,4 +1,4 @@
-"""Bounds on the structure of an image file, checked on its bytes before any decoder reads them.
+"""Bounds on the size and the structure of an image file, checked on its bytes before any decoder reads them.
 
 Decoders keep every segment, chunk and strip of a file as an object, and some do so in quadratic time. The
 walks here are linear, decode nothing, and stop at their limit. Damage is left for the decoder to name.
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from training.errors import ImageTooLargeError
+from training.errors import ImageError, ImageTooLargeError
 
 # A file of 20 MB has at most 320 full segments; an ICC profile takes up to 255 of them.
 _MOST_JPEG_SEGMENTS: Final = 2_000
@@ -173,6 +173,27 @@ def _check_tiff(content: bytes) -> None:
                     f"The TIFF image has over {_MOST_TIFF_PARTS:,} strips or tiles; save it with fewer."
                 )
             place += entry.size
+
+
+def check_size(width: int, height: int, most_pixels: int) -> None:
+    """Refuse an image by its width and height.
+
+    Raises:
+        ImageTooLargeError: It has too many pixels.
+        ImageError: It has none.
+    """
+    if width < 1 or height < 1:
+        raise ImageError(f"The image is {width} x {height} pixels: there is nothing in it.")
+    if width * height > most_pixels:
+        raise ImageTooLargeError(
+            f"The image is {width} x {height} pixels, {megapixels(width * height)}; "
+            f"the limit is {megapixels(most_pixels)}."
+        )
+
+
+def megapixels(pixels: int) -> str:
+    """Return a number of pixels in words."""
+    return f"{pixels / 1e6:,.10g} megapixels"
 
 
 def colour_table_size(flags: int) -> int:

@@ -17,6 +17,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 
 from training.data.decoding.depth import DeepImage, Samples, band_rows
+from training.data.decoding.structure import megapixels
 from training.data.decoding.window import Window
 from training.errors import ImageTooLargeError
 
@@ -141,8 +142,7 @@ def check_tiles(tags: ImageFileDirectory_v2, most_pixels: int) -> None:
     width, height = number(tags, _TILE_WIDTH, 1), number(tags, _TILE_HEIGHT, 1)
     if width * height > most_pixels:
         raise ImageTooLargeError(
-            f"The TIFF image has tiles of {width} x {height} pixels; "
-            f"the limit is {most_pixels / 1e6:,.10g} megapixels."
+            f"The TIFF image has tiles of {width} x {height} pixels; the limit is {megapixels(most_pixels)}."
         )
 
 
@@ -293,6 +293,8 @@ def _unpack_plane(
         if each:
             entries[tag] = values[plane * each : (plane + 1) * each]
     image = TiffImageFile(io.BytesIO(_with_directory(content, layout.order, entries)))
+    # Pillow would count bytes as pixels when it compares the size with its own limit.
+    image.im = Image.new("L", image.size).im
     image.load()
     return image
 
