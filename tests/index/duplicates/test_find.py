@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from index.duplicates.find import find_duplicates, likely_pairs
 from index.engine import SearchEngine
@@ -56,6 +57,21 @@ def test_copies_are_found_and_nothing_else(filled: SearchEngine) -> None:
     ]
     assert [group.same_file for group in found.groups] == [True, False, False]
     assert found.unread == ()
+
+
+def test_images_of_one_colour_are_no_copies_of_each_other(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    for number, colour in enumerate(("black", "white", "gray", "black", "teal")):
+        image = Image.new("RGB", (100 + 20 * number, 80), colour)
+        for suffix in ("png", "jpg", "gif"):
+            image.save(tmp_path / f"{number}.{suffix}")
+    for number in range(4):
+        smooth_picture(number).save(tmp_path / f"picture-{number}.png")
+    paths = [path for path in sorted(tmp_path.iterdir()) if path.suffix in (".png", ".jpg", ".gif")]
+    write_manifest(tmp_path, [Record(id=path.name, image=path.name, split="test") for path in paths])
+    ingest_manifest(engine, "c", encoder, read_manifest(tmp_path), show_progress=False)
+    assert find_duplicates(engine.home, "c", show_progress=False).groups == ()
 
 
 def test_a_damaged_file_is_named_and_the_rest_is_found(filled: SearchEngine) -> None:

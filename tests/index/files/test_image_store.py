@@ -52,6 +52,21 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
     assert not [file for file in _files(tmp_path / "store") if file.name.endswith(".part")]
 
 
+def test_thumbnails_of_earlier_decoding_are_made_anew_and_removed(tmp_path: Path, content: bytes) -> None:
+    store = ImageStore(tmp_path / "store")
+    digest = store.put(content)
+    former = tmp_path / "store" / "thumbnails" / digest[:2] / f"{digest}.webp"
+    former.parent.mkdir(parents=True)
+    former.write_bytes(b"old")
+    assert not store.has_thumbnail(digest)
+    made = store.thumbnail(digest)
+    assert made.read_bytes() != b"old"
+    assert not former.exists()
+    former.write_bytes(b"old")
+    store.remove([digest])
+    assert _files(tmp_path / "store") == []
+
+
 def test_a_small_image_is_not_enlarged(tmp_path: Path, content: bytes) -> None:
     store = ImageStore(tmp_path / "store")
     with Image.open(store.thumbnail(store.put(content))) as image:

@@ -113,8 +113,8 @@ class _File:
         content: The file, a PNG without the chunks that are ignored.
         header: Of the file.
         profile: Profile of a PNG.
-        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one, and once the only frame is
-            decoded, so that its pixels can be freed.
+        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one, and once the only frame
+            is decoded, so that its pixels can be freed.
     """
 
     content: bytes

@@ -1,0 +1,136 @@
+"""Every form of image file is the same picture by upload, by query, by import and as a thumbnail."""
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from app.application import create_app
+from app.decoding.images import ImageDecoders
+from app.engine import open_engine
+from app.settings import Settings
+from index.ingest import ingest_manifest
+from tests.app.api.test_writes import LOCAL, nearest, put
+from tests.app.conftest import COLLECTION, make_bundle
+from tests.app.decoding.test_pool import wait_until
+from tests.image_files import encoded
+from tests.image_formats import IMAGE_FORMS, LOSSY, ImageForm, differs_by
+from training.data.decoding.images import decode_image
+from training.data.manifest import Record, read_manifest, write_manifest
+from training.models.config import ImagePreprocessingConfig
+from training.models.encoder import load_encoder
+from training.models.inputs.images import to_pixels
+
+NUMBERED = [pytest.param(number, form, id=form.name) for number, form in enumerate(IMAGE_FORMS)]
+ALIKE = 0.9999
+
+
+@dataclass(frozen=True)
+class Served:
+    """A service whose collection has every form by import."""
+
+    client: TestClient
+    decoders: ImageDecoders
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("forms")
+    records = []
+    for number, form in enumerate(IMAGE_FORMS):
+        (folder / f"{number}.bin").write_bytes(form.make())
+        records.append(Record(id=f"imported-{number}", image=f"{number}.bin", split="test"))
+    write_manifest(folder, records)
+    settings = Settings(home=folder / "home", threads=1, device="cpu")
+    bundle = make_bundle(folder / "bundle", seed=0)
+    engine = open_engine(settings)
+    report = ingest_manifest(
+        engine, COLLECTION, load_encoder(bundle, "cpu"), read_manifest(folder), show_progress=False
+    )
+    assert not report.rejections
+    engine.home.catalogue.close()
+    decoders = ImageDecoders(settings)
+    wait_until(lambda: bool(decoders.pool.pids))
+    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL) as client:
+        yield Served(client, decoders)
+    decoders.close()
+
+
+def thumbnail(client: TestClient, image_id: str) -> Image.Image:
+    answer = client.get(f"/v1/collections/{COLLECTION}/images/{image_id}/thumbnail")
+    assert answer.status_code == 200, answer.text
+    return Image.open(io.BytesIO(answer.content)).convert("RGB")
+
+
+@pytest.mark.parametrize(("number", "form"), NUMBERED)
+def test_uploads_queries_imports_and_thumbnails_show_one_picture(
+    served: Served, number: int, form: ImageForm
+) -> None:
+    content = form.make()
+    assert put(served.client, f"uploaded-{number}", content).json()["status"] == "created"
+    for image_id in (f"imported-{number}", f"uploaded-{number}"):
+        hit = nearest(served.client, content, filter={"field": "id", "eq": image_id})
+        assert (hit["id"], hit["score"] > ALIKE) == (image_id, True)
+        small = thumbnail(served.client, image_id)
+        assert differs_by(small, form.quadrants) <= form.tolerance + LOSSY
+    config = ImagePreprocessingConfig(size=32)
+    pixels = asyncio.run(served.decoders.prepare(content, config))
+    assert np.array_equal(pixels, to_pixels(decode_image(content), config))
+
+
+def ids_with(client: TestClient, field: str) -> set[str]:
+    query = {"k": 50, "filter": {"field": field, "eq": True}}
+    answer = client.post(
+        f"/v1/collections/{COLLECTION}/search",
+        data={"query": json.dumps(query)},
+        files={"image": ("x.png", encoded(Image.new("RGB", (9, 9)), "PNG"), "image/png")},
+    )
+    assert answer.status_code == 200, answer.text
+    return {hit["id"] for hit in answer.json()["hits"]}
+
+
+def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", accept_truncated_images=True)
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
+    blank = encoded(Image.new("RGB", (60, 50), "teal"), "PNG")
+    whole = encoded(noise, "JPEG")
+    (tmp_path / "blank.png").write_bytes(blank)
+    (tmp_path / "noise.jpg").write_bytes(whole)
+    records = [Record(id=path, image=path, split="test") for path in ("blank.png", "noise.jpg")]
+    write_manifest(tmp_path, records)
+    bundle = make_bundle(tmp_path / "bundle", seed=0)
+    engine = open_engine(settings)
+    ingest_manifest(
+        engine, COLLECTION, load_encoder(bundle, "cpu"), read_manifest(tmp_path), show_progress=False
+    )
+    engine.home.catalogue.close()
+    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL) as client:
+        assert ids_with(client, "image.blank") == {"blank.png"}
+        put(client, "sent", blank)
+        put(client, "cut", whole[: len(whole) // 2])
+        assert ids_with(client, "image.blank") == {"blank.png", "sent"}
+        assert ids_with(client, "image.truncated") == {"cut"}
+        path = f"/v1/collections/{COLLECTION}/images"
+        changes: dict[str, Any] = {"metadata": {"age": 3}}
+        assert client.patch(f"{path}/sent", json=changes).status_code == 200
+        assert ids_with(client, "image.blank") == {"blank.png", "sent"}
+        put(client, "sent", whole, {"metadata": {"age": 4}})
+        assert ids_with(client, "image.blank") == {"blank.png"}
+        refused = client.patch(f"{path}/sent", json={"metadata": {"image.blank": True}})
+        assert refused.status_code == 422
+        assert "a field that indexing writes" in refused.text
+
+
+def test_a_truncated_upload_is_refused_unless_the_setting_takes_it(served: Served) -> None:
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
+    answer = put(served.client, "cut", encoded(noise, "JPEG")[:2_000])
+    assert answer.status_code == 415
+    assert "truncated" in answer.text
