@@ -168,6 +168,14 @@ def cmyk(quadrants: Quadrants = COLOURS) -> NDArray[np.uint8]:
     return np.concatenate((inks, np.zeros_like(inks[..., :1])), axis=-1)
 
 
+def lab() -> Image.Image:
+    """Return the picture in CIELAB."""
+    to_lab = ImageCms.buildTransform(
+        ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB"
+    )
+    return to_lab.apply(rgb())
+
+
 def plain_cmyk_jpeg() -> bytes:
     """Return a CMYK JPEG without Adobe's marker, whose inks are not inverted."""
     # Pillow writes inks inverted, with the marker.
@@ -418,6 +426,11 @@ def _tiffs() -> list[ImageForm]:
         row("rgb 16 and one more channel", lambda: tiff(with_hole(sixteen(), 65535), extra=0), COLOURS),
         row("cmyk 8", lambda: tiff(cmyk(), photometric=5), COLOURS),
         row("cmyk 16", lambda: tiff(cmyk().astype("u2") * 257, photometric=5), COLOURS),
+        row("fax", lambda: encoded(rgb(BILEVEL).convert("1"), "TIFF", compression="group4"), BILEVEL),
+        row(
+            "grey 16 in PackBits",
+            lambda: encoded(Image.fromarray(deep()[..., 0]), "TIFF", compression="packbits"),
+        ),
         row("palette 4", lambda: palette_tiff(4), COLOURS),
         row("palette 8", lambda: palette_tiff(8), COLOURS),
         row("profile", lambda: tiff(levels(COLOURS), tags={34675: swapped_profile()}), SWAPPED),
@@ -451,6 +464,11 @@ def _others() -> list[ImageForm]:
         ImageForm("avif", lambda: encoded(rgb(), "AVIF", quality=95), COLOURS, LOSSY),
         ImageForm("avif transparent", lambda: encoded(hole, "AVIF", quality=95), ON_WHITE, LOSSY),
         ImageForm("avif orientation 6", lambda: turned("AVIF", 6, quality=95), COLOURS, LOSSY),
+        # Pure colours of sRGB are outside of what 8 bits of CIELAB tell apart.
+        ImageForm("tiff lab 8", lambda: encoded(lab(), "TIFF"), COLOURS, 2 * LOSSY),
+        ImageForm(
+            "tiff in JPEG", lambda: encoded(rgb(), "TIFF", compression="jpeg", quality=95), COLOURS, LOSSY
+        ),
         ImageForm("bmp 1", lambda: encoded(rgb(BILEVEL).convert("1"), "BMP"), BILEVEL),
         ImageForm("bmp 8", lambda: encoded(few, "BMP"), COLOURS),
         ImageForm("bmp 24", lambda: encoded(rgb(), "BMP"), COLOURS),

@@ -251,7 +251,7 @@ SEARCH_BODY: dict[str, Any] = {
                         "query": _QUERY,
                         "image": {
                             **_FILES,
-                            "description": "Files to find more of: JPEG, PNG, WebP, GIF, BMP or TIFF.",
+                            "description": "Files to find more of: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
                         },
                         "unlike_image": {**_FILES, "description": "Files to find less of."},
                     },

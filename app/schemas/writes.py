@@ -148,7 +148,11 @@ def _form(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
-_FILE = {"type": "string", "format": "binary", "description": "A JPEG, PNG, WebP, GIF, BMP or TIFF file."}
+_FILE = {
+    "type": "string",
+    "format": "binary",
+    "description": "A JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF file.",
+}
 UPLOADS_BODY = _form(
     image={"type": "array", "items": _FILE, "maxItems": MAX_UPLOADS},
     records={

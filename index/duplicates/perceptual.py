@@ -26,7 +26,9 @@ _FINE: Final = 32
 _STEPS: Final = (0.04, 0.02, 0.01)
 _ROUNDS: Final = 4
 _SMALLEST: Final = 0.5
-# Rounding errors of a blank picture's gradients are shorter than this.
+# Grey levels that a picture of one colour may span: the thumbnail is compressed with losses.
+_BLANK_LEVELS: Final = 3
+# Rounding errors of a blank window's gradients are shorter than this.
 _BLANK: Final = 0.1
 # Copies with up to 8 % cut off each edge reach this before edges are moved, and after the first moves
 # (measured: at least 0.73 and 0.61); most pairs of different photographs do not, nor half of radiographs.
@@ -48,11 +50,18 @@ class Picture:
     gradients: Gradients
 
     @property
+    def blank(self) -> bool:
+        """Whether it has one colour."""
+        return int(self.pixels.max()) - int(self.pixels.min()) <= _BLANK_LEVELS
+
+    @property
     def sketch(self) -> NDArray[np.float32]:
         """Brightness pattern as a vector (SKETCH_DIM,) of length one; zero for a blank picture.
 
         A cropped edge changes it little.
         """
+        if self.blank:
+            return np.zeros(SKETCH_DIM, dtype=np.float32)
         part = _SIDE // _SKETCH
         means = self.pixels.reshape(_SKETCH, part, _SKETCH, part).mean((1, 3), dtype=np.float32).ravel()
         means -= means.mean()
@@ -80,6 +89,9 @@ def same_picture(first: Picture, second: Picture) -> bool:
     moved while that makes them more alike. Gradients do not see brightness, their correlation does not see
     contrast, and the windows find what a crop has kept.
     """
+    if first.blank or second.blank:
+        # Pictures of one colour have nothing in common but that.
+        return False
     if float(first.gradients @ second.gradients) >= _SAME:
         return True
     return _is_window(first, second) or _is_window(second, first)

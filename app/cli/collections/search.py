@@ -307,11 +307,12 @@ class _PartMaker:
 
     def _of_image(self, file: "ImageFile") -> "Part":
         from index.search.query_vector import Part
-        from training.data.decoding.images import decode_image
+        from training.data.decoding.images import ImageLimits, decode_image
 
         encoder = self._encoder
         with _file_named(file.name):
-            image = decode_image(file.content, min_side=encoder.min_image_side)
+            limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
+            image = decode_image(file.content, limits, encoder.min_image_side)
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
         self.encode_ms += _ms_since(started)

@@ -101,16 +101,22 @@ def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], ND
     factor = 255.0 / (high - low) if high > low else 0.0
 
     def scaled(samples: Samples) -> NDArray[np.uint8]:
-        values = samples.astype(np.float64)
-        # What is no number is black; the infinite lies at its end.
-        np.nan_to_num(values, copy=False, nan=low, posinf=high, neginf=low)
-        np.clip(values, low, high, out=values)
-        np.subtract(values, low, out=values)
-        np.multiply(values, factor, out=values)
-        if inverted:
-            np.subtract(255.0 if high > low else 0.0, values, out=values)
-        np.rint(values, out=values)
-        return values.astype(np.uint8)
+        flat = samples.reshape(-1)
+        grey = np.empty(flat.shape, dtype=np.uint8)
+        # A row may be as wide as the image has pixels.
+        for start in range(0, len(flat), _BAND_PIXELS):
+            part = slice(start, start + _BAND_PIXELS)
+            values = flat[part].astype(np.float64)
+            # What is no number is black; the infinite lies at its end.
+            np.nan_to_num(values, copy=False, nan=low, posinf=high, neginf=low)
+            np.clip(values, low, high, out=values)
+            np.subtract(values, low, out=values)
+            np.multiply(values, factor, out=values)
+            if inverted:
+                np.subtract(255.0 if high > low else 0.0, values, out=values)
+            np.rint(values, out=values)
+            grey[part] = values
+        return grey.reshape(samples.shape)
 
     table = scaled(np.arange(1 << 16))
 

@@ -38,7 +38,7 @@ def count_tiff_pages(content: bytes, most: int) -> int:
             place = struct.unpack_from(
                 order + pointer, content, place + struct.calcsize(f"={number}") + entry * entries
             )[0]
-    except struct.error:
+    except (struct.error, OverflowError):
         # The file ends before the chain does; the pages up to there count.
         pass
     return max(1, len(seen))

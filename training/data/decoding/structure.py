@@ -157,7 +157,7 @@ def _check_tiff(content: bytes) -> None:
         try:
             (place,) = struct.unpack_from(order + pointer, content, place)
             (entries,) = struct.unpack_from(order + number, content, place)
-        except struct.error:
+        except (struct.error, OverflowError):
             return
         if not place:
             return

@@ -22,7 +22,7 @@ from tests.training.data.hostile import (
 )
 from training.data.decoding.images import decode_image, read_header
 from training.data.decoding.structure import check_structure
-from training.errors import ImageTooLargeError
+from training.errors import ImageError, ImageTooLargeError
 
 SEGMENTS = r"over 2,000 segments, or over 64 with Exif data; save it without metadata\."
 
@@ -52,6 +52,13 @@ SEGMENTS = r"over 2,000 segments, or over 64 with Exif data; save it without met
         (webp_of_chunks(50_000), "over 20,000 chunks"),
     ],
 )
+def test_a_directory_beyond_every_address_is_refused() -> None:
+    for order in ("<", ">"):
+        head = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}HHHQ", 43, 8, 0, 2**64 - 1)
+        with pytest.raises(ImageError, match="header of the TIFF image is damaged"):
+            decode_image(head + bytes(100))
+
+
 def test_files_of_too_many_parts_are_refused(content: bytes, reason: str) -> None:
     for read in (read_header, decode_image):
         with pytest.raises(ImageTooLargeError, match=reason) as caught:
