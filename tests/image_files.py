@@ -4,13 +4,14 @@ import io
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 Pixels = NDArray[Any]
+Order = Literal["<", ">"]
 
 # First column and row, and their steps, of the seven passes of an interlaced PNG.
 _ADAM7: Final = (
@@ -89,7 +90,7 @@ def _filtered(rows: Pixels, step: int) -> bytes:
     return bytes(content)
 
 
-def _packed(samples: Pixels, bits: int, order: str) -> Pixels:
+def _packed(samples: Pixels, bits: int, order: Order) -> Pixels:
     """Return the rows of samples (H, W, C) as bytes (H, B)."""
     height = len(samples)
     if bits % 8 == 0:
@@ -106,7 +107,7 @@ def tiff(
     bits: int | None = None,
     *,
     photometric: int | None = None,
-    order: str = "<",
+    order: Order = "<",
     big: bool = False,
     compression: int = 1,
     predictor: int = 1,
@@ -169,7 +170,7 @@ def tiff(
     return _tiff_file(listed, blocks, order, big=big, tiled=bool(tile))
 
 
-def _predicted(part: Pixels, bits: int, order: str, predictor: int) -> bytes:
+def _predicted(part: Pixels, bits: int, order: Order, predictor: int) -> bytes:
     if predictor == 2:
         unsigned = part.view(f"u{part.dtype.itemsize}")
         part = np.diff(unsigned, axis=1, prepend=unsigned.dtype.type(0)).astype(unsigned.dtype)
@@ -183,7 +184,12 @@ def _predicted(part: Pixels, bits: int, order: str, predictor: int) -> bytes:
 
 
 def _tiff_file(
-    listed: dict[int, tuple[int, ...] | bytes], blocks: Sequence[bytes], order: str, *, big: bool, tiled: bool
+    listed: dict[int, tuple[int, ...] | bytes],
+    blocks: Sequence[bytes],
+    order: Order,
+    *,
+    big: bool,
+    tiled: bool,
 ) -> bytes:
     pointer, size = ("Q", 8) if big else ("I", 4)
     start = 16 if big else 8

@@ -172,7 +172,7 @@ def test_a_window_that_is_asked_for_wins() -> None:
     eight = decode_whole(png(grey(), 8), window=Window(centre=85, width=170)).pixels
     assert differs_by(eight, expected) <= 1
     inverted = decode_whole(tiff(grey(4095, "u2"), photometric=0), window=window).pixels
-    assert differs_by(inverted, tuple((255 - r, 255 - g, 255 - b) for r, g, b in expected)) <= 1  # type: ignore[arg-type]
+    assert differs_by(inverted, tuple((255 - r, 255 - g, 255 - b) for r, g, b in expected)) <= 1
 
 
 def test_no_drawing_of_white_on_clear_is_lost() -> None:

@@ -21,7 +21,8 @@ def film(noise: float = 30.0) -> Film:
     """A 12-bit film of smooth tissue with grain."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     tissue = 2000 + 800 * np.sin(6 * y) * np.cos(5 * x)
-    return (tissue + np.random.default_rng(1).normal(0, noise, (SIDE, SIDE))).astype(np.uint16)
+    made: Film = (tissue + np.random.default_rng(1).normal(0, noise, (SIDE, SIDE))).astype(np.uint16)
+    return made
 
 
 def grain(shape: tuple[int, int], centre: float, deviation: float) -> Film:
