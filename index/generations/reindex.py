@@ -40,7 +40,9 @@ from training.progress import ProgressBar, progress_bar
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
 # Stored images stay readable, whatever the present limits of intake.
-_LIMITS: Final = ImageLimits(max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True)
+_LIMITS: Final = ImageLimits(
+    max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
+)
 
 
 @dataclass(frozen=True, slots=True)

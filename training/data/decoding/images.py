@@ -58,6 +58,7 @@ class ImageLimits:
         max_frames: Frames of an animation or pages of a TIFF.
         max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
         accept_truncated: Whether a JPEG whose end is missing is decoded as far as it goes.
+        checksums: Whether a PNG with a wrong checksum in what its picture needs is refused.
     """
 
     max_bytes: int = 20 * 1024 * 1024
@@ -65,6 +66,7 @@ class ImageLimits:
     max_frames: int = 1_000
     max_scans: int = 100
     accept_truncated: bool = False
+    checksums: bool = True
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
             return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None)
         profile = None
         if name == "PNG":
-            content, profile = clean_png(content)
+            content, profile = clean_png(content, checked=limits.checksums)
         image = open_image(content, name)
         check_size(*image.size, limits.max_pixels)
         frames = (

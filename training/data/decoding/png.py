@@ -25,11 +25,15 @@ _OPACITY: Final = 65_535
 _UPPER, _LOWER = ";16B", ";16L"
 
 
-def clean_png(content: bytes) -> tuple[bytes, bytes | None]:
+def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | None]:
     """Copy the chunks that make the picture, in one pass over the headers of all (PNG, third edition, 5.3).
 
     Text is left out unread, and so is an ancillary chunk of wrong checksum. Where the file is cut, it is
     left as it is from there on.
+
+    Args:
+        content: The file.
+        checked: Whether the checksums of chunks that the picture needs are compared.
 
     Returns:
         The file without its profile, and the ICC profile as far as it is sound and not too large.
@@ -45,7 +49,7 @@ def clean_png(content: bytes) -> tuple[bytes, bytes | None]:
         if end > len(content):
             break
         if last in _CRITICAL or _may_be_kept(content, place, end):
-            if _is_sound(content, place, end):
+            if (last in _CRITICAL and not checked) or _is_sound(content, place, end):
                 parts.append(content[place:end])
             elif last in _CRITICAL:
                 raise ImageError(f"The PNG image is damaged: its {last.decode()} chunk has a wrong checksum.")
