@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
 from index.engine import SearchEngine
+from index.errors import IncompleteGenerationError
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
@@ -19,6 +20,7 @@ from index.generations.swap import swap
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
 from index.writes.intake import CheckedImage, Intake, Prepared, known_images
+from index.writes.live import remove_in_batches
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
@@ -41,6 +43,11 @@ class IngestReport:
         unchanged: Images that were there already.
         embedded: Images that went through the encoder.
         rejections: The images that cannot be used and were left out.
+        found: Lines of the manifest, those of other splits and unusable ones included.
+        refused_lines: Lines among them that cannot be used.
+        absent: Ids of the images that were in the collection before and are on no line of the manifest.
+        pruned: Number of these that were removed.
+        truncated: Different texts embedded by this run that are longer than the encoder reads.
         took_over: The generation that took the place of another one; None where none did.
     """
 
@@ -49,7 +56,22 @@ class IngestReport:
     unchanged: int
     embedded: int
     rejections: Rejections
+    found: int
+    refused_lines: int
+    absent: tuple[str, ...]
+    pruned: int
+    truncated: int
     took_over: Generation | None
+
+    @property
+    def taken(self) -> int:
+        """Images of the manifest that the collection has now."""
+        return self.added + self.updated + self.unchanged
+
+    @property
+    def left_out(self) -> int:
+        """Usable lines that the run was not given, such as those of other splits."""
+        return self.found - self.taken - self.refused_lines - len(self.rejections)
 
 
 def ingest_manifest(
@@ -63,6 +85,7 @@ def ingest_manifest(
     limits: ImageLimits | None = None,
     show_progress: bool = True,
     preload_s: float = 0.0,
+    prune: bool = False,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -83,9 +106,12 @@ def ingest_manifest(
         limits: Limits of bytes, pixels and frames of an image.
         show_progress: Show a bar on standard error.
         preload_s: Seconds that services may take to load a generation that replaces another.
+        prune: Remove the images that were in the collection before and are on no line of the manifest. Those
+            on lines of other splits and on unusable lines stay.
 
     Raises:
-        DataError: The manifest is empty, or too much of it cannot be used.
+        DataError: The manifest is empty, or too much of it cannot be used; or it is none to prune by, since
+            the id of a line cannot be read or it has no image that the collection had before.
         StaleWriteError: Somebody else wrote an image at the same time; what was embedded stays.
         GenerationError: The new generation lacks images of the collection, or a picture changed that is still
             searched with another bundle, or the collection came to be searched with another bundle
@@ -105,6 +131,9 @@ def ingest_manifest(
         generation = open_generation(session, collection, register_bundle(session, info))
     with engine.home.catalogue.read() as session:
         known = known_images(session, generation)
+    absent = tuple(sorted(known.keys() - manifest.lines.ids - {record.id for record in manifest.records}))
+    if prune:
+        _require_prunable(collection, manifest, len(known), len(absent))
     intake = Intake(
         engine.home.store, known, encoder.prepare_image, limits or ImageLimits(), encoder.min_image_side
     )
@@ -114,9 +143,16 @@ def ingest_manifest(
         for batch in run.stored_batches(batch_size, decoders or decoding_threads()):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
+    # Before the generation is complete: it need not have what goes.
+    pruned = _prune(engine, collection, absent, shown=show_progress) if prune else 0
     embed_missing_texts(engine.home, embedder, shown=show_progress)
-    with engine.home.catalogue.write() as session:
-        place = _place_at_end(session, generation, texts=embedder.reads_texts)
+    try:
+        with engine.home.catalogue.write() as session:
+            place = _place_at_end(session, generation, texts=embedder.reads_texts)
+    except IncompleteGenerationError as error:
+        if absent and not prune:
+            error.add_note(f"{len(absent):,} images of it are not in the manifest: --prune removes them.")
+        raise
     if place == "beside":
         # Services that are to load it read this.
         engine.save_snapshot_of(generation)
@@ -128,10 +164,33 @@ def ingest_manifest(
             batch_size=batch_size,
             show_progress=show_progress,
         )
-    elif place == "first" or run.embedded:
+    elif place == "first" or run.embedded or pruned:
         engine.save_snapshot(collection)
     collect_orphans(engine.home.catalogue, engine.home.store)
-    return run.report(generation if place == "beside" else None)
+    return run.report(absent, pruned, generation if place == "beside" else None)
+
+
+def _require_prunable(collection: str, manifest: Manifest, known: int, absent: int) -> None:
+    if manifest.lines.unnamed:
+        raise DataError(
+            f"Lines of the manifest in {manifest.folder} whose id cannot be read: "
+            f"{manifest.lines.unnamed:,}. They may be of any image, so none is removed: mend them, or index "
+            "without pruning."
+        )
+    if known and absent == known:
+        raise DataError(
+            f"None of the {known:,} images of {collection!r} is in the manifest in {manifest.folder}: is it "
+            "the right one? Pruning would remove them all; index without it, or remove the collection."
+        )
+
+
+def _prune(engine: SearchEngine, collection: str, ids: Sequence[str], *, shown: bool) -> int:
+    removed = 0
+    with progress_bar(f"Removing from {collection}", len(ids), shown=shown and bool(ids)) as bar:
+        for given, there in remove_in_batches(engine.home, collection, ids):
+            removed += there
+            bar.advance(given)
+    return removed
 
 
 class _Run:
@@ -172,7 +231,7 @@ class _Run:
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += len(checked) - len(prepared)
 
-    def report(self, took_over: Generation | None) -> IngestReport:
+    def report(self, absent: tuple[str, ...], pruned: int, took_over: Generation | None) -> IngestReport:
         """Return what was done."""
         return IngestReport(
             added=self._counts["created"],
@@ -180,6 +239,11 @@ class _Run:
             unchanged=self._counts["unchanged"],
             embedded=self.embedded,
             rejections=self.rejections,
+            found=max(self._manifest.lines.count, len(self._manifest.records)),
+            refused_lines=len(self._manifest.rejections),
+            absent=absent,
+            pruned=pruned,
+            truncated=self._embedder.truncated,
             took_over=took_over,
         )
 

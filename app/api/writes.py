@@ -21,6 +21,7 @@ from app.schemas.writes import (
     Removed,
     WriteAnswer,
     WritesAnswer,
+    count_written,
     written_by,
 )
 from index.errors import UnknownImageError
@@ -97,7 +98,11 @@ async def post_images(
     comes, they are on the disk and the next search finds them. Sent again, they are unchanged.
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
-    return WritesAnswer(images=written.images, written_to=written_by(written.active))
+    return WritesAnswer(
+        images=written.images,
+        counts=count_written(written.images),
+        written_to=written_by(written.active),
+    )
 
 
 @router.put(
@@ -131,8 +136,8 @@ async def patch_image(
 ) -> WriteAnswer:
     """Change texts, report, labels, metadata, group or split of an image; what is left out stays."""
     changing = change_one(services, collection, image_id, changes)
-    active, outcome = await unless_disconnected(request, changing)
-    return WriteAnswer(id=image_id, status=outcome, written_to=written_by(active))
+    active, outcome, truncated = await unless_disconnected(request, changing)
+    return WriteAnswer(id=image_id, status=outcome, truncated_texts=truncated, written_to=written_by(active))
 
 
 @router.delete(
@@ -154,4 +159,9 @@ def _begin(services: Services, new: NewCollection) -> CollectionInfo:
 def _single(written: WrittenImages) -> WriteAnswer:
     (image,) = written.images
     assert image.status != "refused"
-    return WriteAnswer(id=image.id, status=image.status, written_to=written_by(written.active))
+    return WriteAnswer(
+        id=image.id,
+        status=image.status,
+        truncated_texts=image.truncated_texts,
+        written_to=written_by(written.active),
+    )

@@ -37,6 +37,17 @@ class WrittenImages:
     images: list[Written]
 
 
+@dataclass(frozen=True, slots=True)
+class _TextVectors:
+    """Vectors of different texts, and which of these are longer than the encoder reads."""
+
+    vectors: dict[str, bytes]
+    truncated: frozenset[str]
+
+    def count_truncated(self, texts: Iterable[str]) -> int:
+        return sum(text in self.truncated for text in texts)
+
+
 async def write_sent(services: Services, collection: str, images: Sequence[SentImage]) -> WrittenImages:
     """Decode, embed and commit images; those that cannot be used are refused, and the others written.
 
@@ -59,8 +70,12 @@ async def write_one(services: Services, collection: str, image: SentImage) -> Wr
 
 async def change_one(
     services: Services, collection: str, image_id: str, changes: ImageChanges
-) -> tuple[ActiveGeneration, Outcome]:
+) -> tuple[ActiveGeneration, Outcome, int]:
     """Change the record of an image; new texts are embedded.
+
+    Returns:
+        The generation that has it, the outcome, and how many of the new texts are longer than the encoder
+        reads.
 
     Raises:
         RecoquestError: The write failed whole; see `write_sent`.
@@ -68,18 +83,18 @@ async def change_one(
     # Whatever is there now; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
 
-    async def once() -> tuple[ActiveGeneration, Outcome]:
+    async def once() -> tuple[ActiveGeneration, Outcome, int]:
         active = await services.threads.read(services.engine.active, collection)
         loaded = await services.encoders.of(active)
-        vectors = await _embed_texts(services, loaded, changes.texts or [])
+        embedded = await _embed_texts(services, loaded, changes.texts or [])
 
         def change(record: Record) -> Record:
             return changed_record(record, changes, services.settings)
 
         outcome = await services.threads.write(
-            change_image, services.engine.home, active, image_id, change, vectors
+            change_image, services.engine.home, active, image_id, change, embedded.vectors
         )
-        return active, outcome
+        return active, outcome, embedded.count_truncated(changes.texts or [])
 
     return await _repeated(once)
 
@@ -107,12 +122,12 @@ async def _write_once(
         raise failed
     ready = [item for item in prepared if item.prepared is not None]
     texts = [text for item in ready if item.prepared for text in item.prepared.record.texts]
-    vectors = await _embed_texts(services, loaded, texts)
+    embedded = await _embed_texts(services, loaded, texts)
     outcomes: dict[str, Outcome] = {}
     if ready:
-        uploads = [item.upload(vectors) for item in ready]
+        uploads = [item.upload(embedded.vectors) for item in ready]
         outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
-    return WrittenImages(active, [item.written(outcomes) for item in prepared])
+    return WrittenImages(active, [item.written(outcomes, embedded) for item in prepared])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +151,16 @@ class _Ready:
         made = ImageWrite(record, self.prepared.record_digest, write, self.prepared.sha256, own)
         return Upload(made, self.sent.content)
 
-    def written(self, outcomes: dict[str, Outcome]) -> Written:
+    def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
         if self.error is not None:
             reason = str(self.error)
             if isinstance(self.error, LineError):
                 reason = f"The record cannot be used: {reason}."
             return Written(id=self.sent.id, status="refused", reason=reason)
-        return Written(id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"))
+        truncated = 0 if self.prepared is None else texts.count_truncated(self.prepared.record.texts)
+        return Written(
+            id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"), truncated_texts=truncated
+        )
 
 
 async def _prepare(
@@ -165,14 +183,15 @@ async def _prepare(
     return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
 
 
-async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> dict[str, bytes]:
+async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> _TextVectors:
     different = list(dict.fromkeys(texts))
     if not different or "text" not in loaded.encoder.modalities:
-        return {}
+        return _TextVectors({}, frozenset())
     encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
     encoded = await _each(services, [encode(text) for text in different])
     vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
-    return dict(zip(different, vectors, strict=True))
+    cut = (text for text, item in zip(different, encoded, strict=True) if item.truncation is not None)
+    return _TextVectors(dict(zip(different, vectors, strict=True)), frozenset(cut))
 
 
 async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

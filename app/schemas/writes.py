@@ -1,5 +1,7 @@
 """Schemas of writes."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -88,12 +90,20 @@ class NewCollection(Request):
         return self
 
 
+_TRUNCATED: int = Field(
+    default=0,
+    description="Number of its texts embedded now that are longer than the encoder reads; each is searched "
+    "by its beginning.",
+)
+
+
 class Written(Answer):
     """Outcome of writing one image."""
 
     id: str
     status: Literal["created", "replaced", "unchanged", "refused"]
     reason: str | None = Field(default=None, description="Why it was refused.")
+    truncated_texts: int = _TRUNCATED
 
 
 class WrittenBy(Answer):
@@ -110,13 +120,25 @@ class WriteAnswer(Answer):
 
     id: str
     status: Literal["created", "replaced", "unchanged"]
+    truncated_texts: int = _TRUNCATED
     written_to: WrittenBy
+
+
+class WriteCounts(Answer):
+    """Images of a request by their outcome: `received` is the sum of the others."""
+
+    received: int
+    created: int
+    replaced: int
+    unchanged: int
+    refused: int
 
 
 class WritesAnswer(Answer):
     """Outcome of each image, in the order of the files; all but the refused are on the disk."""
 
     images: list[Written]
+    counts: WriteCounts
     written_to: WrittenBy
 
 
@@ -126,6 +148,18 @@ class Removed(Answer):
     status: Literal["removed"] = "removed"
     id: str | None = Field(default=None, description="The image; null for a whole collection.")
     collection: str
+
+
+def count_written(images: Sequence[Written]) -> WriteCounts:
+    """Count images by their outcome."""
+    counts = Counter(image.status for image in images)
+    return WriteCounts(
+        received=len(images),
+        created=counts["created"],
+        replaced=counts["replaced"],
+        unchanged=counts["unchanged"],
+        refused=counts["refused"],
+    )
 
 
 def written_by(active: ActiveGeneration) -> WrittenBy:

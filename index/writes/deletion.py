@@ -24,7 +24,8 @@ from index.writes.texts import remove_texts
 
 _Item = TypeVar("_Item")
 
-_AT_ONCE: Final = 500
+# Images in a transaction, and ids in a statement.
+AT_ONCE: Final = 500
 
 
 def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
@@ -74,7 +75,7 @@ def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
     with catalogue.write() as session:
         # Another process may be removing the same.
         lock_collection(session, collection_id)
-        rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(_AT_ONCE)).all()
+        rows = session.execute(select(ImageRow.id, ImageRow.sha256).where(ours).limit(AT_ONCE)).all()
         if rows:
             keys = [row.id for row in rows]
             mark_orphans(session, {row.sha256 for row in rows})
@@ -101,5 +102,5 @@ def _delete(session: Session, collection_id: int, sequence: int, keys: Sequence[
 
 def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
     """Split into what one statement can name."""
-    for start in range(0, len(items), _AT_ONCE):
-        yield items[start : start + _AT_ONCE]
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]

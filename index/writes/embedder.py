@@ -66,6 +66,8 @@ class Embedder:
             )
         self.generation = generation
         self._encoder = encoder
+        # Hashes, as the texts themselves may be whole reports of a million images.
+        self._truncated: set[int] = set()
 
     def images(self, pixels: Sequence[Pixels]) -> list[bytes]:
         """Embed prepared images."""
@@ -76,8 +78,15 @@ class Embedder:
         different = list(dict.fromkeys(texts))
         if not different or not self.reads_texts:
             return {}
-        vectors = self._encoded(self._encoder.embed_texts(different).vectors)
-        return dict(zip(different, vectors, strict=True))
+        embedded = self._encoder.embed_texts(different)
+        cuts = zip(different, embedded.truncations, strict=True)
+        self._truncated.update(hash(text) for text, cut in cuts if cut is not None)
+        return dict(zip(different, self._encoded(embedded.vectors), strict=True))
+
+    @property
+    def truncated(self) -> int:
+        """Number of different texts so far that are longer than the encoder reads."""
+        return len(self._truncated)
 
     @property
     def reads_texts(self) -> bool:

@@ -1,14 +1,16 @@
 """Writes to a collection that is being searched: each is whole in the catalogue when its function returns."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import sleep
 from typing import cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from index.catalogue import PAUSE_SECONDS
 from index.catalogue.collections import (
     Generation,
     find_active,
@@ -21,7 +23,7 @@ from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
 from index.search.hit_reader import read_image
 from index.search.results import ActiveGeneration, StoredImage
-from index.writes.deletion import delete_images
+from index.writes.deletion import AT_ONCE, delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
 from training.data.manifest import Record, Split
@@ -146,6 +148,25 @@ def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
         removed = delete_images(session, collection, ids)
     _tidy(home, set(removed.values()))
     return list(removed)
+
+
+def remove_in_batches(home: Home, collection: str, ids: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Remove images as `remove_images` does, some at a time, so that others can write in between.
+
+    Each batch is one transaction: what was removed before a stop stays removed.
+
+    Yields:
+        For each batch, the number of its ids and of the images that were there.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        DiskFullError: The disk has no space left; what was removed before stays removed.
+    """
+    for start in range(0, len(ids), AT_ONCE):
+        if start:
+            sleep(PAUSE_SECONDS)
+        part = ids[start : start + AT_ONCE]
+        yield len(part), len(remove_images(home, collection, part))
 
 
 def _record_of(image: StoredImage) -> Record:

@@ -19,7 +19,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     trained = work.run("train", "demo-scenes", "--data", work.data, "--out", "run", *overrides)
     assert "Encoder: run/bundle" in trained.stdout
     indexed = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
-    assert "40 added, 0 updated, 0 unchanged; lines left out: 0, images left out: 0." in indexed.stdout
+    assert "40 lines found = 40 taken (40 added, 0 updated, 0 unchanged) + 0 refused" in indexed.stdout
     return work
 
 
@@ -40,8 +40,27 @@ def test_evaluate_writes_its_report_and_pictures(work: Work) -> None:
 
 def test_indexing_again_doubles_nothing(work: Work) -> None:
     again = work.run("index", "scenes", "--bundle", "run/bundle", "--data", work.data)
-    assert "0 added, 0 updated, 40 unchanged; lines left out: 0, images left out: 0." in again.stdout
+    assert "40 lines found = 40 taken (0 added, 0 updated, 40 unchanged) + 0 refused" in again.stdout
     assert "40" in work.run("collections").stdout
+
+
+def test_images_that_the_manifest_no_longer_has_are_told_and_removed(work: Work) -> None:
+    data = work.folder / "shorter"
+    shutil.copytree(work.data, data)
+    command = ("index", "shorter", "--bundle", "run/bundle", "--data", data)
+    work.run(*command)
+    lines = (data / "manifest.jsonl").read_text().splitlines(keepends=True)
+    (data / "manifest.jsonl").write_text("".join(lines[:33]))
+    told = work.run(*command).stdout
+    assert "33 lines found = 33 taken (0 added, 0 updated, 33 unchanged) + 0 refused" in told
+    assert "In the collection and not in the manifest: 7 (" in told
+    assert ", ...); --prune removes them." in told
+    assert "Removed, since the manifest no longer has them: 7 (" in work.run(*command, "--prune").stdout
+    assert "manifest" not in work.run(*command, "--prune").stdout
+    train = work.run(*command, "--split", "train", "--prune").stdout
+    count = sum(record.split == "train" for record in work.records[:33])
+    assert f"33 lines found = {count} taken" in train
+    assert f"+ {33 - count} left out (other splits)" in train
 
 
 def test_images_that_were_left_out_are_named(work: Work) -> None:
@@ -54,7 +73,10 @@ def test_images_that_were_left_out_are_named(work: Work) -> None:
     command = ("index", "broken", "--bundle", "run/bundle", "--data", data, "--max-rejected")
     # 7 of 41 are 0.17.
     done = work.run(*command, 0.18)
-    assert "34 added, 0 updated, 0 unchanged; lines left out: 1, images left out: 6." in done.stdout
+    assert (
+        "41 lines found = 34 taken (34 added, 0 updated, 0 unchanged) + 7 refused (lines: 1, images: 6)"
+        in done.stdout
+    )
     for line, record in enumerate(work.records[:6], 1):
         assert f"Line {line}: {record.image}: " in done.stderr
     assert "Line 41: it is not JSON" in done.stderr

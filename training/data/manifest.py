@@ -1,8 +1,9 @@
 """The manifest: one JSON object a line that names an image, its texts, its split and what is known of it."""
 
+import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +29,28 @@ MANIFEST_NAME: Final = "manifest.jsonl"
 
 
 @dataclass(frozen=True)
+class ManifestLines:
+    """All lines of a manifest's file, whichever of them are used.
+
+    Attributes:
+        count: Number of lines that are not empty.
+        ids: Ids that they give, also those of lines that cannot be used.
+        unnamed: Number of lines without an id that can be read.
+    """
+
+    count: int = 0
+    ids: frozenset[str] = frozenset()
+    unnamed: int = 0
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The usable records of a manifest, in the file's order, and what had to be left out."""
 
     folder: Path
     records: tuple[Record, ...]
     rejections: Rejections
+    lines: ManifestLines = field(default_factory=ManifestLines, compare=False)
 
     def split(self, name: Split) -> "Manifest":
         """The same manifest with the records of one split only."""
@@ -75,6 +92,7 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
     rejections = Rejections(total=len(lines), max_share=max_rejected, source=str(path))
     known = _KnownLines()
     records = []
+    unusable = []
     for number, line in lines:
         try:
             record = parse_line(line, number)
@@ -85,9 +103,13 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
             known.add(record)
         except LineError as error:
             rejections.add(number, str(error))
+            unusable.append(_id_of(line))
         else:
             records.append(record)
-    return Manifest(folder, tuple(records), rejections)
+    ids = frozenset((*(record.id for record in records), *filter(None, unusable)))
+    return Manifest(
+        folder, tuple(records), rejections, ManifestLines(len(lines), ids, unnamed=unusable.count(None))
+    )
 
 
 def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejections | None = None) -> int:
@@ -117,6 +139,16 @@ def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejec
                 file.write(line)
                 written += 1
     return written
+
+
+def _id_of(line: bytes) -> str | None:
+    """The id that an unusable line gives; None where none can be read."""
+    try:
+        known = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    name = known.get("id") if isinstance(known, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _is_file(path: str) -> bool:

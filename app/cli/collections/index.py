@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -19,8 +19,12 @@ from app.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from index.ingest import IngestReport
     from index.views.choose import Choice
+
+_SHOWN_IDS: Final = 5
 
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
@@ -32,6 +36,9 @@ def index(
     split: SplitName = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove images of the collection that the manifest no longer has.")
+    ] = False,
     home: Home = None,
     device: Device = None,
     view: Annotated[
@@ -45,7 +52,7 @@ def index(
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
     if view is not None or explain:
         _choose(collection, home, device, view, explain=explain)
-        if bundle is None and data is None:
+        if bundle is None and data is None and not prune:
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
@@ -74,20 +81,40 @@ def index(
                 batch_size=batch_size,
                 limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
                 preload_s=settings.refresh_s + seconds,
+                prune=prune,
             )
-            _say(collection, report, len(manifest.rejections))
+            _say(collection, report)
             if report.took_over is not None:
                 finish_swap(engine, settings, report.took_over)
         finally:
             engine.close()
 
 
-def _say(collection: str, report: "IngestReport", lines_left_out: int) -> None:
+def _say(collection: str, report: "IngestReport") -> None:
     name_left_out(report.rejections)
+    lines, images = report.refused_lines, len(report.rejections)
     typer.echo(
-        f"{collection}: {report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged; "
-        f"lines left out: {lines_left_out:,}, images left out: {len(report.rejections):,}."
+        f"{collection}: {report.found:,} lines found = {report.taken:,} taken ({report.added:,} added, "
+        f"{report.updated:,} updated, {report.unchanged:,} unchanged) + {lines + images:,} refused "
+        f"(lines: {lines:,}, images: {images:,}) + {report.left_out:,} left out (other splits)."
     )
+    if report.truncated:
+        typer.echo(f"Texts longer than the encoder reads, found by their beginning: {report.truncated:,}.")
+    if report.pruned:
+        typer.echo(
+            f"Removed, since the manifest no longer has them: {report.pruned:,} ({_some(report.absent)})."
+        )
+    elif report.absent:
+        typer.echo(
+            f"In the collection and not in the manifest: {len(report.absent):,} ({_some(report.absent)}); "
+            "--prune removes them."
+        )
+
+
+def _some(ids: "Sequence[str]") -> str:
+    """The first ids of many."""
+    shown = ", ".join(ids[:_SHOWN_IDS])
+    return f"{shown}, ..." if len(ids) > _SHOWN_IDS else shown
 
 
 def _choose(

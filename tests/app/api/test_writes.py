@@ -123,6 +123,23 @@ def test_what_is_sent_is_found_by_the_next_search(local: TestClient) -> None:
     assert any(hit["id"] == "new one" and hit["score"] > 0.999 for hit in texts["hits"])
 
 
+def test_outcomes_are_counted_and_truncated_texts_too(local: TestClient) -> None:
+    long = " ".join(["snow"] * 100)
+    records: list[dict[str, Any]] = [{"id": "cut", "texts": [long, "two dogs"]}, {"id": "bad"}]
+    answer = post(local, records, [picture(50), b"no image"])
+    assert [image["truncated_texts"] for image in answer.json()["images"]] == [1, 0]
+    assert answer.json()["counts"] == {
+        "received": 2, "created": 1, "replaced": 0, "unchanged": 0, "refused": 1,
+    }  # fmt: skip
+    assert put(local, "cut", picture(50), {"texts": [long, long]}).json()["truncated_texts"] == 2
+    changed = local.patch(f"{IMAGES}/cut", json={"texts": ["short", f"{long} {long}"]})
+    assert changed.json()["truncated_texts"] == 1
+    unchanged = post(
+        local, [{"id": "cut", "texts": ["short", f"{long} {long}"], "split": "test"}], [picture(50)]
+    )
+    assert unchanged.json()["counts"]["unchanged"] == 1
+
+
 def test_another_process_sees_it_at_once(local: TestClient, home: Indexed) -> None:
     put(local, "elsewhere", picture(30))
     engine = open_engine(home.settings)

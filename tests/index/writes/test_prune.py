@@ -1,0 +1,131 @@
+"""Images that a manifest no longer has: counted, and removed where that is asked for."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from index.engine import SearchEngine
+from index.errors import IncompleteGenerationError, UnknownImageError
+from index.ingest import IngestReport, ingest_manifest
+from index.writes import live
+from tests.index.samples import make_bundle, make_manifest, make_records
+from training.data.manifest import Manifest, read_manifest
+from training.errors import DataError
+from training.models.encoder import Encoder, load_encoder
+
+
+def _ingest(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, *, prune: bool = False
+) -> IngestReport:
+    return ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False, prune=prune)
+
+
+def _shorter(manifest: Manifest, count: int) -> Manifest:
+    return make_manifest(manifest.folder, manifest.records[:count])
+
+
+def test_what_the_manifest_no_longer_has_is_counted_and_stays(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    assert _ingest(engine, encoder, manifest).absent == ()
+    report = _ingest(engine, encoder, _shorter(manifest, 17))
+    assert report.absent == ("image-017", "image-018", "image-019")
+    assert (report.pruned, report.unchanged) == (0, 17)
+    assert engine.image("c", "image-018").id == "image-018"
+
+
+def test_pruning_removes_images_and_their_files(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "AT_ONCE", 2)
+    _ingest(engine, encoder, manifest)
+    gone = {engine.image_path("c", f"image-{number:03d}") for number in range(15, 20)}
+    report = _ingest(engine, encoder, _shorter(manifest, 15), prune=True)
+    assert (report.pruned, report.unchanged, len(report.absent)) == (5, 15, 5)
+    for number in range(15, 20):
+        with pytest.raises(UnknownImageError):
+            engine.image("c", f"image-{number:03d}")
+    assert not any(path.exists() for path in gone)
+    assert engine.collection("c").count == 15
+    again = _ingest(engine, encoder, _shorter(manifest, 15), prune=True)
+    assert (again.pruned, again.absent) == (0, ())
+
+
+def test_a_stopped_pruning_goes_on(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "AT_ONCE", 2)
+    _ingest(engine, encoder, manifest)
+    shorter = _shorter(manifest, 15)
+    with monkeypatch.context() as stopped:
+
+        def stop(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        stopped.setattr(live, "sleep", stop)
+        with pytest.raises(KeyboardInterrupt):
+            _ingest(engine, encoder, shorter, prune=True)
+    assert engine.collection("c").count == 18
+    assert _ingest(engine, encoder, shorter, prune=True).pruned == 3
+    assert engine.collection("c").count == 15
+
+
+def test_images_of_other_splits_and_unusable_lines_stay(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    _ingest(engine, encoder, manifest)
+    (manifest.folder / manifest.records[4].image).unlink()
+    lines = [json.loads(line) for line in (manifest.folder / "manifest.jsonl").read_text().splitlines()]
+    lines[5]["split"] = "no split"
+    del lines[6]
+    (manifest.folder / "manifest.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    read = read_manifest(manifest.folder, max_rejected=0.2).split("train")
+    report = _ingest(engine, encoder, read, prune=True)
+    assert (report.absent, report.pruned) == (("image-006",), 1)
+    assert (report.found, report.refused_lines) == (19, 2)
+    assert report.found == report.taken + report.refused_lines + len(report.rejections) + report.left_out
+    assert engine.collection("c").count == 19
+
+
+def test_nothing_is_removed_by_a_manifest_that_cannot_tell(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    other = [replace(record, id=f"other-{record.id}") for record in make_records(4)]
+    with pytest.raises(DataError, match="None of the 20 images of 'c' is in the manifest"):
+        _ingest(engine, encoder, make_manifest(tmp_path / "other", other), prune=True)
+    with (manifest.folder / "manifest.jsonl").open("a") as file:
+        file.write('{"id": "image-0')
+    with pytest.raises(DataError, match=r"Lines of the manifest in .* whose id cannot be read: 1\."):
+        _ingest(engine, encoder, read_manifest(manifest.folder, max_rejected=0.1), prune=True)
+    assert engine.collection("c").count == 20
+
+
+def test_another_bundle_takes_over_without_the_images_that_go(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    other = load_encoder(make_bundle(tmp_path / "other", seed=5).folder, "cpu")
+    shorter = _shorter(manifest, 12)
+    with pytest.raises(IncompleteGenerationError) as refused:
+        _ingest(engine, other, shorter)
+    assert refused.value.__notes__ == ["8 images of it are not in the manifest: --prune removes them."]
+    report = _ingest(engine, other, shorter, prune=True)
+    assert report.pruned == 8
+    assert report.took_over is not None
+    assert engine.collection("c").count == 12
+
+
+def test_texts_that_the_encoder_cuts_are_counted(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    long = " ".join(["effusion"] * 200)
+    records = [
+        replace(record, texts=(long, f"{long} {number}", "short") if number < 3 else ("short",))
+        for number, record in enumerate(manifest.records)
+    ]
+    # The same text of three images is one text.
+    assert _ingest(engine, encoder, make_manifest(manifest.folder, records)).truncated == 4
+    assert _ingest(engine, encoder, manifest).truncated == 0
