@@ -10,11 +10,20 @@ from app.cli.options import MaxRejected, name_left_out
 
 def import_data(
     layout: Annotated[
-        Literal["folder", "karpathy", "mimic-cxr", "chexpert"],
+        Literal[
+            "folder",
+            "karpathy",
+            "coco",
+            "mimic-cxr",
+            "chexpert",
+            "chexpert-plus",
+            "nih-cxr14",
+            "padchest",
+            "iu-xray",
+        ],
         typer.Argument(
             help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "
-            "dataset_*.json; mimic-cxr: MIMIC-CXR-JPG with its split, metadata and section tables; chexpert: "
-            "train.csv and valid.csv."
+            "dataset_*.json; the others: as published, or as these programs save it (docs/layouts.md)."
         ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder of your images, or of the data set as published.")],
@@ -40,11 +49,11 @@ def import_data(
     ] = False,
     leave_out: Annotated[
         Path | None,
-        typer.Option("--leave-out", help="CheXpert only: a table whose patients are left out of train."),
+        typer.Option("--leave-out", help="CheXpert only: a table of patients to leave out of train."),
     ] = None,
     max_rejected: MaxRejected = 0.01,
 ) -> None:
-    """Turn a folder of images, or Flickr30K, MS-COCO, MIMIC-CXR-JPG or CheXpert, into a manifest."""
+    """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
     from training.data.readers import import_data_set
 
     report = import_data_set(

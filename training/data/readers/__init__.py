@@ -1,19 +1,49 @@
 """Readers that turn folders of images and the published layouts of data sets into manifests."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from training.data.readers.chexpert import list_chexpert
 from training.data.readers.folder import list_folder
-from training.data.readers.karpathy import list_karpathy
-from training.data.readers.listing import write_listing
-from training.data.readers.mimic_cxr import list_mimic_cxr
+from training.data.readers.listing import Listing, write_listing
+from training.data.readers.published.chexpert import list_chexpert
+from training.data.readers.published.chexpert_plus import list_chexpert_plus
+from training.data.readers.published.coco import list_coco
+from training.data.readers.published.iu_xray import list_iu_xray
+from training.data.readers.published.karpathy import list_karpathy
+from training.data.readers.published.mimic_cxr import list_mimic_cxr
+from training.data.readers.published.nih_cxr14 import list_nih_cxr14
+from training.data.readers.published.padchest import list_padchest
 from training.data.readers.report import ImportReport
 from training.errors import DataError
 
 __all__ = ["ImportReport", "Layout", "import_data_set"]
 
-Layout = Literal["folder", "karpathy", "mimic-cxr", "chexpert"]
+Layout = Literal[
+    "folder",
+    "karpathy",
+    "coco",
+    "mimic-cxr",
+    "chexpert",
+    "chexpert-plus",
+    "nih-cxr14",
+    "padchest",
+    "iu-xray",
+]
+
+# Readers of tables and of images that lie beside them.
+_BESIDE: Final[Mapping[str, Callable[[Path, Path | None], Listing]]] = {
+    "karpathy": list_karpathy,
+    "coco": list_coco,
+    "mimic-cxr": list_mimic_cxr,
+    "nih-cxr14": list_nih_cxr14,
+    "padchest": list_padchest,
+    "iu-xray": list_iu_xray,
+}
+_CHEXPERT: Final[Mapping[str, Callable[[Path, Path | None, Path | None], Listing]]] = {
+    "chexpert": list_chexpert,
+    "chexpert-plus": list_chexpert_plus,
+}
 
 
 def import_data_set(
@@ -31,13 +61,12 @@ def import_data_set(
     """Write a manifest for a data set in one of the layouts.
 
     Args:
-        layout: "folder" (images of one's own), "karpathy" (Flickr8K, Flickr30K, MS-COCO), "mimic-cxr"
-            (MIMIC-CXR-JPG) or "chexpert".
+        layout: "folder" (images of one's own), or a published layout; docs/layouts.md describes them.
         source: Folder of the data set.
         out: Folder of the manifest; `source` without it. A link `out`/images is made to images elsewhere.
         images: Folder of the images where it is not the layout's usual one.
         table: For a folder, what its images show; `list_folder` says which columns count.
-        leave_out: For CheXpert, a table whose patients are left out of train.
+        leave_out: For CheXpert and CheXpert Plus, a table whose patients are left out of train.
         encoding: Of that table, where it has no byte order mark and is not UTF-8.
         keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
@@ -45,21 +74,21 @@ def import_data_set(
     Raises:
         DataError: The data set is not there or of another layout, or too much of it cannot be used.
     """
-    if leave_out is not None and layout != "chexpert":
+    if leave_out is not None and layout not in _CHEXPERT:
         raise DataError("Only CheXpert has a table of images to leave out of train.")
     if table is not None and layout != "folder":
         raise DataError("Only a folder of your own has a table of what its images show.")
     if table is None and (encoding is not None or keep_unknown_texts):
         raise DataError("An encoding and texts to keep belong to a table; give it as well.")
+    if not source.exists():
+        raise DataError(f"There is no {source}.")
+    folder = out or (source if source.is_dir() else source.parent)
     if layout == "folder":
         listing = list_folder(
             images or source, table, encoding=encoding, keep_unknown_texts=keep_unknown_texts
         )
-    elif layout == "karpathy":
-        listing = list_karpathy(source, images)
-    elif layout == "mimic-cxr":
-        listing = list_mimic_cxr(source, images)
+    elif layout in _CHEXPERT:
+        listing = _CHEXPERT[layout](source, images, leave_out)
     else:
-        listing = list_chexpert(source, images, leave_out)
-    folder = source if source.is_dir() else source.parent
-    return write_listing(listing, out or folder, max_rejected=max_rejected)
+        listing = _BESIDE[layout](source, images)
+    return write_listing(listing, folder, max_rejected=max_rejected)

@@ -40,7 +40,7 @@ def read_chexpert(
     table: Path, split: Split, images: Path, leave_out: Path | None = None
 ) -> Iterator[Record | Rejection | LeftOut]:
     """Give one record for each line of a table; the uncertain labels, marked -1, are none."""
-    held_out = _patients(leave_out) if leave_out is not None and split == "train" else frozenset[str]()
+    held_out = patients_of(leave_out) if leave_out is not None and split == "train" else frozenset[str]()
     for item in read_rows(table, _ABOUT):
         if not isinstance(item, tuple):
             yield item
@@ -83,6 +83,11 @@ def _metadata(row: dict[str, str]) -> dict[str, MetadataValue]:
     return known
 
 
-def _patients(table: Path) -> frozenset[str]:
+def patients_of(table: Path) -> frozenset[str]:
+    """The patients that a table names by paths in its column Path.
+
+    Raises:
+        DataError: The table cannot be read or has no such column.
+    """
     paths = (PurePosixPath(row["Path"]) for _, row in read_table(table, ("Path",)))
     return frozenset(path.parts[-3] for path in paths if len(path.parts) >= 3)

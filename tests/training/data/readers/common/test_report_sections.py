@@ -1,0 +1,128 @@
+"""Reports as MIMIC-CXR's files write them; all are made up."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.data.readers.common.report_sections import read_report, split_sections
+
+FINAL = """\
+                                 FINAL REPORT
+ EXAMINATION:  CHEST (PA AND LAT)
+
+ INDICATION:  ___-year-old woman with cough  // pneumonia?
+
+ COMPARISON:  Radiograph of ___ at 9:22 AM.
+
+ FINDINGS:
+
+ The heart is large.  There is a
+ small right effusion.
+ LUNGS: No consolidation is seen.
+
+ IMPRESSION:
+
+ 1.  Small right effusion since ___.
+ 2.  Dr. ___ was informed by phone.
+"""
+
+
+def test_sections_and_marks() -> None:
+    report = read_report(FINAL)
+    assert report.text is not None
+    assert report.text.startswith("FINDINGS: The heart is large.")
+    assert "since ___." in report.text
+    assert report.sentences == (
+        "The heart is large.",
+        "There is a small right effusion.",
+        "LUNGS: No consolidation is seen.",
+        "Small right effusion since.",
+        "Dr. was informed by phone.",
+    )
+
+
+def test_an_addendum_is_kept_and_a_preliminary_reading_is_not() -> None:
+    text = """\
+ WET READ: ___ ___ ___ 9:22 PM
+  Possible pneumothorax on the left.
+ ______________________________________________________________________________
+                                 FINAL REPORT
+ FINDINGS:  No pneumothorax is seen.
+ ______________________________________________________________________________
+ ADDENDUM  A skin fold was mistaken for one.
+ The line ends in the right atrium.
+"""
+    report = read_report(text)
+    assert report.text == (
+        "FINDINGS: No pneumothorax is seen.\n\n"
+        "ADDENDUM: A skin fold was mistaken for one.\nThe line ends in the right atrium."
+    )
+    assert len(report.sentences) == 3
+    before = read_report("ADDENDUM\n The tube was advanced.\n FINAL REPORT\n IMPRESSION: Tube too high.")
+    assert before.sentences == ("Tube too high.", "The tube was advanced.")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "FINAL REPORT\n PA AND LATERAL, ___:\n\n HISTORY: Fever.\n\n CHEST: Clear lungs seen.\n",
+            "CHEST",
+        ),
+        ("FINAL REPORT\n HISTORY:  Fever.\n\n PORTABLE CHEST: Clear lungs seen.", "PORTABLE CHEST"),
+        ("FINAL REPORT\n One film was taken.\n\n Clear lungs seen.\n", ""),
+        ("CONCLUSION: Clear lungs seen.", "CONCLUSION"),
+        ("Impression: Clear lungs seen.", "IMPRESSION"),
+        ("FINDINGS AND IMPRESSION:\nClear lungs seen.", "FINDINGS AND IMPRESSION"),
+    ],
+)
+def test_reports_without_the_usual_headings(text: str, expected: str) -> None:
+    assert read_report(text).sentences == ("Clear lungs seen.",)
+    assert "Clear lungs seen." in split_sections(text)[expected]
+
+
+def test_times_and_numbers_are_no_headings() -> None:
+    assert split_sections("FINDINGS: Taken at\nTIME 9:22 there is air.")["FINDINGS"].endswith("there is air.")
+    assert read_report("").text is None
+    assert read_report(" \n____________\n").sentences == ()
+
+
+def test_repeated_headings_are_joined() -> None:
+    report = read_report("IMPRESSION: Left effusion seen.\nHISTORY: None.\nIMPRESSION: Right effusion seen.")
+    assert report.sentences == ("Left effusion seen.", "Right effusion seen.")
+
+
+LINES = st.sampled_from(
+    (
+        *(
+            "FINDINGS:",
+            "IMPRESSION: word",
+            "ADDENDUM",
+            "FINAL REPORT",
+            "_______",
+            "",
+            "LUNGS: clear",
+            "WET READ: a",
+        ),
+        *("HISTORY: cough", "Findings: some", "plain words here.", "9:22", ": :", "___ of ___"),
+    )
+)
+
+
+@given(st.lists(LINES | st.text(max_size=30)))
+def test_sections_have_all_words_and_no_others(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    kept = [word for section in split_sections(text).values() for word in section.split()]
+    assert not Counter(kept) - Counter(text.replace(":", ": ").replace(":", " : ").split() + text.split())
+    for word in ("words", "clear", "cough", "some"):
+        assert kept.count(word) >= text.split().count(word)
+    read_report(text)
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, " " * 1_000_000, "_" * 1_000_000, "A: " * 300_000])
+def test_a_million_letters_are_read(text: str) -> None:
+    """Quadratic searches would take hours."""
+    read_report(f"FINDINGS: {text}")
+    read_report(text)

@@ -1,0 +1,100 @@
+"""MIMIC-CXR's reports as files."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.data.readers.trees import imported, left_out, records_of, touch, write
+from training.errors import DataError
+
+REPORT = "FINAL REPORT\n FINDINGS: The heart is large.\n\n IMPRESSION: No change since ___.\n"
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    folder = tmp_path / "mimic"
+    write(folder, "files/p10/p10000032/s50414267.txt", REPORT)
+    write(folder, "files/p10/p10000032/s53189527.txt", "FINAL REPORT\n IMPRESSION: Clear lungs.\n")
+    write(folder, "files/p11/p11000011/s51029426.txt", REPORT)
+    return folder
+
+
+def test_images_beside_the_reports(reports: Path) -> None:
+    files = reports / "files"
+    touch(
+        files, "p10/p10000032/s50414267/a.jpg", "p10/p10000032/s50414267/b.png", "p10/p10000032/s53189527.jpg"
+    )
+    touch(files, "p11/p11000011/s59999999/c.jpg", "p11/p11000011/s51029426/d.dcm", "logo.png")
+    report = imported("mimic-cxr", reports)
+    found = records_of(reports)
+    assert sorted(found) == ["s50414267-a", "s50414267-b", "s53189527", "s59999999-c"]
+    first = found["s50414267-a"]
+    assert first.image == "files/p10/p10000032/s50414267/a.jpg"
+    assert first.texts == ("The heart is large.", "No change since.")
+    assert first.report == "FINDINGS: The heart is large.\n\nIMPRESSION: No change since ___."
+    assert (first.group, dict(first.metadata)) == ("p10000032", {"study": "s50414267"})
+    assert len({found[name].split for name in found if found[name].group == "p10000032"}) == 1
+    assert found["s53189527"].texts == ("Clear lungs.",)
+    assert (found["s59999999-c"].texts, found["s59999999-c"].report) == ((), None)
+    assert (report.records, len(report.rejections)) == (4, 0)
+    assert left_out(report) == {
+        "reports without an image": 1,
+        ".dcm files of studies": 1,
+        "images outside of the folder of a study": 1,
+    }
+
+
+def test_images_in_another_folder(reports: Path, tmp_path: Path) -> None:
+    touch(tmp_path / "jpg", "mimic-cxr-jpg/2.0.0/files/p11/p11000011/s51029426/d.jpg")
+    out = tmp_path / "out"
+    report = imported("mimic-cxr", reports, out, images=tmp_path / "jpg")
+    (record,) = records_of(out).values()
+    assert record.image == "images/mimic-cxr-jpg/2.0.0/files/p11/p11000011/s51029426/d.jpg"
+    assert record.texts[0] == "The heart is large."
+    assert left_out(report) == {"reports without an image": 2}
+
+
+def test_reports_take_the_place_of_the_table_of_sections(reports: Path) -> None:
+    write(
+        reports,
+        "mimic-cxr-2.0.0-split.csv",
+        "dicom_id,study_id,subject_id,split\na,50414267,10000032,train\nb,50000000,10000032,train\n",
+    )
+    write(reports, "mimic-cxr-2.0.0-metadata.csv", "dicom_id,ViewPosition\na,PA\nb,AP\n")
+    touch(reports, *(f"files/p10/p10000032/{path}.jpg" for path in ("s50414267/a", "s50000000/b")))
+    imported("mimic-cxr", reports)
+    found = records_of(reports)
+    assert (found["a"].texts, found["a"].split) == (("The heart is large.", "No change since."), "train")
+    assert dict(found["a"].metadata) == {"study": "s50414267", "view": "PA"}
+    assert found["b"].texts == ()
+
+
+def test_reports_unpacked_beside_the_tables(reports: Path) -> None:
+    (reports / "files").rename(reports / "kept")
+    (reports / "mimic-cxr-reports").mkdir()
+    (reports / "kept").rename(reports / "mimic-cxr-reports" / "files")
+    touch(reports, "files/p11/p11000011/s51029426/d.jpg")
+    imported("mimic-cxr", reports)
+    assert records_of(reports)["s51029426-d"].texts[0] == "The heart is large."
+
+
+def test_unreadable_reports_are_named(reports: Path) -> None:
+    files = reports / "files/p10/p10000032"
+    touch(files, "s50414267/a.jpg", "s53189527/b.jpg", "s53189527/b.png")
+    (files / "s50414267.txt").write_bytes(b"IMPRESSION: \xff")
+    report = imported("mimic-cxr", reports, max_rejected=1)
+    assert [(item.line, item.reason) for item in report.rejections.items] == [
+        (1, "the report p10/p10000032/s50414267.txt is not UTF-8 text (byte 13)"),
+        (2, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.jpg"),
+        (3, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.png"),
+    ]
+
+
+def test_what_is_missing_is_named(reports: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"no image such as p10/.* give the folder of the images with --images"
+    ):
+        imported("mimic-cxr", reports)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no mimic-cxr-2\.0\.0-split\.csv .* no report such as files/p10/"):
+        imported("mimic-cxr", tmp_path / "empty")

@@ -1,0 +1,1 @@
+"""Parts that several readers of data sets share."""

@@ -1,0 +1,65 @@
+"""The image files of a data set's folder, found by name."""
+
+import filecmp
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+IMAGE_SUFFIXES: Final = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+)
+
+
+def walk_files(folder: Path) -> Iterator[str]:
+    """Paths with '/' of all files below a folder, in order; hidden ones are passed over."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inside = os.path.relpath(place, folder).replace(os.sep, "/")
+        prefix = "" if inside == "." else f"{inside}/"
+        yield from (prefix + name for name in sorted(files) if not name.startswith("."))
+
+
+def is_image(path: str) -> bool:
+    """Whether the ending of a path is that of an image."""
+    return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
+
+
+class ImageFiles:
+    """Images below a folder by their names, wherever a download has unpacked them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths: dict[str, list[str]] = {}
+        for path in walk_files(folder):
+            if is_image(path):
+                self._paths.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def paths(self) -> dict[str, str]:
+        """All paths, as a `Listing` takes them to count the images that no line names."""
+        return {path: "" for paths in self._paths.values() for path in paths}
+
+    def find(self, name: str, folder: str = "") -> str | None:
+        """Path of the image of this name, in a folder of this name where there is one; None without one.
+
+        Of several, none is taken unless all are the same file, as some downloads hold everything twice.
+        """
+        paths = self._paths.get(name, [])
+        inside = [path for path in paths if folder and f"/{path}".endswith(f"/{folder}/{name}")]
+        chosen = inside or paths
+        if len(chosen) > 1 and not all(self._same(chosen[0], other) for other in chosen[1:]):
+            return None
+        return chosen[0] if chosen else None
+
+    def _same(self, one: str, other: str) -> bool:
+        try:
+            return filecmp.cmp(self._folder / one, self._folder / other, shallow=False)
+        except OSError:
+            return False
+
+    def why_not(self, name: str) -> str:
+        """Why `find` gives none, as a sentence without its full stop."""
+        paths = self._paths.get(name, [])
+        if not paths:
+            return f"there is no image {name!r}"
+        return f"there are {len(paths):,} images {name!r}: {', '.join(paths[:3])}"

@@ -1,0 +1,131 @@
+"""MS-COCO as published: annotations/captions_train2017.json and its like, and a folder of images for each."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from training.data.readers.common.image_files import is_image, walk_files
+from training.data.readers.common.json_lists import iterate_list, read_text
+from training.data.readers.common.splits import SPLITS
+from training.data.readers.listing import Listing
+from training.data.record import Record, Split
+from training.data.rejections import Rejection
+from training.errors import DataError
+
+_NAME: Final = re.compile(r"captions_((train|val)(\d{4}))\.json")
+_HINT: Final = "is it one of MS-COCO's files of captions?"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file of captions and the folder of its images, relative to that of all images."""
+
+    file: Path
+    folder: str
+    split: Split
+    year: str
+
+
+def list_coco(source: Path, images: Path | None = None) -> Listing:
+    """Find captions_*.json in `source` or its folder `annotations`, and the images of each.
+
+    They lie in folders such as train2017, in `source`, in `images` there, or in the folder `images` given. Of
+    several years the newest that has images is taken, as the same images come again. The published
+    validation images become the split val.
+
+    Raises:
+        DataError: There is no file of captions, or none whose images are there.
+    """
+    files = [
+        path for place in ("annotations", "") for path in sorted((source / place).glob("captions_*.json"))
+    ]
+    named = [(path, match) for path in files if (match := _NAME.fullmatch(path.name))]
+    if not named:
+        raise DataError(
+            f"There is no annotations/captions_train2017.json or captions_val2017.json in {source}."
+        )
+    root = images or source
+    parts = [
+        _Part(path, folder, SPLITS[match[2]], match[3])
+        for path, match in named
+        if (folder := _folder(root, match[1])) is not None
+    ]
+    if not parts:
+        folders = ", ".join(match[1] for _, match in named)
+        raise DataError(
+            f"There is none of the folders {folders} of images in {root}; name theirs with --images."
+        )
+    year = max(part.year for part in parts)
+    chosen = [part for part in parts if part.year == year]
+    unread = sorted({path.name for path, _ in named} - {part.file.name for part in chosen})
+    notes = [
+        f"{name} is not read: its images are not there or come again in another year." for name in unread
+    ]
+    items: list[Record | Rejection] = []
+    for part in chosen:
+        captions, unusable = _captions(part)
+        items += _records(part, captions)
+        if unusable:
+            notes.append(
+                f"{unusable:,} captions of {part.file.name} lack image_id or caption and are passed over."
+            )
+        if captions:
+            notes.append(f"{part.file.name} has captions of {len(captions):,} images that it does not list.")
+    return Listing(source, root, len(items), iter(items), "image", notes=notes, files=_files(root, chosen))
+
+
+def _files(root: Path, parts: Iterable[_Part]) -> dict[str, str]:
+    """All images in the folders of the parts, which the report counts."""
+    folders = {part.folder for part in parts}
+    return {
+        f"{folder}/{path}" if folder else path: ""
+        for folder in sorted(folders)
+        for path in walk_files(root / folder)
+        if is_image(path)
+    }
+
+
+def _folder(root: Path, name: str) -> str | None:
+    places = (name, f"images/{name}")
+    if found := next((place for place in places if (root / place).is_dir()), None):
+        return found
+    return "" if root.name == name else None
+
+
+def _captions(part: _Part) -> tuple[dict[int, list[str]], int]:
+    """Captions by image, and the number of those that cannot be used."""
+    captions: dict[int, list[str]] = {}
+    unusable = 0
+    for _, entry in iterate_list(read_text(part.file), "annotations", str(part.file), _HINT):
+        match entry:
+            case {"image_id": int(image), "caption": str(caption)} if caption.strip():
+                captions.setdefault(image, []).append(" ".join(caption.split()))
+            case _:
+                unusable += 1
+    return captions, unusable
+
+
+def _records(part: _Part, captions: dict[int, list[str]]) -> list[Record | Rejection]:
+    """The images of a file; each takes its captions out of the mapping."""
+    entries = iterate_list(read_text(part.file), "images", str(part.file), _HINT)
+    return [_to_record(entry, number, part, captions) for number, entry in entries]
+
+
+def _to_record(entry: Any, number: int, part: _Part, captions: dict[int, list[str]]) -> Record | Rejection:
+    match entry:
+        case {"file_name": str(file), "id": int(key)} if file:
+            found = captions.pop(key, [])
+        case _:
+            return Rejection(number, "it lacks or garbles file_name or id", part.file.name)
+    if not found:
+        return Rejection(number, f"the image {file!r} has no caption", part.file.name)
+    return Record(
+        id=Path(file).stem,
+        image=f"{part.folder}/{file}" if part.folder else file,
+        split=part.split,
+        texts=tuple(found),
+        line=number,
+        table=part.file.name,
+    )

@@ -1,0 +1,133 @@
+"""MIMIC-CXR-JPG with its split, metadata and label tables, and MIMIC-CXR's reports."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from training.data.readers.common.reports import Report, make_report
+from training.data.readers.listing import Listing
+from training.data.readers.published.mimic_reports import ReportFiles, find_reports, list_mimic_reports
+from training.data.readers.tables import count_rows, find_table, need_table, read_rows, read_table
+from training.data.record import MetadataValue, Record, Split
+from training.data.rejections import LeftOut, Rejection
+from training.errors import DataError
+
+_SPLIT: Final = "mimic-cxr-2.0.0-split"
+_SECTIONS: Final = "mimic_cxr_sectioned"
+_SPLITS: Final[dict[str, Split]] = {"train": "train", "validate": "val", "test": "test"}
+_KEYS: Final = frozenset({"subject_id", "study_id"})
+_POSITIVE: Final = frozenset({"1", "1.0"})
+
+
+def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
+    """Find the tables or the reports in `source`; the images lie below `files` there or in `images`.
+
+    With mimic-cxr-2.0.0-split.csv, each of its lines is an image: mimic-cxr-2.0.0-metadata.csv gives the
+    view, and mimic_cxr_sectioned.csv the texts, or else the reports as files/p10/p10000032/s50414267.txt.
+    Tables may end in .gz. Labels are taken from mimic-cxr-2.0.0-chexpert.csv if it is there: those marked 1,
+    not the uncertain ones marked -1. Without the split table, the images of the reports' studies are found
+    by their folders; see `list_mimic_reports`.
+
+    Args:
+        source: Folder of the tables or of the reports.
+        images: Folder that holds `files`.
+
+    Raises:
+        DataError: A table is missing or of another layout.
+    """
+    split = find_table(source, _SPLIT)
+    sections = find_table(source, _SECTIONS)
+    # A tree of a quarter of a million folders is searched only for what no table has.
+    reports = find_reports(source) if split is None or sections is None else None
+    if split is None:
+        if reports is None:
+            raise DataError(
+                f"There is no {_SPLIT}.csv or {_SPLIT}.csv.gz in {source}, and no report such as "
+                "files/p10/p10000032/s50414267.txt."
+            )
+        return list_mimic_reports(reports, images or source)
+    metadata = need_table(source, "mimic-cxr-2.0.0-metadata")
+    labels = find_table(source, "mimic-cxr-2.0.0-chexpert")
+    if sections is None and reports is None:
+        raise DataError(
+            f"There is no {_SECTIONS}.csv in {source}, and no report such as "
+            "files/p10/p10000032/s50414267.txt: unpack mimic-cxr-reports.zip there, or make the table with "
+            "create_section_files.py of the MIMIC-CXR code repository."
+        )
+    items = _read(split, metadata, labels, partial(_report_finder, sections, reports))
+    return Listing(split, images or source, count_rows(split), items)
+
+
+def _report_finder(sections: Path | None, folder: Path | None) -> Callable[[str, str], Report]:
+    """Reads the table of sections, or else single reports when they are asked for."""
+    if sections is None:
+        assert folder is not None
+        return ReportFiles(folder).read
+    known = _reports(sections)
+    return lambda _, study: known.get(study, Report())
+
+
+def _read(
+    split: Path,
+    metadata: Path,
+    labels: Path | None,
+    report_finder: Callable[[], Callable[[str, str], Report]],
+) -> Iterator[Record | Rejection | LeftOut]:
+    """Give one record for each line of the split table, with the texts and labels of its study."""
+    views = _views(metadata)
+    report_of = report_finder()
+    findings = _labels(labels) if labels else {}
+    for item in read_rows(split, ("dicom_id", "study_id", "subject_id", "split")):
+        if not isinstance(item, tuple):
+            yield item
+            continue
+        line, row = item
+        dicom, study, subject = row["dicom_id"], row["study_id"], row["subject_id"]
+        if not (dicom and study.isdigit() and subject.isdigit()) or row["split"] not in _SPLITS:
+            yield Rejection(line, "dicom_id, study_id, subject_id or split is missing or wrong")
+            continue
+        try:
+            report = report_of(f"p{subject}", f"s{study}")
+        except DataError as error:
+            yield Rejection(line, str(error))
+            continue
+        known: dict[str, MetadataValue] = {"study": f"s{study}"}
+        if views.get(dicom):
+            known["view"] = views[dicom]
+        yield Record(
+            id=dicom,
+            image=f"files/p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg",
+            split=_SPLITS[row["split"]],
+            texts=report.sentences,
+            group=f"p{subject}",
+            labels=findings.get(study, ()),
+            report=report.text,
+            metadata=known,
+            line=line,
+        )
+
+
+def _views(path: Path) -> dict[str, str]:
+    return {row["dicom_id"]: row["ViewPosition"] for _, row in read_table(path, ("dicom_id", "ViewPosition"))}
+
+
+def _reports(path: Path) -> dict[str, Report]:
+    return {
+        row["study"]: _to_report(row)
+        for _, row in read_table(path, ("study", "impression", "findings", "last_paragraph"))
+    }
+
+
+def _to_report(row: dict[str, str]) -> Report:
+    named = {"FINDINGS": row["findings"], "IMPRESSION": row["impression"]}
+    return make_report(named, row["last_paragraph"])
+
+
+def _labels(path: Path) -> dict[str, tuple[str, ...]]:
+    return {
+        row["study_id"]: tuple(
+            name for name, value in row.items() if name not in _KEYS and value in _POSITIVE
+        )
+        for _, row in read_table(path, ("subject_id", "study_id"))
+    }
