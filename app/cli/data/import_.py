@@ -20,6 +20,8 @@ def import_data(
             "nih-cxr14",
             "padchest",
             "iu-xray",
+            "huggingface",
+            "webdataset",
         ],
         typer.Argument(
             help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "

@@ -9,11 +9,13 @@ from training.data.readers.listing import Listing, write_listing
 from training.data.readers.published.chexpert import list_chexpert
 from training.data.readers.published.chexpert_plus import list_chexpert_plus
 from training.data.readers.published.coco import list_coco
+from training.data.readers.published.huggingface import list_huggingface
 from training.data.readers.published.iu_xray import list_iu_xray
 from training.data.readers.published.karpathy import list_karpathy
 from training.data.readers.published.mimic_cxr import list_mimic_cxr
 from training.data.readers.published.nih_cxr14 import list_nih_cxr14
 from training.data.readers.published.padchest import list_padchest
+from training.data.readers.published.webdataset import list_webdataset
 from training.data.readers.report import ImportReport
 from training.errors import DataError
 
@@ -29,6 +31,8 @@ Layout = Literal[
     "nih-cxr14",
     "padchest",
     "iu-xray",
+    "huggingface",
+    "webdataset",
 ]
 
 # Readers of tables and of images that lie beside them.
@@ -43,6 +47,11 @@ _BESIDE: Final[Mapping[str, Callable[[Path, Path | None], Listing]]] = {
 _CHEXPERT: Final[Mapping[str, Callable[[Path, Path | None, Path | None], Listing]]] = {
     "chexpert": list_chexpert,
     "chexpert-plus": list_chexpert_plus,
+}
+# Readers of files that hold the images themselves.
+_INSIDE: Final[Mapping[str, Callable[[Path, Path], Listing]]] = {
+    "huggingface": list_huggingface,
+    "webdataset": list_webdataset,
 }
 
 
@@ -63,7 +72,8 @@ def import_data_set(
     Args:
         layout: "folder" (images of one's own), or a published layout; docs/layouts.md describes them.
         source: Folder of the data set.
-        out: Folder of the manifest; `source` without it. A link `out`/images is made to images elsewhere.
+        out: Folder of the manifest; `source` without it. A link `out`/images is made to images elsewhere;
+            those of "huggingface" and "webdataset" are written there, and it must be given.
         images: Folder of the images where it is not the layout's usual one.
         table: For a folder, what its images show; `list_folder` says which columns count.
         leave_out: For CheXpert and CheXpert Plus, a table whose patients are left out of train.
@@ -89,6 +99,13 @@ def import_data_set(
         )
     elif layout in _CHEXPERT:
         listing = _CHEXPERT[layout](source, images, leave_out)
-    else:
+    elif layout in _BESIDE:
         listing = _BESIDE[layout](source, images)
+    elif out is None or images is not None:
+        raise DataError(
+            f"The images of a {layout} data set are written out: give a second folder for them and the "
+            "manifest, and no --images."
+        )
+    else:
+        listing = _INSIDE[layout](source, out)
     return write_listing(listing, folder, max_rejected=max_rejected)

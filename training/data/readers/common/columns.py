@@ -1,0 +1,91 @@
+"""What the fields of a sample mean, by the names that data sets commonly give them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from training.data.readers.common.report_sections import read_report_or_text
+from training.data.readers.common.reports import Report, make_report
+from training.data.readers.values import is_not_known
+from training.data.record import MetadataValue, Scalar
+
+_TEXTS: Final = frozenset(
+    (
+        *("text", "texts", "txt", "caption", "captions", "sentence", "sentences", "description", "alt_text"),
+        *("raw", "prompt"),
+    )
+)
+_LABELS: Final = frozenset(("label", "labels", "class", "classes", "cls", "category", "categories", "tags"))
+_REPORT: Final = frozenset(("report", "reports"))
+_GROUP: Final = frozenset(("group", "patient_id", "subject_id", "patientid", "patient"))
+_SECTIONS: Final = ("findings", "impression")
+# Names that a record has for itself.
+_RESERVED: Final = frozenset(("id", "split", "group", "image"))
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the fields of a sample say of its image."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    report: str | None
+    group: str | None
+    metadata: Mapping[str, MetadataValue]
+
+
+def describe(fields: Mapping[str, object]) -> Described:
+    """Sort the fields of a sample by their names; those of other names are metadata.
+
+    Texts stay whole; a report is split into its sentences. Objects, and lists of them, are not taken. A field
+    named id, split, image, or a second group, becomes metadata with `source_` before its name.
+    """
+    texts: list[str] = []
+    labels: list[str] = []
+    group: str | None = None
+    metadata: dict[str, MetadataValue] = {}
+    sections = dict.fromkeys(_SECTIONS, "")
+    whole = ""
+    for name, value in fields.items():
+        key = name.lower().rsplit("/", 1)[-1]
+        if key in _TEXTS:
+            texts += (" ".join(text.split()) for text in _strings(value))
+        elif key in _LABELS:
+            labels += _strings(value)
+        elif key in _REPORT:
+            whole = "\n".join(_strings(value))
+        elif key in sections:
+            sections[key] = "\n".join(_strings(value))
+        elif key in _GROUP and group is None and isinstance(value, str | int) and str(value).strip():
+            group = str(value).strip()
+        elif (known := _metadata(value)) is not None:
+            metadata[f"source_{name}" if key in _RESERVED else name] = known
+    report = make_report({name.upper(): text for name, text in sections.items()})
+    if whole.strip():
+        sentences = report.sentences or read_report_or_text(whole).sentences
+        report = Report(whole.strip(), sentences)
+    return Described(
+        texts=tuple(dict.fromkeys((*filter(None, texts), *report.sentences))),
+        labels=tuple(dict.fromkeys(labels)),
+        report=report.text,
+        group=group,
+        metadata=metadata,
+    )
+
+
+def _strings(value: object) -> Iterator[str]:
+    """The texts of a field: it, or the items of a list."""
+    for item in value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,):
+        if isinstance(item, str | int | float) and not is_not_known(str(item)):
+            yield str(item).strip()
+
+
+def _metadata(value: object) -> MetadataValue | None:
+    """A value that metadata can hold; None for any other, and for one that is not known."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        items = [item for item in value if isinstance(item, Scalar)]
+        return tuple(items) if items and len(items) == len(value) else None
+    if isinstance(value, str):
+        return None if is_not_known(value) else value
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
