@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from training.data.decoding.images import sniff_format
+from training.data.decoding.formats import sniff_format
 from training.errors import DataError, ImageError
 
 FOLDER: Final = "images"

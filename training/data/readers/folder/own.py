@@ -1,12 +1,12 @@
 """Turns a folder of images, and a table about them, into records."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.readers.common.splits import draw_split
 from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.folder.examples import Examples
 from training.data.readers.folder.files import FoundFiles, find_files
@@ -21,8 +21,6 @@ from training.data.record import MetadataValue, Record, Split
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
-# Of ten images without a split, one is for validation and one for testing.
-_DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
 _SHOWN: Final = 3
 
 
@@ -178,7 +176,7 @@ def _to_record(
     return Record(
         id=own,
         image=image,
-        split=split or _draw(group or image),
+        split=split or draw_split(group or image),
         texts=tuple(texts),
         group=group,
         labels=tuple(known.labels),
@@ -197,9 +195,3 @@ def _splits_of_groups(images: Iterable[ImageRows]) -> dict[str, Split]:
         if group is not None and split is not None:
             splits.setdefault(group, split_of(split))
     return splits
-
-
-def _draw(name: str) -> Split:
-    """Takes a split by a digest: the same for all images of a group, and again at the next import."""
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
-    return _DRAWN[digest[0] % len(_DRAWN)]

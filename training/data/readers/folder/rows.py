@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, get_args
 
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.decoding.images import ImageLimits, check_signature
+from training.data.readers.common.splits import SPLITS
 from training.data.readers.folder.columns import Columns, Role
 from training.data.readers.folder.examples import Examples, shortened
 from training.data.readers.folder.files import unreadable
@@ -20,11 +21,7 @@ from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection
 from training.errors import ImageError
 
-_SPLITS: Final[dict[str, Split]] = {"train": "train", "val": "val", "test": "test"}
-_OTHER_SPLITS: Final[dict[str, Split]] = {
-    **{"training": "train", "valid": "val", "validation": "val", "validate": "val", "testing": "test"},
-    **_SPLITS,
-}
+_SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 _BETWEEN_LABELS: Final = re.compile("[;|]")
 # An image has one of each; rows that disagree cannot both be right.
 _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", "report")
@@ -122,7 +119,7 @@ class TableReader:
             return f"{name.strip()!r} is one of the {unreadable(suffix)}"
         known = self.images.get(path)
         one_each = dict(self._one_each(row))
-        if "split" in one_each and one_each["split"].casefold() not in _OTHER_SPLITS:
+        if "split" in one_each and one_each["split"].casefold() not in SPLITS:
             return f"the split {one_each['split']!r} is not one of {', '.join(_SPLITS)}"
         for role, value in one_each.items():
             if known is not None and known.one(role) not in (None, value):
@@ -243,7 +240,7 @@ class TableReader:
                 f"of the same image: {self._several_labels}."
             )
         for split, examples in self._splits.items():
-            yield f"The split {split!r} is taken for {_OTHER_SPLITS[split.casefold()]} ({examples.lines()})."
+            yield f"The split {split!r} is taken for {SPLITS[split.casefold()]} ({examples.lines()})."
         for place, examples in self._unnamed.items():
             yield f"Column {place + 1} has no name and is not stored, {examples.count:,} values: {examples}."
         if self._lost.count:
@@ -266,4 +263,4 @@ def _has_signature(path: Path) -> bool:
 
 def split_of(value: str) -> Split:
     """The split that a table names, in any of its spellings."""
-    return _OTHER_SPLITS[value.casefold()]
+    return SPLITS[value.casefold()]

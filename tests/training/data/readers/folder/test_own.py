@@ -88,11 +88,11 @@ def test_images_without_a_split_are_drawn_by_group(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_in_a_table_is_named_with_its_line(photos: Path) -> None:
-    table = table_of(photos, "image,split\na.jpg,train\nbeach/b.PNG,dev\nlost.jpg,train\n")
+    table = table_of(photos, "image,split\na.jpg,train\nbeach/b.PNG,other\nlost.jpg,train\n")
     report = import_data_set("folder", photos, table=table, max_rejected=0.9)
     assert report.records == 1
     assert [item.line for item in report.rejections.items] == [3, 4]
-    assert "'dev'" in report.rejections.items[0].reason
+    assert "'other'" in report.rejections.items[0].reason
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
